@@ -48,18 +48,18 @@ ARROWS = {
 """The rooms that a room may import from, itself apart."""
 
 SHARES = {
-    "trace": 1002,
+    "trace": 1027,
     "models": 4328,
     "drafters": 3370,
     "engine": 1850,
-    "analysis": 2460,
-    "views": 3130,
+    "analysis": 2463,
+    "views": 3185,
     "lab": 2200,
     "bench": 410,
     "top": 1640,
 }
 """Most lines of each room. A room may take over what another gives back."""
-WHOLE = {"speclab": (20_290, 148_000, 117), "tests": (18_749, 165_949, 146)}
+WHOLE = {"speclab": (20_423, 149_260, 117), "tests": (18_812, 166_687, 146)}
 """Lines, tokens of code without docstrings and comments, and files, at most."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

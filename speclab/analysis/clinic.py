@@ -12,7 +12,7 @@ wrote down. It never asks whether a fault was injected.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -25,33 +25,15 @@ from speclab.analysis.oracle import Oracle, Progress, explain_draft
 from speclab.engine.session import Session
 from speclab.errors import SettingsError, named
 from speclab.models.pair import ModelPair
-from speclab.trace.records import Step, Trace
+from speclab.trace.records import TIE, Finding, Step, Trace
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.prompts import PromptInput
 
-__all__ = ["FAULTS", "TIE", "Fault", "Finding", "broken", "check", "explain", "matrix"]
-TIE = "tie"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something wrong at `node` (None: the whole pass) of `iteration`, counted from 0.
-
-    `kind`: one of `DETECTORS`, from the record alone; by the models what `explain` names, and tie, where two tokens
-    are closer than rounding, which is no fault. `fault`: the name in
-    `FAULTS` whose signature it is; empty for any other.
-    """
-
-    iteration: int
-    node: int | None
-    kind: str
-    sentence: str
-    fault: str = ""
-
-    def __str__(self) -> str:
-        return f"iteration {self.iteration + 1}, {self.kind}: {self.sentence}"
+__all__ = ["FAULTS", "TIE", "Fault", "Finding", "broken", "check", "explain", "marked", "matrix"]
+TOP = 8
+"""Tokens of a plain pass that are kept beside those recorded."""
 
 
 def check(run: Trace | Session, pair: ModelPair | None = None, progress: Progress | None = None) -> tuple[Finding, ...]:
@@ -80,6 +62,34 @@ def check(run: Trace | Session, pair: ModelPair | None = None, progress: Progres
     answers = list(_answers(oracle, steps))
     wrong = [finding for finding in answers if finding.kind != TIE]
     return (*wrong, *by_draft, *findings, *[finding for finding in answers if finding.kind == TIE])
+
+
+def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | None = None) -> Trace:
+    """Check a run and write the findings into its steps, for views, the lab and files.
+
+    With a pair, the first wrong iteration also gets the probabilities of its paths, run plainly.
+    """
+    steps = [replace(step, findings=(), plain=()) if step.findings else step for step in trace.steps]
+    findings, (_, models) = check(trace, pair, progress), _checked(trace, pair)
+    for finding in findings:
+        step = steps[finding.iteration]
+        steps[finding.iteration] = replace(step, findings=(*step.findings, finding))
+    if models is not None and findings and findings[0].kind != TIE:
+        wrong = findings[0].iteration
+        steps[wrong] = _with_plain(Oracle(trace, models, progress), steps[wrong])
+    return replace(trace, steps=tuple(steps))
+
+
+def _with_plain(oracle: Oracle, step: Step) -> Step:
+    asked = oracle.steps[step.index]
+    rows = oracle.log_probs(asked, oracle.answers(asked)).exp()
+    plain = []
+    for node, row in zip(step.nodes, rows, strict=True):
+        best = row.topk(min(TOP, len(row))).indices.tolist()
+        tokens = dict.fromkeys((*best, *(token for token, _ in node.target_top)))
+        plain.append(tuple([(token, float(row[token])) for token in tokens]))
+    named = {token for tops in plain for token, _ in tops} - step.texts.keys()
+    return replace(step, plain=tuple(plain), texts={**step.texts, **oracle.pair.token_texts(sorted(named))})
 
 
 def explain(trace: Trace, pair: ModelPair) -> Finding | None:

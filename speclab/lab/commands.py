@@ -21,8 +21,9 @@ from speclab.lab.until import page_condition
 from speclab.lab.worker import OWNED
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.files import load_trace
-from speclab.trace.records import Step, Trace
+from speclab.trace.records import Finding, Step, Trace
 from speclab.trace.steps import load_steps
+from speclab.views.tokens import plural
 
 if TYPE_CHECKING:
     from speclab.analysis.compare import Comparison
@@ -39,6 +40,7 @@ class Commands:
     """The commands of one lab. `pair`: given models; None: models are loaded by name.
 
     `cancelled`: set to end running work. `update`: sends the changes to the page. `post`: sends the page one message.
+    `named`: the user named models, so an opened run is checked against them.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class Commands:
         cancelled: Callable[[], Event],
         update: Callable[[], None],
         post: Callable[[dict[str, Any]], None],
+        *,
+        named: bool = False,
     ) -> None:
         self.state, self.pair = state, pair
         self.session: Session | None = None
@@ -55,6 +59,7 @@ class Commands:
         self.present: Run | None = None
         self._given, self._choice = pair, None if pair else ModelChoice("")
         self._cancelled, self._update, self._post = cancelled, update, post
+        self._named = named
         self._working: Session | None = None  # running, but not on the screen
         self._unasked = False
         self.editor = Editor(state, lambda: self.pair)
@@ -282,6 +287,31 @@ class Commands:
             self._working = None
         self.state.put("compare", "compared", draw_compare(result), compare_table(result))
         return result
+
+    def check(self) -> tuple[Finding, ...]:
+        """Check the run on the screen against its session's models, or those the user named, and mark the findings."""
+        from speclab.analysis.clinic import TIE, marked
+
+        state, trace, run, drawn = self.state, self._trace(), self.present, monotonic()
+        assert run is not None
+        pair = run.session.pair if run.session else self._load(state.wanted.models) if self._named else None
+
+        def progress(done: int, total: int) -> None:
+            nonlocal drawn
+            self._check()
+            if monotonic() - drawn > REDRAW_SECONDS:
+                drawn, state.busy = monotonic(), f"Checking: {done} of {total} iterations"
+                self._update()
+
+        state.trace = run.trace = marked(trace, pair, progress)
+        findings = tuple([finding for step in run.trace.steps for finding in step.findings])
+        ties = sum(finding.kind == TIE for finding in findings)
+        beside = "compared with the models run plainly" if pair else "the record alone, since Lab was given no models"
+        state.sentence = (
+            f"Checked {plural(len(trace.steps), 'iteration')}, {beside}: "
+            f"{plural(len(findings) - ties, 'finding')}, {plural(ties, 'tie')}."
+        )
+        return findings
 
     def save(self, what: str) -> None:
         """Send the page the run as a file to download: an HTML page, or a trace."""

@@ -27,8 +27,9 @@ from speclab.models.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
-from speclab.trace.records import Step, Trace
+from speclab.trace.records import Finding, Step, Trace
 from speclab.views.export import describe, export_html, snapshot
+from speclab.views.sentences import title
 
 if TYPE_CHECKING:
     from speclab.engine.session import Session
@@ -50,7 +51,7 @@ class Lab(VBox):
         prompt: text to continue; token ids; or messages, for models with a chat template. By default a shipped
             example.
         predict: each iteration stops after drafting, so the user can predict what will be accepted.
-        trace: a run to open, from `load_trace` or `load_steps`.
+        trace: a run to open, from `load_trace` or `load_steps`; `check` compares it with a given `pair`.
         settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
 
     Raises:
@@ -78,7 +79,9 @@ class Lab(VBox):
         wanted = LabConfig(choice, checked(strategy), prompt, SessionSettings(**settings))
         self.state = state = LabState(wanted)
         state.predict = predict
-        self._commands = do = Commands(state, given, self._cancelled, self._update, lambda m: self._screen.post(m))
+        self._commands = do = Commands(
+            state, given, self._cancelled, self._update, lambda m: self._screen.post(m), named=pair is not None
+        )
         self._worker = Worker(state, self._update, do.cancel)
         self._screen = Screen(state, self._hear, self._setup, lambda: self._worker.began)
         self._form = SetupForm(state, given, self._preview)
@@ -91,10 +94,10 @@ class Lab(VBox):
         self._choices = CompareBox(lambda names: self._ask(lambda: do.compare(names), "Comparing", "compare"))
         boxes = [self._form, self._screen, self._sliders, self._choices]
         super().__init__(boxes, _dom_classes=["speclab-lab"])
-        if given is not None:
-            self._wait(do.start)
         if trace is not None:
             self._wait(lambda: do.show_trace(trace, str(trace.settings.get("strategy", "run"))))
+        elif given is not None:
+            self._wait(do.start)
 
     @property
     def session(self) -> Session | None:
@@ -135,6 +138,10 @@ class Lab(VBox):
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Fork at the cursor with other settings; the former session stays unchanged."""
         return self._wait(lambda: self._commands.fork(strategy, **settings), "Forking")  # type: ignore[no-any-return]
+
+    def check(self) -> tuple[Finding, ...]:
+        """Check the run (`clinic.check`), mark the findings in the pictures and list them in the tab Check."""
+        return self._wait(self._commands.check, "Checking")  # type: ignore[no-any-return]
 
     def pin(self) -> None:
         """Pin the current iteration next to later ones (tab Compare), or unpin it."""
@@ -181,6 +188,7 @@ class Lab(VBox):
             "verify": (do.verify, "Verifying", "hand"),
             "switch": (lambda: do.switch(int(said["run"])), "", "compare"),
             "save": (lambda: do.save(said["what"]), "Saving", "files"),
+            "check": (do.check, "Checking", "check"),
             "open": (lambda: do.open_trace(said["name"], said["data"]), "Opening", "files"),
         }
         match said.get("do"):
@@ -244,6 +252,8 @@ class Lab(VBox):
         return self._worker.cancelled
 
     def _setup(self) -> str:
+        if self.state.trace is not None and not self.state.live:
+            return title(self.state.trace)
         return setup_line(self.state.applied or self.state.wanted, self._commands.pair)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:

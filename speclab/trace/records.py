@@ -26,6 +26,8 @@ RANKS = ("token", "second", "third")
 """Keys of the tokens that an event names, best first."""
 UNKNOWN = -1
 """A token that is not recorded."""
+TIE = "tie"
+"""The kind of a finding that is no fault."""
 Value = Real | Whole | str | bool | None
 
 
@@ -172,6 +174,24 @@ class Adaptation:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong at `node` (None: the whole pass) of `iteration`, counted from 0.
+
+    `kind`: what the record contradicts, or what the models answer otherwise (docs/steps.md); `TIE`, where two tokens
+    are closer than rounding, which is no fault. `fault`: the name in `clinic.FAULTS` whose signature it is, if any.
+    """
+
+    iteration: Natural
+    node: Natural | None
+    kind: str
+    sentence: str
+    fault: str = ""
+
+    def __str__(self) -> str:
+        return f"iteration {self.iteration + 1}, {self.kind}: {self.sentence}"
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One iteration, whole: a view needs no other step to draw it.
 
@@ -188,6 +208,9 @@ class Step:
     For another decoder's pass (`load_steps`): `position`: of each row as given to the model. `hidden_prefix`: (row,
     first, last) of hidden prefix entries. `rows`: the row of the file for each node, empty if the order is the same.
     `missing`: names of what is not recorded.
+
+    For a checked run (`clinic.marked`): `findings`. `plain`: in the first wrong iteration (token, probability) after the
+    path of each node, run plainly.
     """
 
     index: Natural
@@ -216,6 +239,8 @@ class Step:
     hidden_prefix: Many[tuple[Natural, Natural, Natural]] = ()
     rows: Many[Natural] = ()
     missing: Many[str] = ()
+    findings: Many[Finding] = ()
+    plain: Many[Many[tuple[Natural, Amount]]] = ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ are not candidates. The mask that the target received is compared with the ances
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from speclab.trace.records import Step
 from speclab.views.phases import WHOLE, Position, node_kinds
+from speclab.views.sentences import mark
 from speclab.views.theme import FAINT, INK, LOOKS, MUTED, PAPER, PLOT_MONO, Spec, code_map, note, spec
 from speclab.views.tokens import clip, labels, plot_text, plural, quoted
 
@@ -68,7 +70,7 @@ def draw_mask(step: Step, selected: int | None = None, *, position: Position = W
 
     `selected`: a node whose row and column get a frame. `compare`: mark every expected entry with a dot.
     """
-    drawn, codes = mask_frame(step)
+    drawn, codes = mask_frame(step if position.reached("verify") else replace(step, findings=()))
     if not position.reached("verify"):
         codes = np.where(codes == MISSING, ANCESTOR, np.where(codes == EXTRA, HIDDEN, codes))
     rows = len(codes)
@@ -139,7 +141,7 @@ def mask_frame(step: Step) -> tuple[Spec, NDArray[np.uint8]]:
         xaxis={**look, "range": [start, size - 0.5], "tickvals": columns, "side": "top"},
         yaxis={**look, "range": [size - 0.5, -0.5], "tickvals": rows, "ticktext": texts},
         shapes=_rules(step, start, size, high),
-        annotations=_notes(step, size, n, wide),
+        annotations=_notes(step, size, n, wide) + _findings(step),
         meta={"start": start, "rows": n},
         dragmode=False,
         barmode="overlay",
@@ -187,6 +189,13 @@ def _rules(step: Step, start: float, size: int, high: float) -> list[Spec]:
         shapes.append({"type": "line", "x0": edge, "x1": edge, "y0": -0.5, "y1": end, "line": line, "opacity": 0.6})
         shapes.append({"type": "line", "x0": start, "x1": end, "y0": edge, "y1": edge, "line": line, "opacity": 0.6})
     return shapes
+
+
+def _findings(step: Step) -> list[Spec]:
+    """A sign on the prefix band of each row with a finding; the page selects these notes by name."""
+    signs = {finding.node: mark(finding)[0] for finding in reversed(step.findings) if finding.node is not None}
+    look: Spec = {"xref": "x", "yref": "y", "xanchor": "right", "yanchor": "middle", "font": {"color": "#1F2328"}}
+    return [note(sign, -0.5, row, **look, xshift=-GAP - 2, name="finding") for row, sign in signs.items()]
 
 
 def _notes(step: Step, size: int, n: int, wide: float) -> list[Spec]:

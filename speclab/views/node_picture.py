@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from speclab.trace.records import Residual, Step, Trial
-from speclab.views.sentences import node_sentence
+from speclab.views.sentences import node_sentence, plain_sentence
 from speclab.views.theme import INK, LOOKS, PLOT_MONO, SOURCE_COLORS, Spec, fill, note, spec
 from speclab.views.tokens import clip, label, percent, plot_text, plural, quoted, table, width
 
@@ -20,6 +20,7 @@ PANELS = {
     "p": ("target p", "after this node"),
     "q": ("draft q", "after this node"),
     "residual": ("residual", "max(0, p − q), scaled to 1"),
+    "plain": ("plain p", "its path run plainly"),
 }
 Probabilities = Mapping[int, float]
 
@@ -35,7 +36,8 @@ def bars_template(names: Sequence[str] = ("p", "q")) -> Spec:
         data.append({
             "type": "bar", "orientation": "h", "x": f"@{name}", "y": "@place", "xaxis": f"x{key}", "yaxis": "y",
             "text": f"@{name} text", "textposition": "outside", "cliponaxis": False, "customdata": "@node",
-            "marker": {"color": SOURCE_COLORS[number]}, "textfont": {"size": 11, "color": INK}, "hoverinfo": "skip",
+            "marker": {"color": SOURCE_COLORS[list(PANELS).index(name)]}, "hoverinfo": "skip",
+            "textfont": {"size": 11, "color": INK},
         })  # fmt: skip
         start, end = number / len(names), (number + 0.8) / len(names)
         quiet = {"showticklabels": False, "showgrid": False, "fixedrange": True}
@@ -57,7 +59,8 @@ def node_columns(step: Step, node: int) -> dict[str, list[Any]]:
     choice = step.nodes[node].target_choice
     said = {token: f"node {child} {LOOKS[step.nodes[child].verdict].sign}" for token, child in children.items()}
     said[choice] = f"{said.get(choice, '')} ★ chosen".strip()
-    return _columns(step, {"p": target, "q": draft}, said, children)
+    known = {"p": target, "plain": dict(step.plain[node]) if step.plain else {}, "q": draft}
+    return _columns(step, {name: known[name] for name in panels_of(step)}, said, children)
 
 
 def node_tops(step: Step, node: int) -> tuple[dict[int, int], dict[int, float], dict[int, float]]:
@@ -66,7 +69,8 @@ def node_tops(step: Step, node: int) -> tuple[dict[int, int], dict[int, float], 
     target, draft = dict(record.target_top), dict(record.draft_top)
     children = {int(step.tree.token[child]): child for child in reversed(step.tree.children[node])}
     for token, child in children.items():
-        draft.setdefault(token, step.nodes[child].draft_prob)
+        if "log_prob" not in step.missing:
+            draft.setdefault(token, step.nodes[child].draft_prob)
         probability = step.nodes[child].target_prob
         if probability is not None:
             target.setdefault(token, probability)
@@ -100,10 +104,15 @@ def _columns(
     return columns
 
 
+def panels_of(step: Step) -> tuple[str, ...]:
+    """The panels of a node: the target, the plain run if there was a check, the draft if it is recorded."""
+    return ("p", *(["plain"] if step.plain else []), *([] if "log_prob" in step.missing else ["q"]))
+
+
 def draw_node(step: Step, node: int) -> Spec:
     """The most probable next tokens after a node, for the target and for the draft."""
-    drawn = fill(bars_template(), node_columns(step, node))
-    drawn["layout"]["meta"]["sentence"] = "".join(node_sentence(step, node))
+    drawn = fill(bars_template(panels_of(step)), node_columns(step, node))
+    drawn["layout"]["meta"]["sentence"] = " ".join(["".join(node_sentence(step, node)), plain_sentence(step, node)])
     return drawn
 
 

@@ -8,7 +8,8 @@ const MOST = 120, LEAST = 16; // as in run_picture.py
 const BARS = 9; // as in node_picture.py
 const COMMITTED = "rabc";
 const MASK = { ancestor: 1, self: 2, missing: 3, extra: 4 };
-const TABS = { settings: "Settings", caches: "Caches", node: "Node", metrics: "Metrics", compare: "Compare" };
+const TABS = { settings: "Settings", caches: "Caches", node: "Node", metrics: "Metrics", compare: "Compare", check: "Check" };
+const FINDINGS = 100; // in the list
 const UNTIL = [
   ["end", "end of text", null], ["accepts_fewer", "accepts fewer than", "number"], ["token", "a token or text", "text"],
   ["nodes_more", "more nodes than", "number"], ["expression", "an expression", "text"],
@@ -132,7 +133,8 @@ function drawTree(table, kinds, room, { looks, links, tips, second, fresh, verif
   const rooms = x.map((left, depth) => Math.floor(((x[depth + 1] ?? room) - left - MARK) / CHAR));
   if (noted.length)
     data.push(written(noted, noted.map(place => yOf(place) + 11.5 / pitch),
-      noted.map(place => plotText(clip(second[table.id[place]], Math.max(rooms[table.depth[place]], 2)))), { family, size: 11, color: muted }));
+      noted.map(place => plotText(clip(second[table.id[place]], Math.max(rooms[table.depth[place]], 2)))),
+      { family, size: 11, color: noted.map(place => (/^[⚠≈]/.test(second[table.id[place]]) ? ink : muted)) }));
   const half = height / pitch / 2, middle = (table.rows - 1) / 2;
   const layout = {
     width: room, height: HEIGHT, margin: { l: 0, r: 0, t: TOP, b: BOTTOM }, dragmode: "pan",
@@ -170,20 +172,22 @@ function drawMask(mask, words, position, verified, compare) {
   const known = axis.tickvals.filter(row => row < count).length;
   const yaxis = { ...axis, tickvals: axis.tickvals.slice(0, known), ticktext: axis.ticktext.slice(0, known) };
   const tips = many ? { hovertemplate: "row %{y}, column %{x}<extra></extra>" } : { text };
-  return { data: [rows, { ...heat, z, ...tips }, ...marks], layout: { ...mask.figure.layout, yaxis } };
+  const annotations = mask.figure.layout.annotations.filter(one => verified || one.name !== "finding");
+  return { data: [rows, { ...heat, z, ...tips }, ...marks], layout: { ...mask.figure.layout, yaxis, annotations } };
 }
 
 // ---- the bars of a node -------------------------------------------------------------------------------------------
 
 // Children, the target's choice and the most probable tokens besides, the most probable first: as node_columns.
 function nodeColumns({ nodes, facts, words }, node, looks) {
-  const { children, choice, p, q } = nodes[node], target = new Map(p), draft = new Map(q), child = new Map(children);
+  const { children, choice, p, q, plain } = nodes[node], target = new Map(p), draft = new Map(q), child = new Map(children);
+  const beside = new Map(plain);
   const sign = place => Object.values(looks).find(look => look.kind === facts[place][9]).sign;
   const said = new Map(children.map(([token, place]) => [token, `node ${place} ${sign(place)}`]));
   said.set(choice, `${said.get(choice) ?? ""} ★ chosen`.trim());
   const higher = (map, a, b) => (map.get(b) ?? 0) - (map.get(a) ?? 0);
-  const order = [...new Set([...target.keys(), ...draft.keys(), ...said.keys()])]
-    .sort((a, b) => higher(target, a, b) || higher(draft, a, b));
+  const order = [...new Set([...target.keys(), ...beside.keys(), ...draft.keys(), ...said.keys()])]
+    .sort((a, b) => higher(target, a, b) || higher(beside, a, b) || higher(draft, a, b));
   const others = order.filter(token => !said.has(token)).slice(0, Math.max(BARS - said.size, 3));
   const tokens = order.filter(token => said.has(token) || others.includes(token));
   const names = tokens.map(token => clip(words[token], 18)), notes = tokens.map(token => said.get(token) ?? "");
@@ -193,7 +197,7 @@ function nodeColumns({ nodes, facts, words }, node, looks) {
   const shares = map => tokens.map(token => (map.has(token) ? percent(map.get(token)) : ""));
   return {
     place: tokens.map((_, place) => place), node: column(child), p: column(target), q: column(draft),
-    "p text": shares(target), "q text": shares(draft),
+    "p text": shares(target), "q text": shares(draft), plain: column(beside), "plain text": shares(beside),
     ticks: names.map((name, i) => plotText(name) + padding(name, room) + notes[i] + padding(notes[i], side)),
   };
 }
@@ -526,7 +530,7 @@ function mount(element, host, Plotly) {
     const table = drawn(), ghost = previewed(), verified = reached("verify"), stacked = width < 560;
     const room = stacked ? width : width - Math.max(data.mask.figure.layout.width, 200) - 20;
     const tips = node => (data.nodes[node] ? data.nodes[node].tip[0] + (verified ? `<br>${data.nodes[node].tip[1]}` : "") : "");
-    const notes = { draft: data.notes.draft, verify: data.notes.verify, accept: data.notes.verify };
+    const notes = { ...data.notes, accept: data.notes.verify, commit: data.notes.all };
     const second = (ghost ? ghost.second : notes[now.phase]) ?? {};
     const options = { looks: run.header.looks, links: run.header.links, tips, second, fresh: ghost ? [] : now.fresh, verified };
     tree.columns = columns(table, room).x;
@@ -559,6 +563,8 @@ function mount(element, host, Plotly) {
     const figure = fill(run.header.timeline, Object.fromEntries(names.map(name => [name, column(name)])));
     figure.layout.xaxis = { ...figure.layout.xaxis, ...axisOf(first, seen.length) };
     figure.layout.shapes = shapes;
+    const sign = { y: 1, yref: "paper", yanchor: "top", showarrow: false };
+    figure.layout.annotations = seen.filter(data => data.timeline.sign).map(({ timeline: { x, sign: text } }) => ({ ...sign, x, text }));
     plot(timeline, figure, `Timeline: ${all} iterations, ${at.cursor} shown.`);
   }
   function axisOf(first, length) {
@@ -580,6 +586,8 @@ function mount(element, host, Plotly) {
     if (!data) return "";
     const node = data.nodes[at.node];
     if (at.node === "own") return data.ending;
+    const whole = data.findings.find(([place]) => place === null);
+    if (!node && at.node === null && whole) return `${whole[1]}: ${whole[2]}`;
     if (!node) return at.node === null ? "Click a node." : `A new node ${drawn().label[drawn().id.indexOf(at.node)] ?? ""}.`;
     const [drafted, verdict, grown] = node.sentence;
     return reached("verify") ? drafted + verdict + grown : `${drafted}${drafted.endsWith(".") ? "" : "."}${grown}`;
@@ -614,6 +622,7 @@ function mount(element, host, Plotly) {
     for (const tab of tabs.children) {
       tab.setAttribute("aria-selected", String(tab.dataset.tab === at.tab));
       tab.tabIndex = tab.dataset.tab === at.tab ? 0 : -1;
+      tab.hidden = tab.dataset.tab === "check" && !host.live && !found().length;
     }
     const placed = Object.values(parts[at.tab] ?? {}).flat(), list = [];
     if (at.tab === "caches" && asking()) list.push("<p>What the caches keep is shown after your answer.</p>");
@@ -621,20 +630,37 @@ function mount(element, host, Plotly) {
       list.push(keyOf(data), data.cache, data.cache_lines.map(one => `<p>${escaped(one)}</p>`).join(""));
     if (at.tab === "node") list.push(...nodeParts(data));
     if (at.tab === "metrics" && at.cursor) list.push(...metricsParts());
+    if (at.tab === "check") list.push(...checkParts());
     if (at.tab === "settings" && byHand) { list.push(byHand.all); byHand.update(); }
     list.push(...placed);
     if (at.tab === "settings" && data?.drafts) list.push(`<p>${escaped(data.drafts.sentence)}</p>`, data.drafts.figure);
     if (at.tab === "settings" && data) list.push(data.decided);
     panel.setAttribute("aria-label", TABS[at.tab]);
     fillPanel(panel, list.filter(Boolean));
+    for (const one of panel.querySelectorAll("[data-finding]"))
+      one.setAttribute("aria-current", String(one.dataset.finding === JSON.stringify([at.cursor, at.node])));
+  }
+  const found = () => run.iterations.flatMap((data, index) => data.findings.map(([node, kind, words]) => ({ cursor: index + 1, node, kind, words })));
+  function checkParts() { // what a check found, each a button that goes there
+    const first = new Map(); // of each iteration and kind; the others are marked in the tree
+    for (const one of found()) {
+      const key = `${one.cursor} ${one.kind}`;
+      first.set(key, { ...(first.get(key) ?? one), count: (first.get(key)?.count ?? 0) + 1 });
+    }
+    const rows = [...first.values()].slice(0, FINDINGS).map(({ cursor, node, kind, words, count }) =>
+      `<li><button data-finding="${JSON.stringify([cursor, node])}">Iteration ${cursor}${node === null ? "" : `, node ${node}`}: <b>${kind}</b></button> ` +
+      `${escaped(words)}${count > 1 ? ` And ${count - 1} more.` : ""}</li>`);
+    const more = first.size > FINDINGS ? `<p>${first.size - FINDINGS} more lines are not shown.</p>` : "";
+    const ask = `<p><button data-send='{"do":"check"}' ${lab.busy || lab.dead ? "disabled" : ""}>Check</button> Compares the records of this run with each other, and its answers with those of the target, run plainly on each path.</p>`;
+    return [host.live ? ask : "", rows.length ? `<ol class="sl-findings">${rows.join("")}</ol>${more}` : ""];
   }
   function nodeParts(data) {
     const node = data?.nodes[at.node];
     if (!node) return ["<p>Click a node of the tree or a row of the mask.</p>"];
     if (!reached("verify")) return ["<p>The target's probabilities are known from the phase verify on.</p>"];
-    const columns = nodeColumns(data, at.node, run.header.looks), figure = fill(run.header.node, columns), left = data.residual?.node === at.node ? data.residual : null;
+    const columns = nodeColumns(data, at.node, run.header.looks), figure = fill(data.bars ?? run.header.node, columns), left = data.residual?.node === at.node ? data.residual : null;
     figure.layout.height = 60 + 22 * columns.place.length;
-    const list = [`<p>${escaped(node.sentence.join(""))}</p>`, figure];
+    const list = [`<p>${escaped(`${node.sentence.join("")} ${node.beside}`)}</p>`, figure];
     return left ? [...list, `<p>${escaped(left.sentence)}</p>`, left.figure, left.table] : list;
   }
   function metricsParts() {
@@ -805,6 +831,14 @@ function mount(element, host, Plotly) {
     const all = [...tabs.children], to = all[(all.indexOf(document.activeElement) + by + all.length) % all.length];
     to.focus();
     to.click();
+  });
+  panel.addEventListener("click", event => {
+    const finding = event.target.closest("[data-finding]");
+    if (!finding) return;
+    const [cursor, node] = JSON.parse(finding.dataset.finding);
+    move(cursor);
+    at.node = node;
+    tell();
   });
   body.addEventListener("click", event => {
     const mark = event.target.closest("[data-iteration]");

@@ -43,11 +43,12 @@ def header(trace: Trace, title: str | None = None) -> Data:
 
 def iteration(step: Step, trace: Trace) -> Data:
     """Everything that the page shows for an iteration; reads only the steps of `trace` up to this one."""
-    made = tree_picture.tree_table(step_graph(step))
+    made = tree_picture.tree_table(step_graph(step), first=tree_picture.marked(step))
+    panels = node_picture.panels_of(step)
     frame, codes = mask_picture.mask_frame(step)
     names = frame["data"][0].pop("hovertext")  # the page restores them, and adds them to the cells' tooltips
     nodes = [_node(step, node) for node in range(len(step.tree))]
-    tokens = {token for node in nodes for token, _ in (*node["p"], *node["q"], (node["choice"], 1))}
+    tokens = {token for node in nodes for token, _ in (*node["p"], *node["q"], *node["plain"], (node["choice"], 1))}
     return {
         "index": step.index,
         "tokens": len(trace.token_ids(step.index + 1)),
@@ -56,7 +57,7 @@ def iteration(step: Step, trace: Trace) -> Data:
         "last": step.accepted[-1] if step.accepted else 0,
         "positions": [_position(step, made, position) for position in positions(step)],
         "tree": made,
-        "notes": {phase: tree_picture.notes(step, Position(phase)) for phase in ("draft", "verify")},
+        "notes": {phase: tree_picture.notes(step, Position(phase)) for phase in ("draft", "verify", "all")},
         "facts": tree_picture.node_facts(step),
         "mask": {
             "figure": frame,
@@ -70,6 +71,8 @@ def iteration(step: Step, trace: Trace) -> Data:
         "nodes": nodes,
         "words": labels(tokens, step.texts),
         "residual": _residual(step),
+        "findings": [(one.node, sentences.mark(one), one.sentence) for one in step.findings],
+        "bars": node_picture.bars_template(panels) if panels != ("p", "q") else None,
         "text": text_html.text_piece(step),
         "timeline": run_picture.timeline_point(step),
         "metrics": run_picture.metrics_point(step),
@@ -101,6 +104,8 @@ def _node(step: Step, node: int) -> Data:
         "choice": step.nodes[node].target_choice,
         "p": [(token, round(probability, 4)) for token, probability in target.items()],
         "q": [(token, round(probability, 4)) for token, probability in draft.items()],
+        "plain": [(token, round(probability, 4)) for token, probability in step.plain[node]] if step.plain else [],
+        "beside": sentences.plain_sentence(step, node),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from speclab.trace.metrics import Metrics
 from speclab.trace.records import Step, Trace
 from speclab.views.phases import own_kind
-from speclab.views.sentences import summary
+from speclab.views.sentences import mark, summary
 from speclab.views.theme import CLEAR, FAINT, INK, LOOKS, PAPER, PHASE_COLORS, Spec, fill, note, spec
 from speclab.views.tokens import plot_text, plural
 
@@ -21,7 +21,6 @@ MOST, LEAST = 120, 16
 HATCH = {"shape": "/", "fgcolor": "#1F2328", "size": 4, "solidity": 0.25, "fillmode": "overlay"}
 """The corrected token is hatched, not only yellow."""
 PHASE_NAMES = tuple(PHASE_COLORS)
-OLD_PHASES = {"adapt": "learn"}
 
 NUMBERS = (
     ("tokens per iteration", "committed", "iterations", ".2f", "committed tokens / passes; plain decoding has 1"),
@@ -43,6 +42,7 @@ def timeline_point(step: Step) -> dict[str, Any]:
         "bonus": 1 if own == "bonus" else None,
         "corrected": 1 if own == "corrected" else None,
         "tip": plot_text(summary(step)),
+        "sign": mark(step.findings[0])[0] if step.findings else "",
     }
 
 
@@ -85,6 +85,9 @@ def draw_timeline(trace: Trace, cursor: int | None = None) -> Spec:
     points = [timeline_point(step) for step in trace.steps[first : first + MOST]]
     drawn = fill(timeline_template(), _columns(points, ("x", "reach", "accepted", "bonus", "corrected", "tip")))
     drawn["layout"]["xaxis"] |= iteration_axis(first, len(points))
+    place = {"xref": "x", "xanchor": "center", "yanchor": "top"}
+    signs = [note(point["sign"], point["x"], 1, **place) for point in points if point["sign"]]
+    drawn["layout"]["annotations"] = signs
     sentence = f"Timeline: {plural(len(trace.steps), 'iteration')}, {cursor} shown."
     drawn["layout"]["meta"]["sentence"] = sentence
     frame = {"type": "rect", "x0": cursor - 0.5, "x1": cursor + 0.5, "yref": "paper", "y0": 0, "y1": 1}
@@ -115,12 +118,11 @@ def metrics_point(step: Step) -> dict[str, Any]:
     """The values that an iteration adds to the metrics; `counts` feed the four numbers."""
     counts = step.counts
     drafted = min(len(step.accepted), len(step.committed))
-    seconds = {OLD_PHASES.get(name, name): value for name, value in step.seconds.items()}
     return {
         "x": step.index + 1,
         "accepted": drafted,
         "own": len(step.committed) - drafted,
-        **{f"{name} ms": round(1000 * seconds.get(name, 0.0), 3) or None for name in PHASE_NAMES},
+        **{f"{name} ms": round(1000 * step.seconds.get(name, 0.0), 3) or None for name in PHASE_NAMES},
         "counts": {name: getattr(counts, name) for name in
                    ("iterations", "committed", "drafted", "accepted", "longest_path", "seconds")},
     }  # fmt: skip

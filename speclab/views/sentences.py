@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speclab.trace.records import UNKNOWN, Event, Step, Trace
+from speclab.trace.records import TIE, UNKNOWN, Event, Finding, Step, Trace
 from speclab.views.phases import WHOLE, Decision, Position, decisions, own_kind, verified_root
 from speclab.views.tokens import percent, plural, quoted
+
+SIGNS = ("⚠", "≈")
+"""Of a fault, and of a tie."""
 
 
 def summary(step: Step) -> str:
@@ -20,10 +23,31 @@ def summary(step: Step) -> str:
         end = f"bonus {quoted(step.bonus, step.texts)}"
     else:
         end = f"the target wrote {quoted(step.bonus, step.texts)}"
-    notes = [step.note.rstrip(".")] if step.note else []
+    notes = list(dict.fromkeys([mark(finding) for finding in step.findings]))
+    notes += [step.note.rstrip(".")] if step.note else []
     if step.counts.lossy:
         notes.append("This iteration was changed by hand, so the output distribution is not the target's")
     return ". ".join([f"Iteration {step.index + 1}: {drafted}; {end}", *notes]) + "."
+
+
+def mark(finding: Finding) -> str:
+    """`⚠ position`: how pictures mark a finding."""
+    return f"{SIGNS[finding.kind == TIE]} {finding.kind}"
+
+
+def findings_at(step: Step, node: int) -> list[Finding]:
+    """The findings of a check at a node."""
+    return [finding for finding in step.findings if finding.node == node]
+
+
+def plain_sentence(step: Step, node: int) -> str:
+    """Compare the path of a node, run plainly, with the record; empty without a check."""
+    if not step.plain:
+        return ""
+    plain, recorded = dict(step.plain[node]), dict(step.nodes[node].target_top)
+    best = max(plain, key=lambda token: plain[token])
+    known = f", recorded {percent(recorded[best])}" if best in recorded else ""
+    return f"Run plainly, its path gives {quoted(best, step.texts)} ({percent(plain[best])}{known})."
 
 
 def position_sentence(step: Step, position: Position = WHOLE) -> str:
@@ -82,16 +106,17 @@ def node_sentence(step: Step, node: int) -> tuple[str, str, str]:
     """Three sentences on a node: its draft, its verdict, and why it has these children."""
     record = step.nodes[node]
     name = f"Node {node} {quoted(record.token, step.texts)}"
+    wrong = "".join([f" {mark(finding)}: {finding.sentence}" for finding in findings_at(step, node)])
     grown = ". ".join([event_words(event) for event in step.events if event.node == node and event.kind != "prune"])
     if grown:
         grown = f" {grown[0].upper()}{grown[1:]}."
     if record.verdict == "root":
         drafted = f"{name}, the root: the newest token of the text."
-        return drafted, f" After it the target chose {_choice(step, node)}.", grown
+        return drafted, f" After it the target chose {_choice(step, node)}.{wrong}", grown
     drafted = f"{name}, drafted"
     if "log_prob" not in step.missing:
         drafted += f" with {percent(record.draft_prob)}"
-    return drafted, f": {_verdict(step, node)}.", grown
+    return drafted, f": {_verdict(step, node)}.{wrong}", grown
 
 
 def _verdict(step: Step, node: int) -> str:
@@ -142,7 +167,9 @@ def tips(step: Step, nodes: Sequence[int]) -> list[tuple[list[str], list[str]]]:
         depth = int(step.tree.depth[node])
         drafted = [
             f"node {node} {quoted(record.token, step.texts)} · id {record.token} · depth {depth}",
-            f"draft {percent(record.draft_prob)} · path {percent(record.path_prob)} · from {step.tree.source[node]}",
+            f"draft {percent(record.draft_prob)} · path {percent(record.path_prob)} · from {step.tree.source[node]}"
+            if "log_prob" not in step.missing
+            else "draft not recorded",
             f"KV slot {record.kv_slot} · mask row {record.index} · position {step.prefix_length + depth}",
         ]
         verified = [f"target's choice after it: {_choice(step, node)}"]

@@ -15,7 +15,7 @@ from typing import Any
 from speclab.trace.records import Event, Step
 from speclab.views.networks import CHAR, MARK, OWN, Graph, columns, fold, leaf_rows, step_graph
 from speclab.views.phases import WHOLE, Position, events_until, fresh, node_kinds, own_kind, own_shown
-from speclab.views.sentences import position_sentence, tips
+from speclab.views.sentences import SIGNS, findings_at, mark, position_sentence, tips
 from speclab.views.theme import (
     ABSENT,
     COMMITTED,
@@ -34,6 +34,8 @@ HEIGHT, TOP, BOTTOM = 380, 26, 10
 """Pixels: the whole picture, above the tree for the depths, below it."""
 PITCH = (24, 48)
 """Least and most pixels between rows."""
+FIRST_FINDINGS = 4
+"""Nodes with findings that are never folded."""
 ROWS = (HEIGHT - TOP - BOTTOM) // PITCH[0]
 LINKS = {
     "link": {"color": LINE, "width": 1.2},
@@ -121,10 +123,13 @@ def step_kinds(step: Step, position: Position = WHOLE) -> dict[Any, str | None]:
 
 
 def notes(step: Step, position: Position) -> dict[int, str]:
-    """The second lines of nodes: the drafting decision, or in verify and accept the target's choice."""
-    if position.phase in {"verify", "accept"}:
-        words = labels([node.target_choice for node in step.nodes], step.texts)
-        return {node.index: f"→{words[node.target_choice]}" for node in step.nodes}
+    """The second lines of nodes: the drafting decision; from verify on findings, and the target's choice."""
+    if position.reached("verify"):
+        lines = {node.index: " ".join(map(mark, findings_at(step, node.index))) for node in step.nodes}
+        if position.phase in {"verify", "accept"}:
+            words = labels([node.target_choice for node in step.nodes], step.texts)
+            lines = {node.index: f"{lines[node.index]} →{words[node.target_choice]}".strip() for node in step.nodes}
+        return {node: line for node, line in lines.items() if line}
     decided = defaultdict[int, list[Event]](list)
     for event in events_until(step, position) if position.phase == "draft" else []:
         if event.node is not None:
@@ -155,13 +160,18 @@ def draw_tree(
     height: int = HEIGHT,
 ) -> Spec:
     """The tree of an iteration as known at `position`, in `width` by `height` pixels."""
-    made = tree_table(step_graph(step), node_tips(step, position), (height - TOP - BOTTOM) // PITCH[0])
+    made = tree_table(step_graph(step), node_tips(step, position), (height - TOP - BOTTOM) // PITCH[0], marked(step))
     kinds = codes(made, step_kinds(step, position))
     rings = {*fresh(step, position), *([] if selected is None else [selected])}
     sentence = f"Draft tree. {position_sentence(step, position)}"
     if not position.reached("verify"):
         made |= {"choice": [False] * len(made["id"]), "border": [1.0] * len(made["id"])}
     return tree_figure(made, kinds, sentence, width, height, notes(step, position), rings)
+
+
+def marked(step: Step) -> list[int]:
+    """The nodes of the first findings, which the tree does not fold."""
+    return [finding.node for finding in step.findings if finding.node is not None][:FIRST_FINDINGS]
 
 
 def node_tips(step: Step, position: Position = WHOLE) -> dict[int, str]:
@@ -209,7 +219,8 @@ def tree_traces(
         rooms = [int((right - left - MARK) / CHAR) for left, right in zip(xs, [*xs[1:], width], strict=True)]
         text = [plot_text(clip(second[made["id"][place]], max(rooms[made["depth"][place]], 2))) for place in lines]
         y = [made["row"][place] + 11.5 / pitch for place in lines]
-        font = {"family": PLOT_MONO, "size": 11, "color": MUTED}
+        color = [INK if line.startswith(SIGNS) else MUTED for line in text]
+        font = {"family": PLOT_MONO, "size": 11, "color": color}
         data.append(_text([place_of["x"][place] for place in lines], y, text, font))
     half, middle = height / pitch / 2, (made["rows"] - 1) / 2
     ends = xs[-1] + MARK + CHAR * chars[-1]

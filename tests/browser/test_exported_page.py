@@ -8,6 +8,7 @@ import pytest
 from opened import ARTIFACTS, PATIENCE
 from view_samples import trace
 
+from speclab.trace.records import Finding
 from speclab.views.export import export_html
 from speclab.views.phases import positions
 from speclab.views.sentences import node_sentence, position_sentence
@@ -111,6 +112,35 @@ def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
     page.focus("[data-tab=metrics]")
     page.keyboard.press("ArrowRight")
     page.wait_for_function("document.querySelector('[data-tab=caches]').getAttribute('aria-selected') === 'true'")
+
+
+def test_findings_are_marked_listed_and_gone_to_by_keyboard(browser, tmp_path):
+    wrong = [Finding(4, 3, "mask", "node 3 sees <b>"), Finding(4, 5, "mask", "too"), Finding(8, None, "slot", "twice")]
+    steps = list(RUN.steps)
+    for one in wrong:
+        steps[one.iteration] = replace(steps[one.iteration], findings=(*steps[one.iteration].findings, one))
+    page = opened(browser, export_html(replace(RUN, steps=tuple(steps)), tmp_path / "run.html"))
+
+    def signs(place, axis):
+        notes = page.evaluate("name => document.querySelector(name).layout.annotations", place)
+        return sorted(note[axis] for note in notes if note["text"] == "⚠")
+
+    assert signs(".speclab-timeline", "x") == [5, 9]
+    page.click("[data-tab=check]")
+    lines = page.locator("[data-finding]")
+    lines.first.press("Enter")
+    page.locator(".sl-node-line", has_text="node 3 sees <b>").wait_for()
+    assert page.inner_text(".sl-place") == "5 of 12"
+    assert signs(".speclab-mask", "y") == [3, 5]
+    second = page.evaluate("document.querySelector('.speclab-tree').data.flatMap(trace => trace.text ?? [])")
+    assert second.count("⚠ mask") == 2
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.locator(".sl-node-line", has_text="twice").wait_for()
+    assert page.inner_text(".sl-place") == "9 of 12"
+    assert lines.count() == 2, "one line for what is alike in an iteration"
+    assert page.heard == [(tmp_path / "run.html").as_uri()]
+    page.close()
 
 
 def test_the_commit_shows_the_caches_and_nothing_moves_between_steps_and_phases(page):

@@ -12,8 +12,10 @@ import weakref
 import pytest
 from ipywidgets.widgets.widget import _instances
 from lab_tools import PROMPT, Page, every, html, settle
+from outside_decoder import Outside
 
 import speclab
+from speclab import clinic
 from speclab.lab.compare_tab import CURRENT
 from speclab.lab.screen import plotly_js
 from speclab.recorder import Recorder
@@ -114,6 +116,37 @@ def test_steps_of_another_decoder_are_opened(sent, tmp_path):
     page.say(do="open", name="run.jsonl", data=base64.b64encode(path.read_bytes()).decode())
     assert len(lab.state.trace.steps) == 2
     lab.close()
+
+
+def test_a_check_marks_an_opened_run_and_can_be_stopped(pair, sent, tmp_path):
+    Outside(pair.target.model, "sibling").decode(PROMPT, tmp_path / "run.jsonl")
+    trace = speclab.load_steps(tmp_path / "run.jsonl")
+    lab = speclab.Lab(pair, trace=trace)
+    page = Page(lab, sent)
+    stop = lambda change: change["new"] and lab.stop()  # noqa: E731
+    lab.state.observe(stop, "busy")
+    page.say(do="check")
+    assert page.status["sentence"].startswith("Stopped")
+    assert all(each["findings"] == [] for each in page.iterations)
+    lab.state.unobserve(stop, "busy")
+    page.say(do="check")
+    findings = clinic.check(trace, pair)
+    assert {finding.kind for finding in findings} == {"mask"}
+    assert page.holds_the_run()
+    for iteration in page.iterations:
+        own = [(one.node, one.sentence) for one in findings if one.iteration == iteration["index"]]
+        assert [(node, words) for node, _, words in iteration["findings"]] == own
+        assert bool(iteration["timeline"]["sign"]) == bool(own)
+    first = lab.state.trace.steps[findings[0].iteration]
+    nodes = page.iterations[first.index]["nodes"]
+    assert dict(nodes[0]["plain"])[first.nodes[0].target_choice] == pytest.approx(nodes[0]["p"][0][1], abs=1e-3)
+    assert speclab.load_trace(lab.state.trace.save(tmp_path / "run.json.gz")).steps[first.index].findings
+    lab.close()
+    alone = speclab.Lab(trace=trace)
+    assert {finding.kind for finding in alone.check()} == {"mask"}
+    assert alone.session is None
+    assert not any(step.plain for step in alone.state.trace.steps)
+    alone.close()
 
 
 def test_python_exports_and_shows_a_snapshot(page, tmp_path):
