@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 import torch
-from heads import random_head
+from heads import random_block, random_head
 from records import assert_consistent
 from tiny import tiny
 
@@ -72,6 +72,14 @@ def headed_pair(family: str) -> ModelPair:
         random_head(target, 2, "code", [0, 1, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14], layers=(0, 1)),
     ]
     return speclab.load_pair(target=target, heads=heads)
+
+
+@cache
+def block_pair(family: str, vocab: int = 8) -> ModelPair:
+    """A target with a block head; of few tokens, so that a random head is right now and then."""
+    target = target_of(family, vocab)
+    known = [token for token in range(vocab) if token != 4]
+    return speclab.load_pair(target=target, heads=random_block(target, 2, ids=known, block_size=7))
 
 
 @cache

@@ -127,7 +127,7 @@ def train_mini_block(config: MiniBlockConfig) -> BlockHead:
     batches = distill_batches(config, target)
     embeddings = target.gpt_neox.embed_in.weight
     ids = frequent(batches, len(embeddings), config.draft_vocab_size)
-    head = _fresh(config, target.config, 64, config.draft_vocab_size, "mini/target")
+    head = _fresh(config, target.config, config.draft_vocab_size, "mini/target")
     head.choose_tokens(ids)
     output, mask_embedding = embeddings[ids], embeddings[config.mask_token_id]
     drafted = torch.zeros(len(embeddings)).index_fill_(0, ids, 1.0)
@@ -153,7 +153,7 @@ def train_chat_block(config: ChatBlockConfig) -> BlockHead:
     kinds = KINDS["base"]
     windows = Windows([Store(path) for path in config.texts], kinds, config.seed, frame_ids(config.target))
     ids = frequent_in_answers(windows, kinds, config.draft_vocab_size, len(matrix))
-    head = _fresh(config, settings, settings.hidden_size // settings.num_attention_heads, len(ids), config.name)
+    head = _fresh(config, settings, len(ids), config.name)
     head.choose_tokens(ids)
     hidden = settings.hidden_size
     columns = torch.cat([torch.arange(hidden * at, hidden * (at + 1)) for at in map(config.kept.index, config.layers)])
@@ -201,7 +201,8 @@ def _scale(windows: Windows, columns: Tensor, path: Path) -> Tensor:
     return scale
 
 
-def _fresh(config: Any, settings: Any, head_dim: int, draft_vocab: int, target: str) -> BlockHead:
+def _fresh(config: MiniBlockConfig | ChatBlockConfig, settings: Any, draft_vocab: int, target: str) -> BlockHead:
+    """A head of random weights whose layers have the attention heads of the target's."""
     torch.manual_seed(config.seed)
     shape = BlockConfig(
         name="block",
@@ -212,7 +213,6 @@ def _fresh(config: Any, settings: Any, head_dim: int, draft_vocab: int, target: 
         depth=config.block_layers,
         heads=settings.num_attention_heads,
         key_value_heads=getattr(settings, "num_key_value_heads", settings.num_attention_heads),
-        head_width=head_dim,
         feed_forward=config.feed_forward,
         block_size=config.block_size,
         mask_token_id=config.mask_token_id,

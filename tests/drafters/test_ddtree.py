@@ -5,18 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from functools import cache
 
 import pytest
 from heads import random_block, random_head
-from pairs import PROMPT, assert_cache_is_fresh, library_text, target_of
+from pairs import PROMPT, assert_cache_is_fresh, block_pair, library_text, target_of
 from records import assert_consistent, assert_same
 from refusals import refused
 from tiny import FAMILIES, tiny
 
 import speclab
 from speclab.drafters.ddtree import best_paths
-from speclab.models.pair import ModelPair
 
 VOCAB = 8
 STRATEGIES = {
@@ -55,13 +53,6 @@ def test_the_heap_finds_the_most_probable_paths_of_all(seed):
         assert path.score == pytest.approx(scores[paths[-1]])
         assert tops[path.depth - 1][path.rank] == (path.token, path.log_prob)
     assert paths == best
-
-
-@cache
-def block_pair(family: str) -> ModelPair:
-    """A random target of few tokens, so that a random block head is right now and then."""
-    model = target_of(family, VOCAB)
-    return speclab.load_pair(target=model, heads=random_block(model, 2, ids=[0, 1, 2, 3, 5, 6, 7], block_size=7))
 
 
 def prompt_of() -> list[int]:

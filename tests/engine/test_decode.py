@@ -75,7 +75,7 @@ MOST_DRAFT_CALLS = {"DraftHead": 7, "DualDraft": 14, "DynaTree": 8, "FixedTree":
 """A level of each tree is one; every other strategy calls no draft."""
 
 
-@pytest.mark.parametrize("name", sorted(speclab.strategies()))
+@pytest.mark.parametrize("name", sorted(speclab.strategies().keys() - {"DDTree"}))
 def test_by_default_an_iteration_is_one_target_call_and_at_most_one_draft_call_a_level(name):
     heads = tuple(TableRunner(mixed_probs(TABLE, random_probs(VOCAB, seed), 0.2), VOCAB) for seed in (7, 8))
     pair = replace(table_pair(TABLE, TABLE_DRAFT, VOCAB), heads=heads, tokenizer=word_tokenizer(VOCAB))

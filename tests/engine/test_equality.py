@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from pairs import NOISE, PROMPT, draft_of, library_text, own_text, pair_of, run_and_check_caches, target_of
+from pairs import NOISE, PROMPT, block_pair, draft_of, library_text, own_text, pair_of, run_and_check_caches, target_of
 from reference.decoding import argmax, next_logits, softmax
 from refusals import refused
 from tiny import BORDER, tiny
@@ -45,7 +45,8 @@ RUNS = [
 
 @pytest.mark.parametrize(("strategy", "family"), [run[1:] for run in RUNS], ids=[f"{run[0]}-{run[2]}" for run in RUNS])
 def test_the_text_is_the_targets_own_and_the_caches_are_fresh(strategy, family):
-    session = speclab.Session(pair_of(family, NOISE), strategy, PROMPT, max_new_tokens=NEW)
+    pair = block_pair(family, 64) if strategy.needs_block else pair_of(family, NOISE)
+    session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=NEW)
     assert run_and_check_caches(session).token_ids == own_text(family, NEW)
 
 

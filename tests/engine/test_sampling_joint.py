@@ -20,7 +20,7 @@ TARGET = random_probs(VOCAB, 1, low=0.3, high=0.8)
 PAIR = table_pair(TARGET, mixed_probs(TARGET, random_probs(VOCAB, 2, low=0.5, high=1.5), 0.7), VOCAB)
 WARM, CUT = {"temperature": 1.2}, {"temperature": 1.5, "top_k": 2, "top_p": 0.8}
 PROBS = text_distribution(logits_of(TARGET, PROMPT), LENGTH, **WARM)
-NEED_HEADS = {"DraftHead", "DualDraft"}
+NEED_HEADS = {"DDTree", "DraftHead", "DualDraft"}
 """Tables have no heads; the trees of heads are sampled in test_drafting_heads.py."""
 BEFOREHAND = VARIANTS | {name: kind() for name, kind in speclab.strategies().items() if name not in NEED_HEADS}
 """Strategies whose candidates are chosen before the target draws."""
