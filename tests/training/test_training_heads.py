@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+from math import exp
 from pathlib import Path
 
 import pytest
 import torch
-from heads import random_head
+from heads import random_block, random_head
 from reference.eagle3 import PlainHead
 from refusals import refused
 
@@ -13,10 +14,13 @@ import speclab
 from speclab.drafters.base import Context
 from speclab.drafters.draft_pass import HeadPass
 from speclab.drafters.grow import Nodes
+from speclab.models.block_head import BlockRunner
 from speclab.models.head_files import read_head
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 from training import heads as recipe
+from training.blocks import Lesson as BlockLesson
+from training.blocks import MiniBlockConfig, block_loss, train_mini_block
 from training.head_export import write_head
 from training.heads import HeadsConfig, Lesson, train_head, unrolled_loss
 from training.loop import Schedule
@@ -148,3 +152,44 @@ def test_a_head_that_no_format_has_is_not_written(target, tmp_path: Path) -> Non
     head = random_head(target, 1, heads=2, key_value_heads=2, feed_forward=24, layers=(1, 2))
     with refused(speclab.SpeclabError, "layers", "EAGLE-3"):
         write_head(head, tmp_path, "EAGLE")
+
+
+@torch.no_grad()
+def test_the_loss_is_of_what_a_block_drafts_and_no_text_sees_another(target) -> None:
+    """Two texts side by side; the weighted mean of KL(target || head) over the places of each block."""
+    head = random_block(target, 1, ids=list(range(0, 320, 2)), layers=(1, 2), heads=2, key_value_heads=2)
+    texts, anchors = [torch.randint(0, 320, (n,)).tolist() for n in (12, 10)], [[3, 9], [2, 5]]
+    runner, gamma, total, counted = Runner(target), 3.0, 0.0, 0.0
+    for text, places in zip(texts, anchors, strict=True):
+        for anchor in places:
+            on, drafts = runner.fork(), BlockRunner(head, runner)
+            on.watch((1, 2))
+            on.logits(text[:anchor])
+            rows = drafts.draft(text[anchor], on.hidden.rows(0, anchor, (1, 2))).rows[:, head.token_ids]
+            for depth in range(1, min(5, len(text) - anchor)):
+                said = target(torch.tensor([text[: anchor + depth]])).logits[0, -1, head.token_ids].log_softmax(-1)
+                weight = exp(-(depth - 1) / gamma)
+                total += weight * float((said.exp() * (said - rows[depth - 1].log_softmax(-1))).sum())
+                counted += weight
+    parts = [hidden_states(target, torch.tensor([text]), (0, 1, 2, -1)).split(16, dim=-1) for text in texts]
+    embeddings, first, second, last = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))
+    owner = torch.tensor([[0] * 12 + [1] * 10])
+    lesson = BlockLesson(embeddings, torch.cat((first, second), dim=-1), last, torch.ones(1, 22), owner)
+    output = target.get_output_embeddings().weight.detach()[head.token_ids]
+    mask = target.get_input_embeddings().weight.detach()[3]
+    where = torch.tensor([[*anchors[0], *(12 + anchor for anchor in anchors[1])]])
+    loss = block_loss(head, lesson, where, mask, output, gamma)
+    assert float(loss) == pytest.approx(total / counted, rel=1e-4)
+
+
+@pytest.mark.model
+def test_training_learns_and_saves_a_block_head(config, target, mixture, tmp_path: Path) -> None:
+    shared = config("block", 60, draft_vocab_size=200).model_dump(
+        include=set(MiniBlockConfig.model_fields) - {"mixture"}
+    )
+    trained = train_mini_block(MiniBlockConfig(**shared, mixture=mixture, layers=(1, 2), block_size=4, anchors=3))
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "block/log.jsonl").read_text().splitlines()]
+    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+    again = read_head(tmp_path / "block/head", Runner(target, "mini/target"))
+    for name, weight in trained.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], weight, rtol=2e-3, atol=1e-3)
