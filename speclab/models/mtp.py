@@ -99,27 +99,23 @@ class MtpRunner(HeadRunner):
         embedded = self._embed(to_device(tokens, self.device))
         depth = torch.zeros_like(places) if fuse else features[:, -1].long() + 1
         above = features if fuse else features[:, :-1].unflatten(1, (last + 1, -1))
+        store, before = self.cache.hidden, features.new_zeros((1, last, self.config.hidden_size))
+        if store is not None and self.length:
+            before = store.rows(self.length - 1, self.length, range(last)).view_as(before)
         outputs: list[Tensor] = []
         for layer in range(last + 1):
-            if fuse:
-                reads = torch.cat((self._before(layer), outputs[-1][:-1])) if layer else above
-            else:
+            if fuse:  # of a text: the layer before, at the token before
+                reads = torch.cat((before[:, layer - 1], outputs[-1][:-1])) if layer else above
+            else:  # of a tree: the layer before at the parent, or below the layer's depth its own
                 reads = torch.where(depth[:, None] > layer, above[:, layer], above[:, max(layer - 1, 0)])
             outputs.append(self.model.run(layer, embedded, reads, places, mask, self.cache))
         out = torch.stack(outputs, dim=1)
-        if self.cache.hidden is not None:
-            self.cache.hidden.append(out[:, :last])
+        if store is not None:
+            store.append(out[:, :last])
         answers = out[torch.arange(rows, device=self.device), depth.clamp(max=last)]
         logits = self._output(answers[-1:] if last_only else answers)[:, : self.vocab_size]
         answer = check_finite(logits, topk, self.name, vocab_size=self.vocab_size)
         return answer, torch.cat((out.flatten(1), depth[:, None].to(out.dtype)), dim=1)
-
-    def _before(self, layer: int) -> Tensor:
-        """What a layer reads at the first of the tokens that are appended, `[1, hidden]`."""
-        assert self.cache.hidden is not None
-        if self.length == 0:
-            return torch.zeros((1, self.config.hidden_size), dtype=self.dtype, device=self.device)
-        return self.cache.hidden.rows(self.length - 1, self.length, [layer - 1])
 
 
 def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
@@ -142,6 +138,8 @@ def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
             config.name_or_path = str(locate(path, loader.report))
             with no_progress_bar():
                 model = library.from_pretrained(target.model, device_map={"": target.device})
+            for weights in model.layers.parameters():  # the library maps them from their file, which may change
+                weights.data = weights.data.clone()
             return MtpRunner(MtpHead(model), target)
         except RuntimeError:
             reason = "their weights are missing, or do not fit"

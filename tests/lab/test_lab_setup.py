@@ -128,6 +128,9 @@ def test_models_of_ones_own_are_named_and_loaded_and_a_wrong_name_keeps_the_form
     page.say(do="step")
     assert page.status["error"] is None
     assert page.lab.session.prompt_ids == [5, 17, 3, 40, 11]
+    edit(page, "heads", "mtp")
+    page.say(do="step")
+    assert "MTP layers" in page.status["error"]["sentence"]
 
 
 def test_a_fork_and_a_switch_are_shown_in_the_form(page, form):

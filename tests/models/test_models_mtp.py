@@ -205,6 +205,18 @@ def test_generate_drafts_with_them(load, draft):
     )
 
 
+def test_what_happens_to_the_file_after_loading_does_not_reach_the_layers(load):
+    pair = load("mellum", 1)
+    before = [weights.clone() for weights in pair.heads[0].model.parameters()]
+    file = Path(pair.target.model.config.name_or_path) / "model.safetensors"
+    content = file.read_bytes()
+    with file.open("r+b") as stream:
+        stream.seek(8192)
+        stream.write(bytes(len(content) - 8192))
+    assert all(map(torch.equal, before, pair.heads[0].model.parameters()))
+    file.write_bytes(content)
+
+
 def test_layers_follow_a_changed_target(load):
     pair = load("deepseek_v3", 2)
     with torch.no_grad():
