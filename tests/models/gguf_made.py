@@ -37,25 +37,14 @@ def write(
     """Writes it, its matrices stored as `kind`; the rest makes it one that cannot be read rightly."""
     model = original()
     file = gguf.GGUFWriter(path, family)
-    file.add_name("tiny")
-    file.add_block_count(2)
-    file.add_context_length(256)
-    file.add_embedding_length(32)
-    file.add_feed_forward_length(64)
-    file.add_head_count(4)
-    file.add_head_count_kv(2)
-    file.add_rope_dimension_count(8)
-    file.add_rope_freq_base(10000.0)
-    file.add_layer_norm_rms_eps(model.config.rms_norm_eps)
-    file.add_vocab_size(len(TOKENS))
-    file.add_tokenizer_model("gpt2")
-    file.add_tokenizer_pre(splits)
-    file.add_token_list(TOKENS)
-    file.add_token_types([3, 3] + [1] * (len(TOKENS) - 2))
-    file.add_token_merges(MERGES)
-    file.add_bos_token_id(0)
-    file.add_eos_token_id(1)
-    file.add_chat_template(TEMPLATE)
+    for name, value in {
+        "name": "tiny", "block_count": 2, "context_length": 256, "embedding_length": 32, "feed_forward_length": 64,
+        "head_count": 4, "head_count_kv": 2, "rope_dimension_count": 8, "rope_freq_base": 10000.0,
+        "layer_norm_rms_eps": model.config.rms_norm_eps, "vocab_size": len(TOKENS), "tokenizer_model": "gpt2",
+        "tokenizer_pre": splits, "token_list": TOKENS, "token_types": [3, 3] + [1] * (len(TOKENS) - 2),
+        "token_merges": MERGES, "bos_token_id": 0, "eos_token_id": 1, "chat_template": TEMPLATE,
+    }.items():  # fmt: skip
+        getattr(file, f"add_{name}")(value)
     if parts:
         file.add_uint16("split.count", parts)
     tensors = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}

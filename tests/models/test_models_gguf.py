@@ -66,16 +66,15 @@ def test_a_file_is_converted_once_with_reports(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "words"),
     [
-        ({"family": "abacus"}, ("architecture abacus is not supported",)),
-        ({"scaled": True}, ("positions are scaled",)),
-        ({"parts": 3}, ("one of 3 parts",)),
+        ({"family": "abacus"}, "architecture abacus is not supported"),
+        ({"scaled": True}, "positions are scaled"),
+        ({"parts": 3}, "one of 3 parts"),
     ],
-    ids=["family", "scaled", "parts"],
 )
-def test_what_would_be_read_wrongly_is_refused(tmp_path, made, said):
-    with refused(UnsupportedModelError, "odd.gguf", *said):
+def test_what_would_be_read_wrongly_is_refused(tmp_path, made, words):
+    with refused(UnsupportedModelError, "odd.gguf", words):
         load_pair(target=write(tmp_path / "odd.gguf", **made))
 
 
@@ -99,12 +98,11 @@ def test_a_folder_of_several_and_a_file_that_is_not_there(whole, tmp_path):
     [
         lambda data: data[:-1000],
         lambda data: data[:500],
-        lambda data: b"",
         lambda data: b"PK" + data[2:],
         lambda data: data[:4] + bytes([1]) + data[5:],
         lambda data: data[:8] + bytes([255] * 16) + data[24:],
     ],
-    ids=["weights cut", "header cut", "empty", "other format", "old version", "endless"],
+    ids=["weights cut", "header cut", "other format", "old version", "endless"],
 )
 def test_a_damaged_file_is_one_sentence(whole, tmp_path, damage):
     broken = tmp_path / "broken.gguf"

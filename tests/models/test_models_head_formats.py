@@ -79,8 +79,10 @@ def test_a_head_computes_what_its_format_says(tmp_path, variant, packing, monkey
         assert (got - wanted).abs().max() < 1e-5 * max(1.0, float(wanted.abs().max()))
 
 
-@pytest.mark.parametrize("variant", ["NVIDIA, gpt-oss 120B", "SpecForge, EAGLE-3.1 of Qwen3 30B", "speculators eagle"])
-@pytest.mark.parametrize(("dtype", "near"), [(torch.bfloat16, 0.06), (torch.float16, 0.01)])
+@pytest.mark.parametrize(
+    ("variant", "dtype", "near"),
+    [("NVIDIA, gpt-oss 120B", torch.bfloat16, 0.06), ("SpecForge, EAGLE-3.1 of Qwen3 30B", torch.float16, 0.01)],
+)
 def test_in_half_precision_it_computes_the_same_but_for_rounding(tmp_path, variant, dtype, near):
     half = target().to(dtype)
     folder = write(tmp_path / "head", half, variant)

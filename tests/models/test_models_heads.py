@@ -23,7 +23,6 @@ pytestmark = pytest.mark.model
 
 EAGLE = "SafeAILab, EAGLE of LLaMA 2"
 TEXT = [5, 9, 2, 40, 33, 7, 7, 1]
-SMALL = speclab.DraftHead(node_budget=8, depth=2, children=3)
 
 
 def states_of(target, text=TEXT) -> torch.Tensor:
@@ -41,13 +40,10 @@ def answers(head, target) -> list:
 # Our own format
 
 
-@pytest.mark.parametrize("own_output", [False, True], ids=["the target's output", "its own"])
-@pytest.mark.parametrize("ids", [None, SOME], ids=["every token", "a draft vocabulary"])
-@pytest.mark.parametrize("layers", [(-1,), (1, 2)], ids=["last layer", "two layers"])
+@pytest.mark.parametrize(("ids", "layers", "own_output"), [(None, (-1,), False), (SOME, (1, 2), True)])
 def test_what_was_saved_is_read_again(tmp_path, layers, ids, own_output):
     target = tiny("llama")
-    head = random_head(target, 1, "prose", ids, layers=layers, own_output=own_output)
-    head.half().float()
+    head = random_head(target, 1, "prose", ids, layers=layers, own_output=own_output).half().float()
     save_head(head, tmp_path / "prose")
     again = read_head(tmp_path / "prose", Runner(target))
     assert again.config == head.config
@@ -57,14 +53,12 @@ def test_what_was_saved_is_read_again(tmp_path, layers, ids, own_output):
     pair = speclab.load_pair(target=target, heads=[str(tmp_path / "prose"), head])
     assert [runner.name for runner in pair.heads] == ["prose", "prose"]
     assert pair.head_names == ("prose 0", "prose 1")
-    assert speclab.generate(pair, SMALL, TEXT, max_new_tokens=8).token_ids
 
 
 # A draft vocabulary
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt_neox", "phi"])
-@pytest.mark.parametrize("own_output", [False, True], ids=["the target's output", "its own"])
+@pytest.mark.parametrize(("family", "own_output"), [("llama", False), ("gpt_neox", True), ("phi", False)])
 def test_a_draft_vocabulary_is_a_softmax_over_its_tokens_by_the_targets_ids(family, own_output):
     target = tiny(family).requires_grad_(requires_grad=False)
     head = random_head(target, 1, ids=SOME, own_output=own_output).requires_grad_(requires_grad=False)
@@ -99,7 +93,6 @@ def test_tokens_that_the_pair_does_not_have_are_never_proposed():
         ({"d2t": torch.arange(8)}, "t2d"),
         ({"d2t": torch.arange(8.0)}, "int64"),
         ({"d2t": torch.arange(7)}, "d2t"),
-        ({"d2t": torch.tensor(3)}, "d2t"),
         ({"t2d": torch.arange(64) > 8}, "t2d"),
         ({"t2d": torch.ones(63, dtype=torch.bool)}, "t2d"),
         ({"lm_head.weight": torch.ones(9, 32)}, "lm_head"),
@@ -111,13 +104,6 @@ def test_maps_that_name_no_vocabulary(tmp_path, change, named):
     save_file(load_file(file) | change, file)
     with refused(HeadMismatchError, "prose", named):
         load(tmp_path / "prose")
-
-
-def test_a_head_in_memory_whose_maps_disagree():
-    head = random_head(tiny("llama"), 1, ids=SOME)
-    head.get_buffer("t2d")[2] = True
-    with refused(HeadMismatchError, "t2d"):
-        load(head)
 
 
 # What does not fit
@@ -134,28 +120,28 @@ def load(folder, target=None):
     return speclab.load_pair(target=target or tiny("llama"), heads=folder)
 
 
-def test_a_head_for_another_target_on_disk_or_in_memory(tmp_path):
-    for changes, named in (
-        ({"hidden_size": 64}, "64"),
-        ({"vocab_size": 99}, "99"),
-        ({"target": "llama-70b"}, "llama-70b"),
-        ({"layers": [7]}, "layer"),
-    ):
-        with refused(HeadMismatchError, named):
-            load(saved(tmp_path / "prose", tiny("llama"), **changes))
+@pytest.mark.parametrize(
+    ("error", "changes", "word"),
+    [
+        (HeadMismatchError, {"hidden_size": 64}, "64"),
+        (HeadMismatchError, {"vocab_size": 99}, "99"),
+        (HeadMismatchError, {"target": "llama-70b"}, "llama-70b"),
+        (HeadMismatchError, {"layers": [7]}, "layer"),
+        (HeadMismatchError, {"feed_forward": 50}, "50"),
+        (ModelNotFoundError, {"feed_forward": 10**30}, "feed_forward"),
+        (ModelNotFoundError, {"heads": 0}, "heads"),
+        (ModelNotFoundError, {"rope_scaling": {"rope_type": "llama3", "factor": float("inf")}}, "rope_scaling"),
+        (ModelNotFoundError, {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling"),
+    ],
+)
+def test_a_config_that_does_not_fit(tmp_path, error, changes, word):
+    with refused(error, word):
+        load(saved(tmp_path / "prose", tiny("llama"), **changes))
+
+
+def test_a_head_in_memory_for_another_target():
     with refused(HeadMismatchError, "64"):
         load(random_head(tiny("llama", hidden_size=64, head_dim=16), 1))
-
-
-def test_weights_that_do_not_fit_their_config(tmp_path):
-    folder = saved(tmp_path / "prose", tiny("llama"), feed_forward=50)
-    with refused(HeadMismatchError, "config", "50"):
-        load(folder)
-    tensors = load_file(folder / "head.safetensors")
-    del tensors["fc.bias"]
-    save_file(tensors, folder / "head.safetensors")
-    with refused(HeadMismatchError, "prose"):
-        load(folder)
 
 
 def test_damaged_files(tmp_path):
@@ -164,25 +150,21 @@ def test_damaged_files(tmp_path):
         (folder / name).write_bytes((folder / name).read_bytes()[:40])
         with refused(ModelNotFoundError, name):
             load(folder)
-    for setting, value in (
-        ("key_value_heads", 10**30),
-        ("feed_forward", 10**30),
-        ("heads", 0),
-        ("rope_scaling", {"rope_type": "llama3", "factor": float("inf")}),
-        ("rope_scaling", {"rope_type": "llama3", "factor": 8.0}),
-    ):
-        with refused(ModelNotFoundError, setting):
-            load(saved(tmp_path / "prose", tiny("llama"), **{setting: value}))
+    tensors = load_file(saved(folder, tiny("llama")) / "head.safetensors")
+    del tensors["fc.bias"]
+    save_file(tensors, folder / "head.safetensors")
+    with refused(HeadMismatchError, "prose"):
+        load(folder)
 
 
 def test_a_pickle_of_no_tensors_and_a_config_of_eagle_that_holds_no_sizes(tmp_path):
     folder = tmp_path / "eagle"
-    for pickled in ([1], 3, {"fc.weight": 3}):
+    for pickled in ([1], {"fc.weight": 3}):
         write(folder, tiny("llama"), EAGLE)
         torch.save(pickled, folder / "pytorch_model.bin")
         with pytest.raises(speclab.SpeclabError):
             load(folder)
-    for content in ("{}", "[]", "3", "{", "[" * 100_000):
+    for content in ("{}", "[]", "[" * 100_000):
         write(folder, tiny("llama"), EAGLE)
         (folder / "config.json").write_text(content)
         with refused(ModelNotFoundError, "config.json in eagle"):

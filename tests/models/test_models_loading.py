@@ -24,14 +24,12 @@ from speclab.errors import (
     ModelNotFoundError,
     OfflineError,
     OutOfMemoryError,
-    SettingsError,
     SpeclabError,
     TokenizerMismatchError,
     UnsupportedModelError,
 )
 from speclab.files import byte_count
 from speclab.models import loading, memory
-from speclab.models.loading import parse_device, parse_dtype
 from speclab.models.pair import load_pair
 from speclab.models.presets import PRESETS
 from speclab.models.tokens import TokenTexts, compare
@@ -51,8 +49,7 @@ def words(*added: str, drop: int = 0, **special: str) -> PreTrainedTokenizerFast
     known = ["<unk>", "<s>", "</s>", *plain[drop:]]
     core = Tokenizer(WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>"))
     core.pre_tokenizer = Whitespace()
-    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | special
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **names)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **{"eos_token": "</s>", "unk_token": "<unk>"} | special)
     tokenizer.add_tokens(list(added), special_tokens=True)
     return tokenizer
 
@@ -62,7 +59,6 @@ def refusal(error: type[SpeclabError], **given) -> str:
         load_pair(**given)
     text = str(caught.value)
     assert text.isprintable()
-    assert text.endswith(".")
     assert len(text) <= 500
     return text
 
@@ -79,43 +75,41 @@ def test_a_folder_is_loaded_as_it_was_saved(folder):
     torch.testing.assert_close(loaded.fresh().target.extend([1, 2, 3]), want)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_happens_to_a_file_after_loading_does_not_reach_the_model(folder, dtype):
-    tiny("llama").to(getattr(torch, dtype)).save_pretrained(folder)
-    loaded = load_pair(target=folder, dtype=dtype).target.model
+def test_a_file_that_changes_after_the_load_does_not_reach_the_model(folder):
+    loaded = load_pair(target=folder).target.model
     with (folder / "model.safetensors").open("r+b") as file:
         file.seek(4096)
         file.write(bytes((folder / "model.safetensors").stat().st_size - 4096))
-    want = tiny("llama").to(getattr(torch, dtype)).state_dict()
+    want = tiny("llama").state_dict()
     assert all(torch.equal(weights, want[name]) for name, weights in loaded.state_dict().items())
 
 
-def test_half_precision_checkpoints_become_float32_on_cpu_unless_asked(tmp_path):
-    tiny("llama").half().save_pretrained(tmp_path)
-    assert load_pair(target=tmp_path).target.dtype == torch.float32
-    assert load_pair(target=tmp_path, dtype="bfloat16").target.dtype == torch.bfloat16
-
-
-NAMES = ["./nowhere", "/no/such/folder", "../up", "~/nowhere/at/all", "a/b/c", "sp ace"]
+NAMES = ["./nowhere", "../up", "~/nowhere/at/all", "a/b/c", "sp ace"]
 STRAY = ["a\0b", "7" * 5000, "x/" * 3000, "a" * 97, "..", "a--b", "\ud800"]
 
 
 @pytest.mark.parametrize("name", [*NAMES, *STRAY], ids=lambda name: ascii(name)[:12])
-def test_a_name_that_can_be_no_model_is_not_asked_from_the_hub(name, monkeypatch, tmp_path):
+def test_a_name_of_no_model_is_not_asked_from_the_hub(name, monkeypatch, tmp_path):
     monkeypatch.setattr(loading, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
-    monkeypatch.chdir(tmp_path)  # or ".." would be whatever lies above
-    if name in NAMES:
-        assert "There is no folder" in refusal(ModelNotFoundError, target=name)
-        return
-    for part in ("target", "heads", "tokenizer"):
-        with pytest.raises(SpeclabError) as caught:
-            load_pair(**{"target": tiny("llama")} | {part: name})
-        assert len(str(caught.value)) <= 500
-        assert str(caught.value).isprintable()
+    monkeypatch.chdir(tmp_path / "..")
+    parts = [{"target": name}] if name in NAMES else [{"heads": name}, {"tokenizer": name}]
+    for part in parts:
+        text = refusal(SpeclabError, **{"target": tiny("llama")} | part)
+        assert name in STRAY or "There is no folder" in text
 
 
 def _written(name, content):
     return lambda folder: (folder / name).write_bytes(content)
+
+
+def _cut(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _pickled(folder):
+    torch.save(tiny("llama").state_dict(), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
 
 
 def _config(**values):
@@ -126,14 +120,16 @@ def _config(**values):
     return damage
 
 
-def _cut(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
+def _own_code(folder):
+    _config(model_type="own", auto_map={"AutoConfig": "code.Own", "AutoModelForCausalLM": "code.OwnModel"})(folder)
+    (folder / "code.py").write_text("raise AssertionError('this code ran')")
 
 
 DAMAGES = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no safetensors weights"),
+    "pickled weights": (_pickled, "no safetensors weights"),
+    "code of its own": (_own_code, "which speclab does not run"),
     "a header of 2^64-1 bytes": (_written("model.safetensors", b"\xff" * 8 + b"{}"), "header too large"),
     "a file cut short": (_cut, "not fully covered"),
     "a tensor that is missing": (_config(num_hidden_layers=3), "lack model.layers.2"),
@@ -156,22 +152,10 @@ def test_a_tied_head_is_not_missing(folder):
     assert load_pair(target=folder).target.model.lm_head.weight is not None
 
 
-def test_pickled_weights_are_not_loaded(folder):
-    torch.save(tiny("llama").state_dict(), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    assert "choose another checkpoint" in refusal(ModelNotFoundError, target=folder)
-
-
 def test_unfit_families_are_refused_before_their_weights_are_read(tmp_path, monkeypatch):
     tiny("gpt_neo").save_pretrained(tmp_path)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
     assert "family gpt_neo" in refusal(UnsupportedModelError, target=tmp_path)
-
-
-def test_code_in_a_checkpoint_is_not_run_unasked(folder):
-    _config(model_type="own", auto_map={"AutoConfig": "code.Own", "AutoModelForCausalLM": "code.OwnModel"})(folder)
-    (folder / "code.py").write_text("raise AssertionError('this code ran')")
-    assert "which speclab does not run" in refusal(UnsupportedModelError, target=folder)
 
 
 # Memory
@@ -190,21 +174,13 @@ def test_weights_larger_than_the_memory_are_refused_before_they_are_read(folder,
     assert "choose a smaller model" in refusal(OutOfMemoryError, target=folder)
 
 
-def test_a_file_far_larger_than_the_memory_is_one_sentence(folder):
-    with (folder / "model.safetensors").open("r+b") as file:
-        file.truncate(10**12)  # takes no room on the disk
-    assert "of memory on cpu" in refusal(OutOfMemoryError, target=folder)
-
-
 def test_memory_is_the_least_that_machine_and_container_leave(monkeypatch, tmp_path):
-    cpu = torch.device("cpu")
     for name, text in {"memory.max": "1000000", "memory.current": "400000", "memory.stat": "inactive_file 5\n"}.items():
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    assert memory.free(cpu) == 600005
+    assert memory.free(torch.device("cpu")) == 600005
     (tmp_path / "memory.max").write_text("max")
-    assert memory.free(cpu) > 1 << 20
-    memory.require("anything", 1 << 60, torch.device("meta"))  # a machine that does not say is not refused
+    assert memory.free(torch.device("cpu")) > 1 << 20
 
 
 def test_what_was_not_fetched_says_its_way_in(tmp_path, monkeypatch):
@@ -236,14 +212,13 @@ def test_without_a_network_a_hub_id_fails_after_one_attempt(monkeypatch):
 
 
 @pytest.mark.parametrize("offline", [True, False])
-def test_a_draft_or_head_that_is_not_here_is_offline_wherever_it_is_asked_for(monkeypatch, offline):
+def test_a_head_or_a_draft_inside_generate_that_is_not_here_is_offline_too(monkeypatch, offline):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
     no_network(monkeypatch)
-    pair = speclab.load_pair()
     inside = speclab.custom_generate(speclab.DynaTree(), draft="some/draft")
     for ask in (
-        lambda: speclab.load_pair(heads="some/draft"),
-        lambda: pair.target.model.generate(torch.tensor([[5, 6]]), max_new_tokens=2, custom_generate=inside),
+        lambda: load_pair(target=tiny("llama"), heads="some/draft"),
+        lambda: tiny("llama").generate(torch.tensor([[5, 6]]), max_new_tokens=2, custom_generate=inside),
     ):
         with pytest.raises(OfflineError, match=r"^some/draft is not on this machine .* HF_HUB_OFFLINE\.$"):
             ask()
@@ -321,14 +296,3 @@ def test_texts_of_sentencepiece_tokens():
     core = Tokenizer(WordLevel({"<unk>": 0, "▁the": 1, "<0x0A>": 2, "<0xE2>": 3, "é": 4}, unk_token="<unk>"))
     texts = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>"))
     assert list(texts(range(6)).values()) == ["<unk>", " the", "\n", "<0xE2>", "é", "#5"]
-
-
-def test_devices_and_dtypes_by_name():
-    for device in ("meta", "x" * 5000, 1.5, "cuda:99999999999999999999"):
-        with pytest.raises(SettingsError, match="There is no device") as caught:
-            parse_device(device)
-        assert len(str(caught.value)) <= 500
-    assert parse_device(None) is None
-    assert parse_device("cpu") == torch.device("cpu")
-    assert parse_dtype("float16") == parse_dtype(torch.float16) == torch.float16
-    assert parse_dtype(None) is None

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from tiny import tiny
 
 from speclab.errors import (
     ModelNotFoundError,
-    PromptError,
     SettingsError,
     TokenizerMismatchError,
     UnsupportedModelError,
@@ -53,7 +53,6 @@ def test_fresh_pairs_share_modules_and_texts_and_not_caches(mini):
     assert (first.target.length, second.target.length, mini.target.length) == (3, 0, 0)
     assert (first.target.calls, second.target.calls) == (1, 0)
     assert first.texts is second.texts
-    assert second.target.slot_bytes == first.target.slot_bytes > 0
 
 
 def test_texts_of_tokens_add_up_to_the_text(mini):
@@ -75,20 +74,15 @@ def test_texts_of_tokens_add_up_to_the_text(mini):
 
 
 def test_modules_in_memory_work_on_ids_without_a_tokenizer(bare):
-    assert bare.tokenizer is None
     assert bare.encode((1, 2)) == bare.encode(np.array([1, 2])) == bare.encode(torch.tensor([1, 2])) == [1, 2]
     assert bare.decode([5, 6]) == "#5 #6"
-    assert bare.eos_ids == frozenset()
-    assert bare.name == "gpt_neox + gpt_neox"
+    assert (bare.tokenizer, bare.eos_ids, bare.name) == (None, frozenset(), "gpt_neox + gpt_neox")
     assert bare.describe()["draft_parameters"] == bare.draft.model.num_parameters()
-    assert not bare.target.model.training
 
 
 def test_a_pair_may_have_no_draft_and_else_the_smaller_context_holds():
-    alone = load_pair(target=tiny("llama"))
-    assert alone.draft is None
-    assert alone.fresh().draft is None
-    assert list(alone.runners) == ["target"]
+    alone = load_pair(target=tiny("llama")).fresh()
+    assert (alone.draft, list(alone.runners)) == (None, ["target"])
     assert load_pair(target=tiny("llama"), draft=tiny("gpt2", n_positions=32)).context == 32
 
 
@@ -118,12 +112,6 @@ def test_names_of_modules_do_not_tell_where_they_lie(tmp_path):
     assert str(tmp_path) not in str(loaded.describe())
 
 
-def test_an_empty_prompt_is_refused_whatever_the_tokenizer_adds(mini):
-    with pytest.raises(PromptError, match="empty"):
-        mini.encode("")
-    assert len(mini.encode("a")) == 1
-
-
 def test_vocabularies_of_modules_must_agree():
     with pytest.raises(TokenizerMismatchError, match="gpt2 has 60 token ids and llama 64"):
         load_pair(target=tiny("llama"), draft=tiny("gpt2", vocab=60))
@@ -137,11 +125,10 @@ def test_vocabularies_that_differ_in_padding_alone_are_cut_to_the_smaller():
     assert padded.vocab_size == 4100
 
 
-def test_a_family_that_cannot_verify_trees_is_refused_in_either_role():
-    for role in ("target", "draft"):
-        other = {"target": tiny("gpt2"), "draft": tiny("gpt2", seed=1)} | {role: tiny("gpt_neo")}
-        with pytest.raises(UnsupportedModelError, match="gpt_neo"):
-            load_pair(**other)
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_family_that_cannot_verify_trees_is_refused_in_either_role(role):
+    with pytest.raises(UnsupportedModelError, match="gpt_neo"):
+        load_pair(**{"target": tiny("gpt2"), "draft": tiny("gpt2", seed=1)} | {role: tiny("gpt_neo")})
 
 
 def test_an_attention_without_masks_is_replaced():
@@ -153,30 +140,34 @@ def test_an_attention_without_masks_is_replaced():
     assert load_pair(target=module).describe()["target_attention"] == "eager"
 
 
-def test_dtype_and_device_given_move_the_module_and_nothing_else_does():
+def test_dtype_and_device_given_move_the_module_and_nothing_else_does(tmp_path):
     module = tiny("llama").to(torch.bfloat16)
+    module.save_pretrained(tmp_path)
+    assert load_pair(target=tmp_path).target.dtype == torch.float32, "a file on a CPU"
+    assert load_pair(target=tmp_path, dtype="bfloat16").target.dtype == torch.bfloat16
     assert load_pair(target=module).target.dtype == torch.bfloat16
     assert load_pair(target=module, dtype="float32", device="cpu").target.dtype == torch.float32
 
 
-def test_bad_settings_are_one_sentence():
-    for given, error, reason in (
+@pytest.mark.parametrize(
+    ("given", "error", "reason"),
+    [
         ({"name": torch.nn.Linear(2, 2)}, SettingsError, "got a Linear: pass a model as target="),
         ({"name": "nothing"}, ModelNotFoundError, "no pair named 'nothing': choose one of mini, smollm2"),
         ({"draft": "gpt2"}, SettingsError, "needs its target"),
         ({"dtype": "int8"}, SettingsError, 'use "float32"'),
         ({"dtype": "nothing"}, SettingsError, 'use "float32"'),
-        ({"device": "abacus"}, SettingsError, 'use "cpu"'),
         ({"device": "cuda:99"}, SettingsError, 'no cuda:99: use device="cpu"'),
+        *(({"device": device}, SettingsError, "There is no device") for device in ("abacus", "meta", 1.5)),
         ({"tokenizer": presets.MINI / "target"}, ModelNotFoundError, "holds no tokenizer"),
-    ):
-        with pytest.raises(error, match=reason) as caught:
-            load_pair(**given)
-        assert "\n" not in str(caught.value)
+    ],
+)
+def test_bad_settings_are_one_sentence(given, error, reason):
+    with refused(error, reason):
+        load_pair(**given)
 
 
 def test_two_threads_may_load_at_once():
     with ThreadPoolExecutor(2) as pool:
-        pairs = list(pool.map(lambda _: load_pair(), range(2)))
-    first, second = (pair.target.extend(pair.encode("The sea")) for pair in pairs)
-    assert torch.equal(first, second)
+        first, second = pool.map(lambda _: load_pair(), range(2))
+    assert torch.equal(first.target.extend([5, 6]), second.target.extend([5, 6]))

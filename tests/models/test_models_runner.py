@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unittest import mock
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -68,10 +68,6 @@ ACTIONS = st.one_of(
 )
 
 
-class Interruption(BaseException):
-    """Like Ctrl-C: not an Exception."""
-
-
 def act(runner: Runner, committed: list[int], action) -> tuple[Runner, list[int]]:
     match action:
         case ("extend", tokens):
@@ -90,8 +86,8 @@ def act(runner: Runner, committed: list[int], action) -> tuple[Runner, list[int]
             runner.extend([3, 1, 4])  # what happens to the original must not reach its fork
             return twin, committed[: twin.length]
         case ("failure", tokens):
-            hook = runner.model.get_output_embeddings().register_forward_pre_hook(mock.Mock(side_effect=Interruption))
-            with pytest.raises(Interruption):
+            hook = runner.model.get_output_embeddings().register_forward_pre_hook(Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
                 runner.extend(tokens)
             hook.remove()
             return runner, committed
@@ -154,7 +150,7 @@ def masks_of(runner: Runner) -> list:
     return handed
 
 
-@pytest.mark.parametrize("family", ["gpt_neox", "mistral", "gemma3_text"])
+@pytest.mark.parametrize("family", ["gpt_neox", "gemma3_text"])
 def test_the_mask_is_read_back_from_the_tensor_that_the_model_got(family):
     runner = Runner(tiny(family))
     runner.extend(list(range(5)))
@@ -166,8 +162,6 @@ def test_the_mask_is_read_back_from_the_tensor_that_the_model_got(family):
     runner.model.register_forward_pre_hook(spoil)
     runner.forward([1, 2, 3], [5, 6, 6], np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=bool))
     assert runner.mask_given()[1] == [5, 5, 4]
-    assert handed[0].shape == (1, 1, 3, 8)
-    assert handed[0].is_floating_point()
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text"])
@@ -214,7 +208,7 @@ def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
         torch.OutOfMemoryError("CUDA out of memory."),
         RuntimeError("DefaultCPUAllocator: can't allocate memory"),
     ):
-        hook = head.register_forward_pre_hook(mock.Mock(side_effect=error))
+        hook = head.register_forward_pre_hook(Mock(side_effect=error))
         with pytest.raises(OutOfMemoryError, match="small ran out of memory on cpu at 5 tokens: use a shorter prompt"):
             runner.extend([4, 5])
         with pytest.raises(OutOfMemoryError):
@@ -224,14 +218,3 @@ def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
         runner.extend([VOCABULARY])
     assert (runner.length, runner.cache.length, runner.calls) == (3, 3, 1)
     torch.testing.assert_close(runner.extend([4, 5]), plain(runner, [1, 2, 3, 4, 5])[-1], **CLOSE)
-
-
-@pytest.mark.parametrize("length", [-1, 4])
-def test_crop_and_fork_refuse_what_is_not_there(length):
-    runner = Runner(tiny("gpt_neox"))
-    runner.extend([1, 2, 3])
-    with pytest.raises(ValueError, match="cannot crop"):
-        runner.crop(length)
-    with pytest.raises(ValueError, match="cannot fork"):
-        runner.fork(length)
-    assert runner.length == 3

@@ -14,7 +14,6 @@ from torch.distributed.tensor import distribute_module
 from transformers import AutoModelForCausalLM
 
 from speclab import (
-    Autoregressive,
     DynaTree,
     LinearSpeculation,
     Session,
@@ -69,17 +68,15 @@ def test_a_peft_model_decodes_with_its_adapters():
     assert pair.describe()["target_forward"] == "module"
 
 
-def test_a_peft_model_drafts_too():
-    pair = load_pair(target=tiny("llama"), draft=Wrapper(tiny("llama", seed=1)), heads=Wrapper(tiny("llama", seed=2)))
-    assert generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW).token_ids == own_text(pair.target.model)
-    assert len(pair.heads) == 1
-
-
-def test_a_compiled_model_decodes():
+def test_peft_models_draft_and_a_compiled_model_decodes():
     model = tiny("llama")
-    pair = load_pair(target=torch.compile(model, backend="eager"))
+    pair = load_pair(
+        target=torch.compile(model, backend="eager"), draft=Wrapper(tiny("llama", seed=1)),
+        heads=Wrapper(tiny("llama", seed=2)),
+    )  # fmt: skip
     assert pair.target.model is model
-    assert generate(pair, Autoregressive(), PROMPT, max_new_tokens=NEW).token_ids == own_text(model)
+    assert len(pair.heads) == 1
+    assert generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW).token_ids == own_text(model)
 
 
 def test_a_learned_prompt_is_refused():
@@ -89,7 +86,7 @@ def test_a_learned_prompt_is_refused():
 
 @pytest.mark.parametrize("role", ["target", "draft", "heads"])
 def test_what_is_no_model_is_one_sentence(role):
-    for source in (nn.Linear(2, 2), 7, {"model": "gpt2"}, lambda: None):
+    for source in (nn.Linear(2, 2), 7, lambda: None):
         with pytest.raises(SettingsError, match=r"Expected a model, got .*: pass a hub id"):
             load_pair(**{"target": tiny("llama")} | {role: source})
 
