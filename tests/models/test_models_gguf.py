@@ -107,5 +107,5 @@ def test_a_folder_of_several_and_a_file_that_is_not_there(whole, tmp_path):
 def test_a_damaged_file_is_one_sentence(whole, tmp_path, damage):
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(damage(whole.read_bytes()))
-    with refused(ModelNotFoundError, "broken.gguf", "fetch it again"):
+    with refused(ModelNotFoundError, "broken.gguf"):
         load_pair(target=broken)

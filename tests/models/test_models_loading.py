@@ -220,7 +220,7 @@ def test_a_head_or_a_draft_inside_generate_that_is_not_here_is_offline_too(monke
         lambda: load_pair(target=tiny("llama"), heads="some/draft"),
         lambda: tiny("llama").generate(torch.tensor([[5, 6]]), max_new_tokens=2, custom_generate=inside),
     ):
-        with pytest.raises(OfflineError, match=r"^some/draft is not on this machine .* HF_HUB_OFFLINE\.$"):
+        with pytest.raises(OfflineError, match="some/draft"):
             ask()
 
 

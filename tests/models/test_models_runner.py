@@ -107,12 +107,12 @@ def assert_is_fresh_prefill(runner: Runner, committed: list[int]) -> None:
 
 
 @every_family
-@given(actions=st.lists(ACTIONS, min_size=1, max_size=5))
-@settings(max_examples=8)
-def test_after_any_calls_the_cache_equals_a_fresh_prefill(family, actions):
+@given(prefix=token_lists(max_size=12), actions=st.lists(ACTIONS, min_size=1, max_size=4))
+@settings(max_examples=10)
+def test_after_any_calls_the_cache_equals_a_fresh_prefill(family, prefix, actions):
     with small_buffers():
         runner, committed = runner_of(family).fork(), []
-        for action in actions:
+        for action in [("extend", prefix), *actions]:
             runner, committed = act(runner, committed, action)
             assert_is_fresh_prefill(runner, committed)
 
