@@ -59,7 +59,7 @@ SHARES = {
     "top": 1640,
 }
 """Most lines of each room. A room may take over what another gives back."""
-WHOLE = {"speclab": (20_423, 149_260, 117), "tests": (18_834, 167_147, 146)}
+WHOLE = {"speclab": (20_423, 149_260, 117), "tests": (18_838, 167_201, 146)}
 """Lines, tokens of code without docstrings and comments, and files, at most."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

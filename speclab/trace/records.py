@@ -209,8 +209,8 @@ class Step:
     first, last) of hidden prefix entries. `rows`: the row of the file for each node, empty if the order is the same.
     `missing`: names of what is not recorded.
 
-    For a checked run (`clinic.marked`): `findings`. `plain`: in the first wrong iteration (token, probability) after the
-    path of each node, run plainly.
+    For a checked run (`clinic.marked`): `findings`. `plain`: in the first wrong iteration (token, probability) after
+    the path of each node, run plainly.
     """
 
     index: Natural

@@ -37,6 +37,7 @@ def test_a_notebook_runs_and_solutions_are_right_and_wrong_answers_refused(
 ) -> None:
     """`names` is the notebook as shipped, its exercises open; cells that use an answer run with the solution, too."""
     monkeypatch.chdir(path.parent)
+    monkeypatch.syspath_prepend(path.parent)
     monkeypatch.setattr(plotly.io.renderers, "default", "json")
     torch.set_grad_enabled(True)  # the notebook before this one may have ended without
     cells, known, wrong = read(path).cells, solutions(read(path)), wrong_answers(path)

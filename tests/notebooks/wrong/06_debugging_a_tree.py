@@ -11,12 +11,15 @@ def corrupted_by(rows, parents):
         if parent in rows and node not in rows:
             rows.append(node)
     return sorted(rows)
-# %% suspicious: the mask alone
-#  and accepted >= 2 -> 
-# %% suspicious: two, and no mask
-# mask_differs and  -> 
-# %% suspicious: one of both is enough
-#  and  ->  or 
+# %% positions: counted along the rows
+def positions(length, parent):
+    return [length + row for row in range(len(parent))]
+# %% positions: the depth alone
+# [length] -> [0]
+# %% positions: the root counted from 1
+# [length] -> [length + 1]
+# %% positions: behind the row of the parent
+# place[above] + 1 -> length + above + 1
 # %% takes_unverified: taken once though another was chosen
 def takes_unverified(steps, own):
     return any(1 in step.accepted and int(step.tree.token[1]) != token for step, token in zip(steps, own))
