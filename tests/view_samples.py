@@ -35,21 +35,10 @@ WAITING = Adaptation("the window is not full yet")
 SLOT_BYTES = 2 * 8 * 320 * 4
 
 
-def random_parents(nodes: int, seed: int, depth: int = 6, wide: int = 3) -> list[int]:
-    """A random breadth-first tree of at most `depth` levels and `wide` children, as an adaptive drafter grows them."""
+def random_parents(nodes: int, seed: int) -> list[int]:
+    """A random breadth-first tree."""
     chance = random.Random(seed)
-    parents, level = [-1], [0]
-    while len(parents) < nodes:
-        share = (nodes - len(parents)) / max(depth, 1)
-        below = []
-        for node in level:
-            for _ in range(chance.choice([1, 1, 2, 3]) if len(level) < share * wide else chance.choice([0, 1, 1])):
-                if len(parents) < nodes:
-                    below.append(len(parents))
-                    parents.append(node)
-        depth -= 1
-        level = below or [len(parents) - 1]
-    return parents
+    return [-1, *sorted(chance.randrange(max(0, i // 3 - 2), max(1, i // 2)) for i in range(1, nodes))]
 
 
 def draft_tree(
@@ -179,7 +168,7 @@ def sixty_nodes(index: int = 4) -> Step:
 
 
 def large(nodes: int = 256, prefix: int = 4096) -> Step:
-    tree = draft_tree(random_parents(nodes, seed=8, depth=9), seed=8)
+    tree = draft_tree(random_parents(nodes, seed=8), seed=8)
     return build_step(tree, greedy_path(tree, 5), bonus=6, prefix=prefix, index=30, seed=8)
 
 

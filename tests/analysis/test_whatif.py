@@ -24,7 +24,6 @@ from speclab.tree import DraftTree
 EAGLE = speclab.DraftHead(node_budget=12, depth=4, children=3)
 OWN = {name: variant for name, variant in VARIANTS.items() if isinstance(variant, GrownStrategy)} | {
     "history": speclab.DynaTree(low_confidence=0.7, history="iteration"),
-    "measured budget": speclab.DynaTree(stop_probability=0, prune_probability=0),
 }
 VOCAB = 24
 DISTRIBUTIONS = random_probs(VOCAB, 3, low=0.5, high=2.5)
@@ -71,7 +70,7 @@ def assert_agrees(found: WhatIf, real: Step) -> None:
 @pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_steps_own_settings_give_its_own_tree(name, temperature):
-    """Adapted thresholds and a measured budget too, as they were at the step."""
+    """Adapted thresholds, too, as they were at the step."""
     run = session(OWN[name], temperature=temperature)
     run.run()
     for step in run.steps:
@@ -140,6 +139,8 @@ def test_what_the_record_lacks_is_named():
     wider = what_if(step, speclab.FixedTree(depth=1, branching=12))
     assert len(wider.tree) == 1 + len(step.nodes[0].draft_top) == 9
     assert wider.unknown == (0,)
+    full = session(speclab.FixedTree(depth=1, branching=8)).step()
+    assert what_if(full, speclab.FixedTree(depth=1, branching=12)).unknown == (0,)
 
 
 def test_where_the_path_goes_on_beyond_the_record_it_is_not_settled():
@@ -198,3 +199,12 @@ def test_what_no_draft_model_grew_alone_is_refused_both_ways(strategy):
             assert type(strategy).__name__ in refusal(step, other)
     drafted = session(speclab.FixedTree(depth=2)).step()
     assert type(strategy).__name__ in refusal(drafted, strategy)
+
+
+def test_a_measured_budget_is_the_recorded_one():
+    run = session(speclab.DynaTree(stop_probability=0, prune_probability=0))
+    step = run.step()
+    assert step.settings["node_budget"] == len(step.tree) == 13
+    assert columns(what_if(step, run.strategy).tree) == columns(step.tree)
+    chain = session(speclab.LinearSpeculation()).step()
+    assert "node_budget" in refusal(chain, run.strategy)

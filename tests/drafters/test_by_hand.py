@@ -138,8 +138,7 @@ WIDEST = TreeEdit(DraftTree.of(range(MOST), [-1, *[0] * (MOST - 1)], [0.0] * MOS
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        *((lambda node=node: EDIT.add(node, 7), ("no node", "2")) for node in (2, -1, True, "1", None)),
-        (lambda: EDIT.prune(2), ("no node", "2")),
+        *((lambda node=node: EDIT.add(node, 7), ("no node", "2")) for node in (2, -1, True, "1")),
         (lambda: EDIT.prune(0), ("root", "pruned")),
         *((lambda token=token: EDIT.add(0, token), ("token id",)) for token in (-1, "the", 1.5, 1 << 31)),
         (lambda: WIDEST.add(0, MOST), (str(MOST), "prune")),

@@ -40,6 +40,9 @@ def test_the_text_is_the_targets_own_and_both_parts_follow_it(family, pair_for, 
         for runner in session.pair.heads:
             assert runner.length >= step.prefix_length
             assert_cache_is_fresh(runner, text, session.pair.target.model)
+        if pair_for is models_pair and mode == "route":  # a head runs the committed tokens again on the target's states
+            (kept,) = [r.length for r, one in zip(session.pair.heads, step.proposals, strict=True) if one.chosen]
+            assert kept >= step.prefix_length + len(step.accepted), "rows of the accepted path are kept"
         if mode == "merge" and step.bonus is not None:
             assert len(step.accepted) == max(followed(session.trace, step.index)), "what the better one would have got"
     assert session.token_ids == library_text(target_of(family, VOCAB), PROMPT, 24)

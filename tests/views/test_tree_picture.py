@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 
 import networkx as nx
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from view_samples import drafted_root, ended_inside, five_nodes, large, odd_tokens, one_node, sixty_nodes, steps, words
 
 from speclab import views
-from speclab.views.networks import CHAR, GAPS, MARK, OWN, columns, fold, leaf_rows, step_graph
+from speclab.views.networks import OWN, fold, leaf_rows, step_graph
 from speclab.views.phases import Position, positions
 from speclab.views.theme import LOOKS, figure
 from speclab.views.tokens import label, plot_text
@@ -65,17 +64,6 @@ def test_no_two_links_cross(step):
         order = sorted((node for node in made if made.nodes[node]["depth"] == depth), key=rows.get)
         parents = [rows.get(made.nodes[node]["parent"], 0) for node in order]
         assert parents == sorted(parents)
-
-
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=9), st.integers(300, 1600))
-def test_columns_cut_nothing_that_has_room_and_no_label_reaches_the_next_column(widths, room):
-    x, chars = columns(widths, room)
-    needed = sum(MARK + CHAR * width for width in widths) + GAPS[0] * (len(widths) - 1) + 34
-    assert (chars == widths) == (needed <= room) or max(widths) <= 4
-    ends = [left + MARK + CHAR * each for left, each in zip(x, chars, strict=True)]
-    assert all(following - end >= GAPS[0] - 1e-6 for end, (_, following) in zip(ends, pairwise(x), strict=False))
-    short = [width for width, each in zip(widths, chars, strict=True) if each < width]
-    assert all(width > max(chars, default=0) for width in short), "the longest labels are cut, and only these"
 
 
 @pytest.mark.parametrize("make", [one_node, sixty_nodes, large, odd_tokens, drafted_root, ended_inside])
