@@ -137,18 +137,6 @@ def test_the_lab_and_the_app_are_started_with_the_words_that_follow(cli, tmp_pat
     assert environment["JUPYTER_PATH"].split(host.os.pathsep)[0].endswith("speclab/jupyter")
 
 
-def test_jupyterlab_finds_its_announcements_switched_off(monkeypatch):
-    """Asked of Jupyter's own reader, in the environment that the command gives it."""
-    from jupyterlab_server.config import get_static_page_config
-
-    monkeypatch.setenv("JUPYTER_CONFIG_PATH", "elsewhere")
-    path = host.jupyter_environment()["JUPYTER_CONFIG_PATH"]
-    assert path.endswith(f"{host.os.pathsep}elsewhere")
-    monkeypatch.setenv("JUPYTER_CONFIG_PATH", path)
-    disabled = get_static_page_config(level="all")["disabledExtensions"]
-    assert disabled["@jupyterlab/apputils-extension:announcements"]
-
-
 def test_the_lab_opens_copies_of_the_notebooks_and_never_writes_over_them(tmp_path, monkeypatch):
     """In a clone, too: JupyterLab saves by itself."""
     monkeypatch.chdir(tmp_path)

@@ -68,16 +68,3 @@ def test_a_run_is_in_its_lesson(page, site):
         page.goto(path.as_uri())
         page.locator(".js-plotly-plot").first.wait_for()
         page.keyboard.press("ArrowRight")
-
-
-def test_without_scripts_text_pictures_and_answers_are_there(browser, site):
-    context = browser.new_context(java_script_enabled=False)
-    context.set_default_timeout(PATIENCE)
-    page = context.new_page()
-    page.goto((site / "notebooks" / "02_trees_masks_caches.html").as_uri())
-    assert page.locator(".cell_output img:visible").count() >= 3
-    fold = page.locator("details:not(.hide)").first  # a hint
-    assert not fold.locator("p, pre").first.is_visible()
-    fold.locator("summary").click()
-    assert fold.locator("p, pre").first.is_visible()
-    context.close()

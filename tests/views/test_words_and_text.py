@@ -24,7 +24,7 @@ from view_samples import (
 
 from speclab import views
 from speclab.prompts import Message
-from speclab.views.phases import Position, decisions, node_kinds, positions
+from speclab.views.phases import decisions, node_kinds, positions
 from speclab.views.sentences import node_sentence, position_sentence, summary
 from speclab.views.text_html import prompt_piece, text_html, text_piece
 from speclab.views.tokens import clip, display, label, percent, plot_text, quoted, table, width
@@ -81,7 +81,6 @@ def test_the_accepted_path_decision_by_decision():
     assert taken == [(0, (1, 2), 1), (1, (3, 4), 3), (3, (), None)]
     assert [each.winner for each in decisions(ended_inside())] == [1, 3]
     assert decisions(drafted_root(accept=False))[0].node == -1
-    assert position_sentence(ended_inside(), Position("accept")).endswith("accepted.")
 
 
 @pytest.mark.parametrize(
