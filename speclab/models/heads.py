@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
-from speclab.models.changes import ModuleWatch
 from speclab.models.eagle import Angles, DraftModule, rotary
 from speclab.models.lean import Linear, pack
-from speclab.models.runner import Kept, Runner
+from speclab.models.runner import Kept, Runner, WeightsWatch
 from speclab.models.transfers import check_finite, to_device
 from speclab.tree import Bools
 
@@ -48,7 +47,7 @@ class HeadRunner:
         self.calls = 0
         self.kept = Kept(0, 0, ())
         self._target = target
-        self._changes = ModuleWatch(self.model)
+        self._changes = WeightsWatch(self.model)
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
         self._angles = self._angles_to(0)
 

@@ -19,7 +19,7 @@ from torch.nn.modules import module as hooks
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
-from speclab.models import memory
+from speclab.models import transfers
 from speclab.models.cache import KVCache
 
 FIRST_POSITIONS = 1024
@@ -97,14 +97,11 @@ class Linear:
 def pack(linears: Sequence[Linear]) -> bool:
     """Packs the weights of a model on a CPU unless that slows down a pass of one row; returns whether it did.
 
-    Plain decoding must not pay for trees, and a second copy of the weights must fit in memory.
+    Plain decoding must not pay for trees.
     """
     weights = [module.weight for linear in linears for module in linear.modules]
     on_cpu = all(weight.device.type == "cpu" for weight in weights)
     if PACKING is False or not on_cpu or not _can_pack(weights[0].dtype):
-        return False
-    free = memory.free(torch.device("cpu"))
-    if free is not None and free < memory.HEADROOM * sum(weight.nbytes for weight in weights):
         return False
     for linear in linears:
         linear.pack()
@@ -336,7 +333,7 @@ def lean_forward(model: PreTrainedModel, *, packing: bool = True) -> LeanForward
     if rope.get("rope_type", "default") not in _FIXED_ANGLES:
         return None
     kinds = {(weight.device, weight.dtype) for weight in model.parameters()}
-    if len(kinds) != 1 or not memory.has_plain_weights(model):
+    if len(kinds) != 1 or not transfers.has_plain_weights(model):
         return None
     library = _OWN_MODULES | {type(model).__module__}
     if not all(_is_own(part, library) for part in model.modules()):

@@ -31,10 +31,11 @@ from speclab.errors import (
     named,
 )
 from speclab.files import byte_count, read_whole
-from speclab.models import gguf, memory
+from speclab.models import gguf
 from speclab.models.presets import SMOLLM2
 from speclab.models.probe import unfit
 from speclab.models.runner import Runner
+from speclab.models.transfers import is_out_of_memory, is_spread
 
 ModelPath = str | PathLike[str]
 Source = ModelPath | PreTrainedModel
@@ -190,7 +191,6 @@ class Loader:
                 )
             stored = getattr(config, "dtype", None) or torch.float32
             size = sum(file.stat().st_size for file in files) * (dtype or stored).itemsize // stored.itemsize
-            memory.require(name, size, place)
             self.report(f"Loading {short_name(name)}, about {byte_count(size)}…")
             with no_progress_bar():
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -213,7 +213,16 @@ class Loader:
 
     def _moved(self, model: PreTrainedModel) -> PreTrainedModel:
         move = self.device is not None or self.dtype is not None
-        memory.check_device_map(model, shown_name(model), moved=move)
+        if move and is_spread(model):
+            raise SettingsError(
+                f"{shown_name(model)} is placed by its device_map or tensor-parallel plan: pass device and dtype "
+                "to from_pretrained instead."
+            )
+        if model.device.type == "meta":
+            raise UnsupportedModelError(
+                f"{shown_name(model)} has its embedding offloaded, so its inputs have no device: load it with a "
+                "device_map that keeps the embedding on a device."
+            )
         if move:
             nn.Module.to(model, device=self.device, dtype=self.dtype)
         return model
@@ -294,7 +303,7 @@ def _explain(error: Exception, name: str, what: str) -> SpeclabError:
     """One sentence for a library's error during loading."""
     text = str(error)
     first = text.splitlines()[0][:160] if text else type(error).__name__
-    if memory.is_out_of_memory(error):
+    if is_out_of_memory(error):
         return OutOfMemoryError(f"{name} does not fit in memory: choose a smaller model or half precision.")
     if "trust_remote_code" in text:
         return UnsupportedModelError(f"{name} needs its own code, which speclab does not run: choose another model.")

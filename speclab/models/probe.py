@@ -16,9 +16,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.masks import CHUNKED, FULL, SLIDING
-from speclab.models.memory import is_spread
 from speclab.models.runner import Runner
-from speclab.models.transfers import nonfinite_advice
+from speclab.models.transfers import is_spread, nonfinite_advice
 from speclab.tree import DraftTree
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.25}

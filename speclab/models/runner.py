@@ -9,20 +9,46 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.answer import Answer
 from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
-from speclab.models.changes import ModuleWatch
 from speclab.models.lean import LeanForward, lean_forward
 from speclab.models.masks import Mask, MaskPlan, read_back
-from speclab.models.memory import is_out_of_memory
-from speclab.models.transfers import check_finite, to_device
+from speclab.models.transfers import check_finite, is_out_of_memory, to_device
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
+
+
+class WeightsWatch:
+    """Notices that a module's weights were replaced or written to since it was last asked.
+
+    It compares storages and version counters, so it does not see writes through `.data` or patched methods.
+
+    Attributes:
+        version: changes noticed so far.
+        admitted: the version that the probe admitted.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self.version = self.admitted = 0
+        self._marks = self._read()
+
+    def refresh(self) -> int:
+        """Look at the module, set it to eval mode, and return the version."""
+        self._module.eval()
+        before, self._marks = self._marks, self._read()
+        self.version += before != self._marks
+        return self.version
+
+    def _read(self) -> list[tuple[object, ...]]:
+        weights = [*self._module.parameters(), *self._module.buffers()]
+        versions = [0 if weight.is_inference() else weight._version for weight in weights]
+        return [(id(w), w.data_ptr(), w.dtype, w.shape, v) for w, v in zip(weights, versions, strict=True)]
 
 
 class Kept(NamedTuple):
@@ -73,7 +99,7 @@ class Runner:
         self.calls = 0
         self.allow_nonfinite = False
         self.lean: LeanForward | None = lean_forward(model, packing=packing) if lean else None
-        self.changes = ModuleWatch(model)
+        self.changes = WeightsWatch(model)
         self._plan = plan
         self._takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._read(())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from speclab.errors import LogitsError
 from speclab.models.answer import Answer, Ids, topk
@@ -124,3 +124,22 @@ class Stopwatch:
             event.record(torch.cuda.current_stream(self._device))
             self._events.append(event)
         self._times.append(perf_counter())
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory ran out; on a CPU torch raises a plain RuntimeError."""
+    words = ("can't allocate memory", "not enough memory", "out of memory", "unable to mmap")
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
+def is_spread(model: nn.Module) -> bool:
+    """Whether a model's weights are on several devices, on disk, or in several processes."""
+    devices = getattr(model, "hf_device_map", None) or {}
+    return len(set(devices.values())) > 1 or not has_plain_weights(model)
+
+
+def has_plain_weights(model: nn.Module) -> bool:
+    """Whether every weight is a whole tensor; with tensor parallelism it is a part (`DTensor`)."""
+    return all(type(weight) is nn.Parameter for weight in model.parameters())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from speclab.models import memory
+from speclab.models import transfers
 
 
 @pytest.fixture(scope="session", autouse=True)
 def plain_weights():
     with pytest.MonkeyPatch.context() as patch:
         if not torch.cuda.is_available():
-            patch.setattr(memory, "has_plain_weights", lambda _: True)
+            patch.setattr(transfers, "has_plain_weights", lambda _: True)
         yield

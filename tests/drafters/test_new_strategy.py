@@ -21,8 +21,8 @@ VOCAB, PROMPT = 12, [1, 2, 3, 1, 2]
 PROBS = random_probs(VOCAB, 3, low=0.5, high=2.5)
 NEAR = mixed_probs(PROBS, random_probs(VOCAB, 4), 0.2)
 
-ARCHITECTURE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
-DOCUMENTED = re.search(r"## A new strategy\n.*?```python\n(.*?)```", ARCHITECTURE, re.DOTALL).group(1)
+CONTRIBUTING = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+DOCUMENTED = re.search(r"## A new strategy\n.*?```python\n(.*?)```", CONTRIBUTING, re.DOTALL).group(1)
 
 CELL = """
 from pydantic import Field

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from heads import random_head
@@ -11,16 +9,7 @@ from pairs import library_text
 from tiny import tiny
 from torch import nn
 
-from speclab import (
-    Autoregressive,
-    DraftHead,
-    LinearSpeculation,
-    Session,
-    SpeclabError,
-    TokenRecycling,
-    UnsupportedModelError,
-    generate,
-)
+from speclab import Autoregressive, DraftHead, LinearSpeculation, Session, SpeclabError, generate
 from speclab.errors import ExactnessError
 from speclab.models.heads import HeadRunner
 from speclab.models.lean import LeanForward
@@ -52,12 +41,6 @@ def _linear(model):
     return getattr(*_place(model))
 
 
-def _trained(model):
-    model(torch.tensor([PROMPT]), labels=torch.tensor([PROMPT])).loss.backward()
-    torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()
-    model.zero_grad()
-
-
 class _LowRank(nn.Module):
     """What an adapter library puts in the place of a linear layer."""
 
@@ -81,40 +64,18 @@ def _another_embedding(model):
     model.set_input_embeddings(nn.Embedding(model.config.vocab_size, model.config.hidden_size))
 
 
-def _patched(model):
-    mlp = model.base_model.layers[0].mlp
-    mlp.forward = lambda rows, own=mlp.forward: own(rows).neg()
-
-
 def _written(model):
     with torch.no_grad():
         _linear(model).weight.neg_()
 
 
-def _scaled(model):
-    for layer in model.base_model.layers:
-        attention = getattr(layer, "self_attn", None) or layer.attention
-        attention.scaling *= 3
-
-
-def _in_turn(model):
-    for layer in model.gpt_neox.layers:
-        layer.use_parallel_residual = False
-
-
 CHANGES = {
-    "data.add_": ("gpt_neox", lambda model: _linear(model).weight.data.add_(0.5 * _linear(model).weight.flip(0))),
     "no_grad": ("llama", _written),
-    "fused AdamW": ("gpt_neox", _trained),
     "adapter": ("llama", _adapted),
     "embedding": ("gpt_neox", _another_embedding),
     "layers": ("llama", lambda model: setattr(model.model, "layers", model.model.layers[:1])),
     "inv_freq": ("gpt_neox", lambda model: model.gpt_neox.rotary_emb.inv_freq.mul_(0.1)),
-    "patched forward": ("llama", _patched),
     "float64": ("gpt_neox", lambda model: model.double()),
-    "scaling of gpt_neox": ("gpt_neox", _scaled),
-    "scaling of llama": ("llama", _scaled),
-    "residual": ("gpt_neox", _in_turn),
 }
 
 
@@ -128,8 +89,8 @@ def test_the_next_text_is_the_changed_modules(name):
     change(pair.target.model)
     want = _own(pair.target.model)
     assert _decoded(pair) == want
-    assert pair.fresh().target.forward_name == "module", "until it is loaded anew"
-    assert name == "float64" or before != want, "the change shows in no text, so this would prove nothing"
+    assert pair.fresh().target.forward_name == "module"
+    assert name == "float64" or before != want
     fork = session.fork(at=0, check=True)
     fork.run()
     assert fork.token_ids[1:] == library_text(pair.target.model, [*PROMPT, fork.token_ids[0]], NEW - 1)
@@ -145,35 +106,11 @@ def test_a_module_in_another_dtype_decodes_in_it():
     assert session.pair.describe()["target_dtype"] == "bfloat16"
 
 
-def test_dynamic_quantisation_in_place_is_refused():
-    """Activations are scaled by what else is in the pass, so a tree has other logits than its paths."""
-    pair = _pair("llama")
-    _decoded(pair)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            torch.ao.quantization.quantize_dynamic(pair.target.model, {nn.Linear}, inplace=True)
-    except RuntimeError:
-        pytest.skip("this torch has no quantised engine")
-    for _ in range(2):
-        with pytest.raises(UnsupportedModelError, match="logits over a tree differ"):
-            generate(pair, TokenRecycling(), PROMPT, max_new_tokens=NEW)
-
-
 def test_another_vocabulary_is_one_sentence():
     pair = _pair("llama")
     pair.target.model.resize_token_embeddings(80)
     with pytest.raises(SpeclabError, match="has changed from 64 to 80 token ids: load the pair again"):
         _decoded(pair)
-
-
-def test_a_hook_on_all_modules_is_called_in_passes():
-    pair, seen = _pair("llama"), []
-    hook = nn.modules.module.register_module_forward_hook(lambda part, *_: seen.append(type(part).__name__))
-    try:
-        pair.fresh().target.extend(PROMPT)
-    finally:
-        hook.remove()
-    assert seen.count("LlamaMLP") == 2
 
 
 def test_training_mode_ends_at_the_next_text():

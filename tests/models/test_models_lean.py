@@ -115,9 +115,3 @@ def test_the_time_of_one_row_decides(monkeypatch):
             )
             with torch.inference_mode():
                 assert lean._is_faster([linear]) is faster
-
-
-def test_without_memory_for_a_second_copy_nothing_is_packed(monkeypatch):
-    assert Runner(tiny("llama").bfloat16()).forward_name == "lean, packed"
-    monkeypatch.setattr("speclab.models.memory.free", lambda _: 1000)
-    assert Runner(tiny("llama")).forward_name == "lean"

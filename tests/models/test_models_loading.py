@@ -1,4 +1,4 @@
-"""Loading from folders and the hub: what is found, what is refused in one sentence, how much memory it takes."""
+"""Loading from folders and the hub: what is found, what is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ from speclab.errors import (
     CancelledError,
     ModelNotFoundError,
     OfflineError,
-    OutOfMemoryError,
     SpeclabError,
     TokenizerMismatchError,
     UnsupportedModelError,
 )
-from speclab.files import byte_count
-from speclab.models import loading, memory
+from speclab.models import loading
 from speclab.models.pair import load_pair
 from speclab.models.presets import PRESETS
 from speclab.models.tokens import TokenTexts, compare
@@ -156,31 +154,6 @@ def test_unfit_families_are_refused_before_their_weights_are_read(tmp_path, monk
     tiny("gpt_neo").save_pretrained(tmp_path)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
     assert "family gpt_neo" in refusal(UnsupportedModelError, target=tmp_path)
-
-
-# Memory
-
-
-def test_weights_larger_than_the_memory_are_refused_before_they_are_read(folder, monkeypatch):
-    tiny("llama").half().save_pretrained(folder)
-    size = 2 * (folder / "model.safetensors").stat().st_size  # in float32
-    monkeypatch.setattr(memory, "free", lambda device: int(1.2 * size))
-    heard: list[str] = []
-    load_pair(target=folder, report=heard.append)
-    end = "/".join(folder.parts[-2:])
-    assert heard == [f"Loading {end}, about {byte_count(size)}…", f"Checking that {end} verifies trees…"]
-    monkeypatch.setattr(memory, "free", lambda device: int(1.2 * size) - 1)
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
-    assert "choose a smaller model" in refusal(OutOfMemoryError, target=folder)
-
-
-def test_memory_is_the_least_that_machine_and_container_leave(monkeypatch, tmp_path):
-    for name, text in {"memory.max": "1000000", "memory.current": "400000", "memory.stat": "inactive_file 5\n"}.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    assert memory.free(torch.device("cpu")) == 600005
-    (tmp_path / "memory.max").write_text("max")
-    assert memory.free(torch.device("cpu")) > 1 << 20
 
 
 def test_what_was_not_fetched_says_its_way_in(tmp_path, monkeypatch):
