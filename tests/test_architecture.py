@@ -53,13 +53,13 @@ SHARES = {
     "drafters": 3370,
     "engine": 1850,
     "analysis": 2463,
-    "views": 3185,
+    "views": 3231,
     "lab": 2200,
     "bench": 410,
     "top": 1640,
 }
 """Most lines of each room. A room may take over what another gives back."""
-WHOLE = {"speclab": (20_423, 149_260, 117), "tests": (18_838, 167_201, 146)}
+WHOLE = {"speclab": (20_462, 149_614, 117), "tests": (18_838, 167_201, 146)}
 """Lines, tokens of code without docstrings and comments, and files, at most."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

@@ -10,6 +10,7 @@ from speclab.files import byte_count
 from speclab.trace.records import Proposal, Step, Value
 from speclab.views.networks import OWN, attach, tree_graph
 from speclab.views.phases import own_kind
+from speclab.views.sentences import ranked
 from speclab.views.theme import Spec, note, spec
 from speclab.views.tokens import plot_text, plural, quoted, table
 from speclab.views.tree_picture import codes, column_widths, step_kinds, tree_table, tree_traces
@@ -37,6 +38,15 @@ def decided_table(step: Step) -> str:
     reasons.append(step.adaptation.reason.rstrip("."))
     words = f"What decided iteration {step.index + 1}: {'; '.join([reason for reason in reasons if reason])}."
     return f"<p>{escape(words)}</p>" + table("", ("value", "before", "after"), rows)
+
+
+def block_table(step: Step) -> str:
+    """The most probable tokens of each depth, and how many nodes they became; empty if no block was drafted."""
+    block = [event for event in step.events if event.kind == "marginal"]
+    depths = step.tree.depth.tolist()
+    rows = [(depth, ", ".join(ranked(event, step)), depths.count(depth)) for depth, event in enumerate(block, start=1)]
+    words = "The block: one distribution for each depth, whatever the path"
+    return table(words, ("depth", "most probable", "nodes"), rows) if rows else ""
 
 
 def _value(name: str, value: Value) -> str:

@@ -46,9 +46,10 @@ def draw_marginals(runs: Mapping[str, Sequence[Trace | Session]], rows: pd.DataF
         sentences.append(_gains(made, len(above), rows))
     drawn = made.to_plotly_json()
     layout = {key: value for key, value in drawn["layout"].items() if key != "template"}
-    legend = {"orientation": "h", "y": 1.08, "yanchor": "bottom", "itemclick": False}
-    layout |= {"showlegend": True, "legend": legend | {"x": 0}, "legend2": legend | {"x": 1, "xanchor": "right"}}
-    margin = {"l": 56, "r": 12, "t": 72, "b": 40}
+    legend = {"orientation": "h", "yanchor": "bottom", "itemclick": False}
+    right = {"y": 1.13, "x": 1, "xanchor": "right"}
+    layout |= {"showlegend": True, "legend": legend | {"y": 1.07, "x": 0}, "legend2": legend | right}
+    margin = {"l": 56, "r": 12, "t": 84, "b": 40}
     return spec(drawn["data"], " ".join(sentences), "marginals", **layout, height=540, margin=margin)
 
 

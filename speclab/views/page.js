@@ -656,8 +656,8 @@ function mount(element, host, Plotly) {
   }
   function nodeParts(data) {
     const node = data?.nodes[at.node];
-    if (!node) return ["<p>Click a node of the tree or a row of the mask.</p>"];
-    if (!reached("verify")) return ["<p>The target's probabilities are known from the phase verify on.</p>"];
+    if (!node) return ["<p>Click a node of the tree or a row of the mask.</p>", data?.block];
+    if (!reached("verify")) return ["<p>The target's probabilities are known from the phase verify on.</p>", data.block];
     const columns = nodeColumns(data, at.node, run.header.looks), figure = fill(data.bars ?? run.header.node, columns), left = data.residual?.node === at.node ? data.residual : null;
     figure.layout.height = 60 + 22 * columns.place.length;
     const list = [`<p>${escaped(`${node.sentence.join("")} ${node.beside}`)}</p>`, figure];

@@ -85,9 +85,15 @@ def _root_choice(step: Step) -> int:
     return int(step.tree.token[0]) if step.root_choice is None else step.root_choice
 
 
+def growth(step: Step) -> list[int]:
+    """For each node when it was drafted: its depth, or its number in the order in which a heap gave it."""
+    order = {event.node: event.values["order"] for event in step.events if event.kind == "pop"}
+    return [int(order.get(node) or 0) for node in range(len(step.tree))] if order else step.tree.depth.tolist()
+
+
 def positions(step: Step) -> list[Position]:
     """Every position of an iteration in order."""
-    draft = [Position("draft", level) for level in range(int(step.tree.depth.max()) + 1)]
+    draft = [Position("draft", level) for level in range(max(growth(step)) + 1)]
     accept = [Position("accept", level + 1) for level in range(len(decisions(step)))]
     after = [Position("commit"), WHOLE]
     return [*draft, Position("flatten"), Position("verify"), *accept, *after]
@@ -100,10 +106,11 @@ def node_kinds(step: Step, position: Position = WHOLE) -> list[str | None]:
         return kinds
     decided = decisions(step)[: position.level] if position.phase == "accept" else []
     known = {node for decision in decided for node in decision.candidates}
+    drafted = growth(step)
     for node, verdict in enumerate(kinds):
         if node not in known and verdict != "root":
             kinds[node] = "drafted"
-        if position.phase == "draft" and position.level is not None and step.tree.depth[node] > position.level:
+        if position.phase == "draft" and position.level is not None and drafted[node] > position.level:
             kinds[node] = None
     return kinds
 
@@ -124,13 +131,13 @@ def fresh(step: Step, position: Position = WHOLE) -> set[int]:
         return {
             node for decision in decisions(step)[position.level - 1 : position.level] for node in decision.candidates
         }
-    return {node for node, depth in enumerate(step.tree.depth.tolist()) if depth == position.level and node}
+    return {node for node, level in enumerate(growth(step)) if level == position.level and node}
 
 
 def events_until(step: Step, position: Position = WHOLE) -> list[Event]:
     """The drafting events so far: a level's decisions come before the next level, pruning comes last."""
-    level = position.level
-    if position.phase != "draft" or level is None or level >= step.tree.depth.max():
+    level, drafted = position.level, growth(step)
+    if position.phase != "draft" or level is None or level >= max(drafted):
         return list(step.events)
     early = [event for event in step.events if event.kind != "prune"]
-    return [event for event in early if event.node is None or step.tree.depth[event.node] < level]
+    return [event for event in early if event.node is None or drafted[event.node] < level + (event.kind == "pop")]

@@ -6,7 +6,7 @@ from typing import Any
 
 from speclab.trace.records import Step, Trace
 from speclab.views import cache_picture, mask_picture, node_picture, run_picture, sentences, text_html, tree_picture
-from speclab.views.decisions import decided_table, drafts_sentence, draw_drafts
+from speclab.views.decisions import block_table, decided_table, drafts_sentence, draw_drafts
 from speclab.views.networks import step_graph
 from speclab.views.phases import PHASES, Position, fresh, positions
 from speclab.views.theme import LOOKS, template
@@ -69,6 +69,7 @@ def iteration(step: Step, trace: Trace) -> Data:
         "cache_lines": cache_picture.cache_lines(step),
         "cache_key": cache_picture.key(step),
         "nodes": nodes,
+        "block": block_table(step),
         "words": labels(tokens, step.texts),
         "residual": _residual(step),
         "findings": [(one.node, sentences.mark(one), one.sentence) for one in step.findings],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speclab.trace.records import TIE, UNKNOWN, Event, Finding, Step, Trace
-from speclab.views.phases import WHOLE, Decision, Position, decisions, own_kind, verified_root
+from speclab.trace.records import RANKS, TIE, UNKNOWN, Event, Finding, Step, Trace
+from speclab.views.phases import WHOLE, Decision, Position, decisions, growth, own_kind, verified_root
 from speclab.views.tokens import percent, plural, quoted
 
 SIGNS = ("⚠", "≈")
@@ -74,14 +74,28 @@ def position_sentence(step: Step, position: Position = WHOLE) -> str:
 
 
 def _draft(step: Step, position: Position) -> str:
-    depth = step.tree.depth
-    deepest = int(depth.max())
-    level = deepest if position.level is None else position.level
-    if not deepest and verified_root(step):
+    drafted = growth(step)
+    last = max(drafted)
+    level = last if position.level is None else position.level
+    if not last and verified_root(step):
         return "nothing was drafted."
+    popped = {event.values["order"]: event for event in step.events if event.kind == "pop"}
+    if popped and position.level is None:
+        return f"{plural(last, 'node')} added, the most probable path first, from one pass."
+    if level in popped:
+        return f"node {popped[level].node}, {popped[level].reason}."
+    block = [ranked(event, step)[0] for event in step.events if event.kind == "marginal"]
+    if block:
+        return f"one pass gave a block of {plural(len(block), 'distribution')}, most probable: {', '.join(block)}."
     if not level:
         return "the root, from which the tree grows."
-    return f"level {level} of {deepest}, {plural(int((depth == level).sum()), 'node')} added."
+    return f"level {level} of {last}, {plural(drafted.count(level), 'node')} added."
+
+
+def ranked(event: Event, step: Step) -> list[str]:
+    """The tokens that an event names, best first: `' the' 41 %`."""
+    named = [(event.values[name], event.values[f"{name}_prob"]) for name in RANKS if name in event.values]
+    return [f"{quoted(int(token or 0), step.texts)} {percent(float(prob or 0))}" for token, prob in named]
 
 
 def outcome(step: Step, decision: Decision) -> str:
@@ -156,6 +170,8 @@ def event_words(event: Event) -> str:
         return f"not expanded: {reason}"
     if event.kind == "prune":
         return f"a child was pruned: {reason}"
+    if event.kind == "pop":
+        return reason
     return f"{event.kind}: {reason}" if reason else event.kind
 
 

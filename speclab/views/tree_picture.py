@@ -138,7 +138,13 @@ def notes(step: Step, position: Position) -> dict[int, str]:
 
 
 def _decided(events: Sequence[Event]) -> str:
-    """`62% ×3 −1`: confidence, children, pruned children; `■ stop` if a gate closed."""
+    """`62% ×3 −1`: confidence, children, pruned children; `■ stop` if a gate closed.
+
+    `#5 2.1%`: its number in the order of a heap, and the probability of its path.
+    """
+    popped = [event.values for event in events if event.kind == "pop"]
+    if popped:
+        return f"#{popped[0]['order']} {float(popped[0]['path_prob'] or 0):.1%}"
     grown = [event.values for event in events if event.kind == "expand"]
     if not grown:
         return "■ stop" if any(event.kind == "stop" for event in events) else ""

@@ -24,10 +24,13 @@ from view_samples import (
 
 from speclab import views
 from speclab.prompts import Message
-from speclab.views.phases import decisions, node_kinds, positions
+from speclab.trace.records import Event
+from speclab.views.decisions import block_table
+from speclab.views.phases import decisions, fresh, node_kinds, positions
 from speclab.views.sentences import node_sentence, position_sentence, summary
 from speclab.views.text_html import prompt_piece, text_html, text_piece
 from speclab.views.tokens import clip, display, label, percent, plot_text, quoted, table, width
+from speclab.views.tree_picture import notes
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,27 @@ def test_one_sentence_per_position():
     assert "level 2 of 2, 2 nodes added" in sentences[2]
     assert "after node 0 the target chose ' old', which is node 1: accepted" in sentences[5]
     assert sentences[-1] == summary(step)
+
+
+def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
+    step, turns = five_nodes(), {1: 1, 3: 2, 2: 3, 4: 4}
+    block = [
+        Event("marginal", None, "", {"level": depth, "token": 1, "token_prob": 0.6, "second": 8, "second_prob": 0.3})
+        for depth in (1, 2, 3)
+    ]
+    pops = [Event("pop", node, f"turn {turn}", {"order": turn, "path_prob": 0.5}) for node, turn in turns.items()]
+    step = replace(step, events=(*block, *pops))
+    drafted = [position for position in positions(step) if position.phase == "draft"]
+    kinds = [node_kinds(step, position) for position in drafted]
+    assert [[node for node, kind in enumerate(each) if kind] for each in kinds] == [
+        [0], [0, 1], [0, 1, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4]
+    ]  # fmt: skip
+    assert [fresh(step, position) for position in drafted] == [set(), {1}, {3}, {2}, {4}]
+    assert [sorted(notes(step, position)) for position in drafted] == [[], [1], [1, 3], [1, 2, 3], [1, 2, 3, 4]]
+    sentences = [position_sentence(step, position) for position in drafted]
+    assert sentences[0].count("' old' 60 %") == 3
+    assert sentences[2].endswith("node 3, turn 2.")
+    assert [row[-1].text for row in parse(block_table(step)).iter("tr")][1:] == ["2", "2", "0"], "nodes of each depth"
 
 
 def test_a_node_says_its_probabilities_its_verdict_and_what_the_target_chose():
