@@ -17,8 +17,8 @@ TABLE = ROOT / "docs" / "strategies.md"
 HEAD = """# Strategies
 
 Every strategy and its settings, from `speclab.strategies()`. A symbol is the paper's.
-[How a strategy is built](../CONTRIBUTING.md#a-new-strategy). `python scripts/write_strategies.py` writes this page; what
-is below a third-level heading of a strategy is written by hand, and kept.
+[How a strategy is built](../CONTRIBUTING.md#a-new-strategy). `python scripts/write_strategies.py` writes this page;
+what is below a third-level heading of a strategy is written by hand, and kept.
 """
 
 

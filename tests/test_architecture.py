@@ -49,9 +49,9 @@ ARROWS = {
 
 SHARES = {
     "trace": 1027,
-    "models": 4328,
+    "models": 4212,
     "drafters": 3370,
-    "engine": 1850,
+    "engine": 1855,
     "analysis": 2463,
     "views": 3231,
     "lab": 2200,
@@ -59,7 +59,7 @@ SHARES = {
     "top": 1640,
 }
 """Most lines of each room. A room may take over what another gives back."""
-WHOLE = {"speclab": (20_462, 149_614, 117), "tests": (18_838, 167_201, 146)}
+WHOLE = {"speclab": (20_353, 149_614, 117), "tests": (18_838, 167_201, 146)}
 """Lines, tokens of code without docstrings and comments, and files, at most."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

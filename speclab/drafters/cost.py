@@ -150,7 +150,7 @@ def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
     def timed(rows: int) -> float:
         tokens, positions, visible = [0] * rows, [length] * rows, np.eye(rows, dtype=np.bool_)
         began, worked = perf_counter(), process_time()
-        if isinstance(fork, BlockRunner):  # a pass is one block, however many nodes are made of it
+        if isinstance(fork, BlockRunner):  # a pass is one block, whatever the number of nodes
             answer = fork.draft(0, states[:0])
         elif isinstance(fork, HeadRunner):
             answer = fork.forward(tokens, features.expand(rows, -1), positions, visible)[0]

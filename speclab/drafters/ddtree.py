@@ -1,7 +1,7 @@
 """DDTree: the most probable paths of a block head's marginals, best first (Ringel and Romano 2026, arXiv 2604.12989).
 
-A block head gives one distribution for each depth, which does not know the path. So the score of a path is the sum of
-the log-probabilities of its tokens, each at its own depth, and the tree of the best paths follows from one pass.
+A block head gives one distribution per depth, independent of the path. So the score of a path is the sum of the
+log-probabilities of its tokens, each at its own depth, and one pass determines the tree of the best paths.
 """
 
 from __future__ import annotations
@@ -54,17 +54,15 @@ class DDTree(Strategy):
     def drafter(self, pair: ModelPair) -> Drafter:
         blocks = pair.block_heads
         if not blocks or self.head not in (None, *blocks):
-            which = f"whose head {self.head} drafts token by token" if blocks else "which has none"
+            problem = f"head {self.head} drafts token by token" if blocks else "there is none"
             raise NoDraftError(
-                f"DDTree makes a tree of what a block head drafts in one pass, and this is {pair.name}, {which}: load "
-                "a pair with heads=[the folder of a DFlash head], or choose DraftHead()."
+                f"DDTree needs a block head, but in {pair.name} {problem}: load a pair with heads=[the folder of a "
+                "DFlash head], or choose DraftHead()."
             )
         return DDTreeDrafter(with_node_budget(self, pair.target), pair, blocks[0] if self.head is None else self.head)
 
 
 class DDTreeDrafter(DraftPassDrafter):
-    """Runs the block once and makes a tree of its marginals."""
-
     settings: DDTree
 
     def draft(self, context: Context) -> Draft:
@@ -89,8 +87,8 @@ class DDTreeDrafter(DraftPassDrafter):
 
 
 class Path(NamedTuple):
-    """The last node of a path: the number of the node above it (0: the root; then in the order of the list), and its
-    token, which has this rank and log-probability at its depth. `score`: the sum of log-probabilities of the path.
+    """A path by its last node: the number of its parent (0 is the root; then in the order of the list), and its token,
+    with its rank and log-probability at its depth. `score`: the sum of the path's log-probabilities.
     """
 
     parent: int
@@ -102,7 +100,7 @@ class Path(NamedTuple):
 
 
 def best_paths(marginals: Sequence[TopK], count: int) -> list[Path]:
-    """The `count` most probable paths, best first, or all there are; no path comes before the one above it.
+    """The `count` most probable paths, best first; parents come before their children.
 
     Args:
         marginals: for depths 1, 2, … tokens and their log-probabilities, best first.
@@ -126,7 +124,7 @@ def best_paths(marginals: Sequence[TopK], count: int) -> list[Path]:
 
 
 def _marginal(depth: int, top: TopK) -> Event:
-    """The best tokens of a depth, whatever the path to it."""
+    """The best tokens of a depth, on every path."""
     values: dict[str, Value] = {"level": depth, "confidence": exp(top[0][1])}
     for name, (token, log_prob) in zip(RANKS, top, strict=False):
         values |= {name: token, f"{name}_prob": exp(log_prob)}
@@ -134,7 +132,7 @@ def _marginal(depth: int, top: TopK) -> Event:
 
 
 def _pop(number: int, node: int, path: Path) -> Event:
-    """The heap gave up a path: its last node joins the tree."""
+    """The heap's best path: its last node joins the tree."""
     values: dict[str, Value] = {"order": number, "rank": path.rank + 1, "level": path.depth, "score": path.score}
     reason = f"number {number} of the heap: token {path.rank + 1} of depth {path.depth}, path probability "
     return Event("pop", node, f"{reason}{exp(path.score):.3g}", values | {"path_prob": exp(path.score)})

@@ -208,7 +208,9 @@ class HeadPass(DraftPass):
 
 
 class BlockPass(DraftPass):
-    """Runs a block head once for a whole tree: what follows a node is the marginal of its depth, whatever its path."""
+    """Runs a block head once for a whole tree: the next tokens of a node are the marginal of its depth, whatever its
+    path.
+    """
 
     def __init__(
         self, head: BlockRunner, target: Runner, context: Context, width: int, candidates: Candidates = "top"

@@ -35,6 +35,7 @@ from speclab.errors import ModelNotFoundError, NoDraftError, SettingsError, Unsu
 from speclab.models.head_files import HeadSource, bare, listed
 from speclab.models.loading import Loader, is_here, shown_name
 from speclab.models.pair import ModelPair, load_pair
+from speclab.models.probe import unfit
 from speclab.models.runner import use_maskable_attention
 from speclab.models.tokens import compare
 from speclab.settings import SessionSettings
@@ -155,7 +156,7 @@ class _Text:
         before = torch.cat((self._padding, torch.tensor([ids], dtype=torch.long, device=device)), 1)
         scores: Tensor = self._processors(before, bare_row)
         if self._config.do_sample and scores.amax() == -torch.inf:
-            raise SettingsError(f"The logits processors rule out every token after {len(ids)} tokens: loosen them.")
+            raise SettingsError(f"The logits processors leave no token to draw after {len(ids)} tokens: loosen them.")
         self._rows[len(ids)] = bare_row, scores
         return scores[0, : len(row)]
 
@@ -190,6 +191,10 @@ def refuse(model: PreTrainedModel, input_ids: Tensor, config: GenerationConfig, 
     name = shown_name(model)
     if model.config.is_encoder_decoder:
         raise UnsupportedModelError(f"{name} is an encoder-decoder: choose a decoder.")
+    if reason := unfit(model.config):
+        raise UnsupportedModelError(
+            f"{name} (family {model.config.model_type}) cannot verify a draft tree: {reason}; choose another model."
+        )
     prepare = getattr(model.prepare_inputs_for_generation, "__func__", None)
     if prepare is not getattr(type(model), "prepare_inputs_for_generation", None):
         raise UnsupportedModelError(

@@ -181,11 +181,11 @@ def resume(
         learned: the drafter's snapshot at that point, if the new drafter may start from it.
     """
     pair = decoding.pair.fork(committed - 1)
-    twin = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
+    fork = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
     if learned is not None:
-        twin.drafter.restore(learned)
-    twin.catch_up()
-    return twin
+        fork.drafter.restore(learned)
+    fork.catch_up()
+    return fork
 
 
 def _decoding(

@@ -248,13 +248,13 @@ class Session:
                 )
             strategy_there, learned = history.learned[at]
             continues = strategy_there == other
-            twin = copy(self)
-            twin.strategy, twin.settings, twin._lock, twin._shared = other, chosen, RLock(), at
+            fork = copy(self)
+            fork.strategy, fork.settings, fork._lock, fork._shared = other, chosen, RLock(), at
             if at != self._shared or not continues:
-                twin._note = "" if continues or other.by_hand else FRESH
-            twin._decoding = resume(self._decoding, shared, other, chosen, learned if continues else None)
-        twin._begin(shared, history.steps[:at], history.answers[:at], history.learned[:at])
-        return twin
+                fork._note = "" if continues or other.by_hand else FRESH
+            fork._decoding = resume(self._decoding, shared, other, chosen, learned if continues else None)
+        fork._begin(shared, history.steps[:at], history.answers[:at], history.learned[:at])
+        return fork
 
     def _advance(self) -> Step:
         with self._lock:

@@ -2,7 +2,7 @@
 
 The head reads the target's hidden states at the committed positions and the embeddings of a block: the newest token,
 then mask tokens. Every entry of the block attends to all committed positions and to the whole block, so row `i` gives
-the distribution of the block's token `i` without knowing the tokens between: a marginal.
+the distribution of the block's token `i` without the tokens between: a marginal.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from torch.nn import functional
 
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
-from speclab.models.eagle import Angles, DraftModule, HeadConfig, matrix, norm_of, normed, rotated
+from speclab.models.eagle import Angles, DraftModule, HeadConfig, decoder_layer, matrix, norm_of, normed, rotated
 from speclab.models.heads import HeadRunner
 from speclab.models.lean import Linear, grouped_attention
 from speclab.models.transfers import check_finite, to_device
 
 
 class BlockConfig(HeadConfig):
-    """Sizes of a block head; `depth` is its number of decoder layers, `layers` are the target's that it reads."""
+    """Sizes of a block head; `depth`: its decoder layers, `layers`: those of the target that it reads."""
 
     depth: int = Field(ge=1, le=1 << 10)
     block_size: int = Field(ge=2, le=256)
     mask_token_id: int = Field(ge=0)
+    qk_norm: bool = True
 
     @property
     def kind(self) -> str:
@@ -35,7 +36,7 @@ class BlockConfig(HeadConfig):
 
 
 class BlockHead(DraftModule):
-    """The trained part; parameters are named as in DFlash's checkpoints. Embeddings and output are the target's."""
+    """The trained part, with the parameter names of DFlash's checkpoints. Embeddings and output are the target's."""
 
     config: BlockConfig
     lm_head = embed_tokens = None
@@ -44,7 +45,9 @@ class BlockHead(DraftModule):
         super().__init__(config)
         self.fc = matrix(len(config.layers) * config.hidden_size, config.hidden_size)
         self.hidden_norm = norm_of(config)
-        self.layers = nn.ModuleList(_layer(config) for _ in range(config.depth))
+        self.layers = nn.ModuleList(
+            decoder_layer(config, config.hidden_size, "input_layernorm") for _ in range(config.depth)
+        )
         self.norm = norm_of(config)
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
@@ -68,21 +71,21 @@ class BlockHead(DraftModule):
         Args:
             block: `[B, n, hidden]`, embeddings.
             features: `[B, m, hidden]`, of the positions before the block that the cache lacks, from `fused`.
-            angles: of these positions, then of the block's, as `rotary` gives them: `[…, m + n, head_dim]`.
+            angles: of these positions, then of the block's, from `rotary`: `[…, m + n, head_dim]`.
             mask: `[…, n, length + m + n]` bool; None: every entry sees the context and the whole block.
-            cache: takes the keys and values of context and block; None in training.
-            products: multiply by its matrices; by default by those of the head as they are.
+            cache: stores the keys and values of context and block; None in training.
+            products: multiply by its matrices; by default by the head's own.
 
         Returns:
-            What the output matrix reads, `[B, n, hidden]`.
+            Input of the output matrix, `[B, n, hidden]`.
         """
         x, products = block, products or self.products
-        own = angles[0][..., -block.shape[1] :, :], angles[1][..., -block.shape[1] :, :]
+        block_angles = angles[0][..., -block.shape[1] :, :], angles[1][..., -block.shape[1] :, :]
         for index, product in enumerate(products.layers):
             layer = cast("Any", self.layers[index])
             attention = layer["self_attn"]
             read = normed(layer["input_layernorm"], x)
-            query = rotated(normed(attention["q_norm"], self._heads(product.query(read))), own)
+            query = rotated(normed(attention["q_norm"], self._heads(product.query(read))), block_angles)
             key, value = self._heads(product.key_value(torch.cat((features, read), dim=1))).chunk(2, dim=1)
             key = rotated(normed(attention["k_norm"], key), angles)
             if cache is not None:
@@ -107,7 +110,7 @@ class _LayerProducts(NamedTuple):
 
 
 class BlockProducts:
-    """The matrices of a block head, those of keys and values side by side."""
+    """The matrices of a block head, with those of keys and values concatenated."""
 
     def __init__(self, head: BlockHead) -> None:
         self.fc = Linear(head.fc)
@@ -131,9 +134,9 @@ class BlockProducts:
 
 
 class BlockRunner(HeadRunner):
-    """A block head with a cache of its own: entry `i` holds the keys and values of the target's state at position `i`.
+    """A block head with its own cache: entry `i` has the keys and values of the target's state at position `i`.
 
-    The entries of a drafted block lie behind them until the next `crop`.
+    The entries of a drafted block follow them until the next `crop`.
     """
 
     model: BlockHead
@@ -141,22 +144,22 @@ class BlockRunner(HeadRunner):
 
     @torch.inference_mode()
     def draft(self, token: int, states: Tensor, topk: int = 0) -> Answer:
-        """One pass: appends `m` positions of the text, then the block after them, which begins with `token`.
+        """One pass: appends `m` positions of the text, then the block, which begins with `token`.
 
         Args:
             token: the newest of the text.
-            states: `[m, layers * hidden]`, the target's hidden states at positions `length` and on.
+            states: `[m, layers * hidden]`, the target's hidden states from position `length` on.
             topk: as in `Runner.logits`.
 
         Returns:
-            An answer of `block_size - 1` rows: row `i` is the marginal of the token `i + 1` places after `token`.
+            An answer of `block_size - 1` rows: row `i` is the marginal of the token at `i + 1` positions after `token`.
         """
         config, weights = self.config, self._weights
         rows = len(states) + config.block_size
         ids = [token, *[config.mask_token_id] * (config.block_size - 1)]
         try:
             features = self.model.fused(states.to(self.dtype), weights.products)
-            # The bare weight: some families' modules scale what they embed, and DFlash does not.
+            # The bare weight, since some families' modules scale embeddings and DFlash does not.
             block = functional.embedding(to_device(ids, self.device), self._embed.weight)
             angles = self._angles_at(range(self.length, self.length + rows))
             out = self.model(block[None], features[None], angles, None, self.cache, weights.products)[0]
@@ -168,22 +171,3 @@ class BlockRunner(HeadRunner):
         self.calls += 1
         self.length += rows
         return answer
-
-
-def _layer(config: BlockConfig) -> nn.ModuleDict:
-    size, width = config.hidden_size, config.head_dim
-    attention: dict[str, nn.Module] = {
-        "q_proj": matrix(size, config.heads * width),
-        "k_proj": matrix(size, config.key_value_heads * width),
-        "v_proj": matrix(size, config.key_value_heads * width),
-        "o_proj": matrix(config.heads * width, size),
-        "q_norm": norm_of(config, width),
-        "k_norm": norm_of(config, width),
-    }
-    mlp = {
-        "gate_proj": matrix(size, config.feed_forward),
-        "up_proj": matrix(size, config.feed_forward),
-        "down_proj": matrix(config.feed_forward, size),
-    }
-    norms = {name: norm_of(config) for name in ("input_layernorm", "post_attention_layernorm")}
-    return nn.ModuleDict({"self_attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(mlp), **norms})

@@ -74,14 +74,14 @@ class BufferLayer(DynamicLayer):
 
     def copy(self, length: int) -> Self:
         """The first `length` entries in new storage."""
-        twin = copy.copy(self)
-        twin.length = twin.capacity = 0
+        copied = copy.copy(self)
+        copied.length = copied.capacity = 0
         if self.is_initialized:
-            twin.reserve(length)
-            twin.key_buffer.narrow(2, 0, length).copy_(self.key_buffer.narrow(2, 0, length))
-            twin.value_buffer.narrow(2, 0, length).copy_(self.value_buffer.narrow(2, 0, length))
-            twin.length = length
-        return twin
+            copied.reserve(length)
+            copied.key_buffer.narrow(2, 0, length).copy_(self.key_buffer.narrow(2, 0, length))
+            copied.value_buffer.narrow(2, 0, length).copy_(self.value_buffer.narrow(2, 0, length))
+            copied.length = length
+        return copied
 
     def get_seq_length(self) -> int:
         return self.length
@@ -180,10 +180,10 @@ class KVCache(Cache):
 
     def copy(self, length: int) -> KVCache:
         """The first `length` entries in new storage."""
-        twin = KVCache()
-        twin.layers = [layer.copy(length) for layer in self.layers]
-        twin.hidden = self.hidden.copy(length) if self.hidden is not None else None
-        return twin
+        copied = KVCache()
+        copied.layers = [layer.copy(length) for layer in self.layers]
+        copied.hidden = self.hidden.copy(length) if self.hidden is not None else None
+        return copied
 
     @property
     def _filled(self) -> list[BufferLayer]:

@@ -1,9 +1,9 @@
-"""The trained part of a draft head: one decoder layer, as EAGLE, EAGLE-3 or EAGLE-3.1 has it (Li et al. 2024, 2025).
+"""The trained part of a draft head: one decoder layer, as in EAGLE, EAGLE-3 or EAGLE-3.1 (Li et al. 2024, 2025).
 
-At every place it reads the embedding of a token and a feature: the target's hidden states at the place before it, or
-behind a drafted token its own output there. EAGLE joins the two with a matrix before its layer; in EAGLE-3 the layer's
-attention reads both side by side, each normed, and the feature is fused from several layers of the target. EAGLE-3.1
-norms each of those layers' states first, and feeds back its own output after its last norm.
+At every position it reads the embedding of a token and a feature: the target's hidden states at the position before it,
+or after a drafted token its own output there. EAGLE joins the two with a matrix before its layer; in EAGLE-3 the
+layer's attention reads both side by side, each normed, and the feature is fused from several layers of the target.
+EAGLE-3.1 first norms the states of each layer, and feeds back its own output after its last norm.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _Size = Annotated[int, Field(ge=1, le=1 << 24)]  # more than that is a damaged f
 
 
 class HeadConfig(BaseModel):
-    """Sizes and kind of a head, and the target that it was trained for; norms are named as in the formats' configs."""
+    """Sizes and kind of a head, and its target; norms are named as in the formats' configs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = "head"
-    format: str = "speclab"  # of the folder that it was read from
+    format: str = "speclab"  # of its folder
     target: str = ""  # name of the only target that may load it; empty: any that fits
-    verifier: str = ""  # the target that a folder of another format names
+    verifier: str = ""  # the target's name in a folder of another format
     vocab_size: _Size = Field(ge=2)
     hidden_size: _Size = Field(ge=8)
     target_hidden_size: _Size | None = None  # if the layer is not as wide as the target
     draft_vocab_size: _Size | None = None  # tokens that it can propose; None: every token id
     layers: tuple[int, ...] = Field(default=(-1,), min_length=1)  # fused target layers: 0 the embeddings, -1 the last
-    layer_ids: str = ""  # how its folder names those layers, and how it counts them
+    layer_ids: str = ""  # the field of its folder that lists those layers, and how it counts them
     heads: _Size
     key_value_heads: _Size
     head_width: _Size | None = Field(default=None, ge=2)  # of an attention head; None: hidden_size / heads
@@ -52,7 +52,7 @@ class HeadConfig(BaseModel):
     fc_norm: bool = False  # a norm for the states of each fused layer (EAGLE-3.1)
     norm_before_residual: bool = False  # the residual begins at the normed feature (EAGLE-3)
     norm_output: bool = False  # what is fed back has gone through the last norm (EAGLE-3.1)
-    layernorms: bool = False  # EAGLE with norms of embeddings, before attention, and before the output
+    layernorms: bool = False  # EAGLE with norms of embeddings, before attention and before the output
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
@@ -62,12 +62,10 @@ class HeadConfig(BaseModel):
 
     @property
     def kind(self) -> str:
-        """EAGLE, EAGLE-3 or EAGLE-3.1."""
         return f"EAGLE-3{'.1' * (self.fc_norm or self.norm_output)}" if self.eagle3 else "EAGLE"
 
     @property
     def head_dim(self) -> int:
-        """Width of one attention head."""
         return self.head_width or self.hidden_size // self.heads
 
     @property
@@ -104,11 +102,11 @@ class DraftModule(nn.Module):
 class Head(DraftModule):
     """The trained part of a draft head; parameters and buffers are named as in EAGLE's checkpoints.
 
-    What fuses the target's layers is `fuse` in every kind of head, though EAGLE-3 calls it `fc`.
+    The layer that fuses the target's states is `fuse` in every kind of head, though EAGLE-3 calls it `fc`.
 
     Args:
-        own_output: it has an output layer of its own, `lm_head`; else it uses the target's.
-        own_embeddings: it has token embeddings of its own, `embed_tokens`; else it uses the target's.
+        own_output: it has an output layer, `lm_head`; else it uses the target's.
+        own_embeddings: it has token embeddings, `embed_tokens`; else it uses the target's.
 
     Attributes:
         d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i + d2t[i].
@@ -123,7 +121,9 @@ class Head(DraftModule):
         self.fc_norm = nn.ModuleList(norm_of(config, config.states_size) for _ in config.layers if config.fc_norm)
         self.fc = None if config.eagle3 else nn.Linear(2 * size, size, bias=config.bias)
         self.embed_layernorm = norm_of(config) if config.layernorms else None
-        self.layers = nn.ModuleList([_block(config)])
+        norms = ["input_layernorm"] if config.eagle3 or config.layernorms else []
+        norms += ["hidden_norm"] if config.eagle3 else []
+        self.layers = nn.ModuleList([decoder_layer(config, size * (1 + config.eagle3), *norms)])
         self.norm = norm_of(config) if config.eagle3 or config.layernorms else None
         proposed = config.draft_vocab_size or config.vocab_size
         self.lm_head = matrix(size, proposed) if own_output else None
@@ -165,14 +165,14 @@ class Head(DraftModule):
 
         Args:
             embeddings: `[B, T, hidden]`, of the rows' tokens.
-            features: `[B, T, hidden]`, of the places before them: from `fused`, or of an earlier pass.
-            angles: as `rotary` gives them, of the rows' positions: `[T, head_dim]`, or `[1, head_dim]` if they are one.
-            mask: `[…, T, length + T]` bool, what each row sees; None for plain causal order, or one row that sees all.
-            cache: takes the keys and values of the rows; None in training.
-            products: multiply by its matrices; by default by those of the head as they are.
+            features: `[B, T, hidden]`, of the positions before them: from `fused`, or of an earlier pass.
+            angles: from `rotary` at the rows' positions: `[T, head_dim]`, or `[1, head_dim]` if all are the same.
+            mask: `[…, T, length + T]` bool, what each row sees; None: causal order, or one row that sees all.
+            cache: stores the keys and values of the rows; None in training.
+            products: multiply by its matrices; by default by the head's own.
 
         Returns:
-            Features `[B, T, hidden]`, to be read as `fused` states of these places; `read_out` leads to logits.
+            Features `[B, T, hidden]`, the next input in place of `fused` states; `read_out` leads to logits.
         """
         config, products, layer = self.config, products or self.products, cast("Any", self.layers[0])
         if products.fc is None:
@@ -199,12 +199,12 @@ class Head(DraftModule):
         return normed(self.norm, x) if config.norm_output else x
 
     def read_out(self, features: Tensor) -> Tensor:
-        """What the output matrix reads of features `[..., hidden]`."""
+        """The input of the output matrix for features `[..., hidden]`."""
         return features if self.config.norm_output else normed(self.norm, features)
 
 
 class Products:
-    """The matrices of a head, those of queries, keys and values side by side; None where it has no such one."""
+    """The matrices of a head, with those of queries, keys and values concatenated; None for missing ones."""
 
     def __init__(self, head: Head) -> None:
         attention, mlp = (head.get_submodule(f"layers.0.{part}") for part in ("self_attn", "mlp"))
@@ -223,9 +223,9 @@ class Products:
         return [each for each in vars(self).values() if each is not None]
 
 
-def _block(config: HeadConfig) -> nn.ModuleDict:
-    size, width = config.hidden_size, config.head_dim
-    read, bias = size * (1 + config.eagle3), config.attention_bias
+def decoder_layer(config: HeadConfig, read: int, *norms: str) -> nn.ModuleDict:
+    """A layer whose attention reads `read` columns; `norms`: those beside the one after attention."""
+    size, width, bias = config.hidden_size, config.head_dim, config.attention_bias
     attention: dict[str, nn.Module] = {
         "q_proj": matrix(read, config.heads * width, bias=bias),
         "k_proj": matrix(read, config.key_value_heads * width, bias=bias),
@@ -239,11 +239,8 @@ def _block(config: HeadConfig) -> nn.ModuleDict:
         "up_proj": matrix(size, config.feed_forward),
         "down_proj": matrix(config.feed_forward, size),
     }
-    norms = ["post_attention_layernorm"]
-    norms += ["input_layernorm"] if config.eagle3 or config.layernorms else []
-    norms += ["hidden_norm"] if config.eagle3 else []
-    block = {"self_attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(mlp)}
-    return nn.ModuleDict({**block, **{name: norm_of(config) for name in norms}})
+    layer = {"self_attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(mlp)}
+    return nn.ModuleDict({**layer, **{name: norm_of(config) for name in ("post_attention_layernorm", *norms)}})
 
 
 def matrix(columns: int, rows: int, *, bias: bool = False) -> nn.Linear:
@@ -255,7 +252,7 @@ def norm_of(config: HeadConfig, size: int | None = None) -> nn.RMSNorm:
 
 
 def normed(norm: Any, x: Tensor) -> Tensor:
-    """Through an `nn.RMSNorm`, or as it is where there is none."""
+    """`x` through an `nn.RMSNorm`, or unchanged without one."""
     if norm is None:
         return x
     # Under autocast the weight would stay float32, and torch warns of two dtypes.
@@ -264,8 +261,8 @@ def normed(norm: Any, x: Tensor) -> Tensor:
 
 def rotary(config: HeadConfig, positions: Tensor) -> Angles:
     """Cosines and sines `[T, head_dim]`, float32, of int positions `[T]`; the first half of the sines is negative."""
-    places = torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
-    periods, factor = config.rope_theta**places, 1.0
+    dimensions = torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
+    periods, factor = config.rope_theta**dimensions, 1.0
     if config.rope_scaling is not None:
         inverse, factor = _stretched(config, positions.device)
         periods = 1 / inverse
@@ -275,7 +272,7 @@ def rotary(config: HeadConfig, positions: Tensor) -> Angles:
 
 
 def _stretched(config: HeadConfig, device: torch.device) -> tuple[Tensor, float]:
-    """Of positions that are stretched: turns a place `[head_dim / 2]`, and what cosines and sines are multiplied by."""
+    """Inverse frequencies `[head_dim / 2]` of scaled positions, and the factor of cosines and sines."""
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -293,7 +290,7 @@ def rotated(x: Tensor, angles: Angles) -> Tensor:
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """`[B, heads, T, head_dim]`, of keys and values `[B, shared heads, length + T, head_dim]`."""
+    """`[B, heads, T, head_dim]`, from keys and values `[B, shared heads, length + T, head_dim]`."""
     if mask is None and query.shape[2] > 1:
         shared = query.shape[1] > key.shape[1]
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=shared)

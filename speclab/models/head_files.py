@@ -1,4 +1,4 @@
-"""Draft heads on disk: our own folder (`head.json`, `head.safetensors`), the check against a target, and loading."""
+"""Draft heads on disk: speclab's own folder (`head.json`, `head.safetensors`), checks against a target, and loading."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
         UnsupportedModelError: it is a kind of head that speclab does not run.
         HeadMismatchError: it was made for another target.
     """
-    own = (folder / CONFIG).is_file()
-    config, tensors = _own(folder) if own else read_foreign(folder, target)
+    ours = (folder / CONFIG).is_file()
+    config, tensors = _read_ours(folder) if ours else read_foreign(folder, target)
     try:
         rotary(config, torch.arange(2))
-    except Exception as error:  # transformers raises whatever it misses in the settings of a scaling
+    except Exception as error:  # transformers raises many errors for invalid scaling settings
         raise ModelNotFoundError(
-            f"{CONFIG if own else 'config.json'} in {folder.name} has no usable rope_scaling ({str(error)[:120]}): "
-            "fetch the head again."
+            f"{CONFIG if ours else 'config.json'} in {folder.name} has no usable rope_scaling ({str(error)[:120]}): "
+            "download the head again."
         ) from None
     _check_target(config, target)
     _check_parts(config, tensors)
@@ -74,18 +74,18 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
     return head
 
 
-def _own(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
+def _read_ours(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
     try:
         config = HeadConfig.model_validate_json(read_whole(folder / CONFIG, ModelNotFoundError, _LONGEST_CONFIG))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ModelNotFoundError(f"{CONFIG} in {folder.name} is not valid at {place}: {first['msg']}.") from None
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ModelNotFoundError(f"{CONFIG} in {folder.name} is not valid at {where}: {first['msg']}.") from None
     return config, read_tensors(folder / WEIGHTS)
 
 
 def _with_floats(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Floating-point tensors in `dtype`; the maps of a draft vocabulary as they are."""
+    """Floating-point tensors in `dtype`; the maps of a draft vocabulary unchanged."""
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in plain.items()}
 
@@ -95,16 +95,16 @@ def _check_target(config: HeadConfig, target: Runner) -> None:
     text = target.model.config.get_text_config(decoder=True)
     depth, reason = text.num_hidden_layers, ""
     if config.states_size != text.hidden_size:
-        reason = f"was made for hidden states of width {config.states_size}, and {target.name} has {text.hidden_size}"
+        reason = f"needs hidden states of width {config.states_size}, but {target.name} has {text.hidden_size}"
     elif config.vocab_size != text.vocab_size:
-        reason = f"was made for a vocabulary of {config.vocab_size}, and {target.name} has {text.vocab_size}"
+        reason = f"needs a vocabulary of {config.vocab_size}, but {target.name} has {text.vocab_size}"
     elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
-        reason = f"reads layers {config.layers}, and {target.name} has {depth}"
+        reason = f"reads layers {config.layers}, but {target.name} has {depth}"
     elif isinstance(config, BlockConfig) and config.mask_token_id >= config.vocab_size:
         reason = f"masks with token id {config.mask_token_id}, and {target.name} has {config.vocab_size} ids"
     if reason:
         raise HeadMismatchError(f"The draft head {config.name} {reason}: load heads that were trained for this target.")
-    if config.target and not f"/{target.name}".endswith(f"/{config.target}"):  # whoever the owner of the copy is
+    if config.target and not f"/{target.name}".endswith(f"/{config.target}"):  # any owner of a copy
         raise HeadMismatchError(
             f"The draft head {config.name} was trained for {config.target}, not for {target.name}: load heads of this "
             f'target, or empty "target" in its config if both are one model under two names.'
@@ -112,12 +112,12 @@ def _check_target(config: HeadConfig, target: Runner) -> None:
 
 
 def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Raises `HeadMismatchError` if the weights contradict the config in what makes a head fit its target."""
+    """Raises `HeadMismatchError` if the shapes of the weights contradict the config."""
     fuse, output = tensors.get("fuse.weight"), tensors.get(OUTPUT)
     width, proposed = config.states_size * len(config.layers), config.draft_vocab_size or config.vocab_size
     reason = ""
     if fuse is not None and fuse.ndim == 2 and fuse.shape[1] != width:
-        reason = f"its fc reads {fuse.shape[1]} numbers at each place, and its {len(config.layers)} layers have {width}"
+        reason = f"its fc reads {fuse.shape[1]} numbers per token, but its {len(config.layers)} layers have {width}"
     elif output is not None and output.ndim == 2 and len(output) != proposed:
         named = f"d2t names {proposed}" if "d2t" in tensors else f"has no d2t for a vocabulary of {proposed}"
         reason = f"its lm_head proposes {len(output)} tokens, and it {named}"
@@ -125,12 +125,12 @@ def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
         reason = f"its layer is {config.hidden_size} wide for a target of {config.states_size}, without embed_tokens"
     if reason:
         raise HeadMismatchError(
-            f"The parts of the draft head {config.name} do not fit one another: {reason}; fetch or train it again."
+            f"The parts of the draft head {config.name} do not fit together: {reason}; download or train it again."
         )
 
 
 def _check_vocabulary(head: DraftModule) -> None:
-    """Raises `HeadMismatchError` if the maps of a draft vocabulary name none, or not the same one."""
+    """Raises `HeadMismatchError` if the maps of a draft vocabulary are invalid or contradict each other."""
     ids = head.token_ids
     if ids is None:
         return
@@ -150,14 +150,13 @@ def _check_vocabulary(head: DraftModule) -> None:
 
 
 def listed(heads: HeadSource | Sequence[HeadSource] | None) -> Sequence[HeadSource]:
-    """One head, several or none, as a sequence."""
     if heads is None:
         return ()
     return heads if isinstance(heads, Sequence) and not isinstance(heads, str) else (heads,)
 
 
 def bare(source: object) -> DraftModule | Source:
-    """A head, a transformers model or a name, out of the runner of a pair and whatever else it was wrapped in."""
+    """A head, a transformers model or a name, without the runner or wrappers around it."""
     module = source.model if isinstance(source, Runner | HeadRunner) else source
     return module if isinstance(module, DraftModule) else unwrapped(module)
 

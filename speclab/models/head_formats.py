@@ -1,8 +1,8 @@
-"""Draft heads in the formats of others: EAGLE's folders, EAGLE-3's and EAGLE-3.1's, DFlash's, and `speculators`'.
+"""Draft heads in the formats of others: EAGLE's, EAGLE-3's, EAGLE-3.1's and DFlash's folders, and `speculators`'.
 
-Such a folder holds `config.json` and the weights, as safetensors or as a pickle, which is opened as plain tensors only,
-so it cannot run code. Names that differ are translated to those of `speclab.models.eagle`; `docs/models.md` lists them.
-Heads of other kinds are refused by their own names.
+Such a folder has `config.json` and the weights, as safetensors or as a pickle, which is opened as plain tensors only,
+so it cannot run code. Names are translated to those of `speclab.models.eagle`; `docs/models.md` lists them. Heads of
+other kinds are refused by name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RUNS = (
 )
 _PEAGLE = "a P-EAGLE head, which drafts several tokens in one pass"
 _MLA = "an EAGLE-3 head with multi-head latent attention (MLA)"
-# What a config's types, architectures and flags contain: whose head it is. Several kinds have a dflash_config.
+# Parts of a config's types, architectures and flags, and the head that they mean. Several kinds have a dflash_config.
 _OTHERS = {
     "dspark": "a DSpark head, which fills a block of masked tokens in one pass",
     "domino": "a Domino head, which fills a block of masked tokens in one pass",
@@ -49,7 +49,7 @@ _OTHERS = {
     "eagle3?deepseek": _MLA,
 }
 _FLAGS = ("dflash_config", "ptd_token_id", "parallel_drafting", "medusa_num_heads", "hydra_num_heads")
-# Settings of a DFlash head, and the only value that is run.
+# Settings of a DFlash head with their only supported value.
 _PLAIN_BLOCK = {
     "is_causal": False,
     "causal": False,
@@ -59,7 +59,7 @@ _PLAIN_BLOCK = {
     "output_multiplier": 1,
     "final_logit_softcapping": 0,
 }
-# What the name of a weight contains.
+# Parts of a weight's name.
 _OTHER_WEIGHTS = {
     r"^mask_hidden": _PEAGLE,
     r"kv_[ab]_proj": _MLA,
@@ -78,14 +78,14 @@ _RENAMED = (
     ("pre_lm_head_layernorm.", "norm."),
     ("lm_head_layernorm.", "norm."),
 )
-_NO_PARTS = r"^verifier_|rotary_emb\.|inv_freq$"  # of a head; any other tensor without a place in it is refused
+_NO_PARTS = r"^verifier_|rotary_emb\.|inv_freq$"  # ignored tensors; any other unknown tensor is refused
 _EAGLE3_SETTINGS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
 _STRETCHED = {"linear", "llama3", "yarn"}
 _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 
 
 def is_foreign_head(folder: Path) -> bool:
-    """Whether a folder holds a draft head of another project, whether speclab runs it or not, by config or weights."""
+    """Whether a folder contains a draft head of another project, supported or not."""
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     if _other_kind(config) or _is_block(config) or "eagle" in str(config.get("architectures")).lower():
         return True
@@ -102,7 +102,7 @@ def is_foreign_head(folder: Path) -> bool:
 
 
 def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Tensor]]:
-    """Config and weights of a head in another project's format, named as in `speclab.models.eagle`.
+    """Config and weights of a head in another project's format, with the names of `speclab.models.eagle`.
 
     Raises:
         ModelNotFoundError: files are missing, damaged, or pickles of more than tensors.
@@ -134,14 +134,14 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Te
 
 @contextmanager
 def _valid(folder: Path) -> Iterator[None]:
-    """Refuses a config of the wrong types, which fails anywhere."""
+    """Refuses an invalid config, which can raise any error."""
     try:
         yield
     except SpeclabError:
         raise
     except Exception as error:
         raise ModelNotFoundError(
-            f"config.json in {folder.name} describes no draft head ({_first_line(error)}): fetch the head again."
+            f"config.json in {folder.name} describes no draft head ({_first_line(error)}): download the head again."
         ) from None
 
 
@@ -152,39 +152,30 @@ def _is_block(config: Mapping[str, Any]) -> bool:
 def _read_block(
     folder: Path, config: dict[str, Any], given: Mapping[str, Tensor]
 ) -> tuple[HeadConfig, dict[str, Tensor]]:
-    """A DFlash head; its own settings stand in `dflash_config` or beside the others, and layers count by output."""
-    own = {**config, **_part(config, "dflash_config")}
+    """A DFlash head, whose settings are in `dflash_config` or beside the others; its layers count by output."""
+    settings = {**config, **_part(config, "dflash_config")}
     for name, plain in _PLAIN_BLOCK.items():
-        if own.get(name) not in (None, plain):
-            raise _refused(folder, f"a DFlash head with {name} {own[name]!r}")
+        if settings.get(name) not in (None, plain):
+            raise _refused(folder, f"a DFlash head with {name} {settings[name]!r}")
     tensors = {name: tensor for name, tensor in given.items() if name != "t2d" and not re.search(_NO_PARTS, name)}
     with _valid(folder):
         if "sliding_attention" in (config.get("layer_types") or ()):
             raise _refused(folder, "a DFlash head with sliding-window attention")
         shape = _shape(config)
         return BlockConfig(
-            name=folder.name,
             format="DFlash",
             target=shape.get("target", ""),
-            vocab_size=shape["vocab_size"],
-            draft_vocab_size=tensors["d2t"].numel() if "d2t" in tensors else None,
-            hidden_size=shape["hidden_size"],
-            layers=tuple(layer + 1 for layer in own["target_layer_ids"]),
+            layers=tuple(layer + 1 for layer in settings["target_layer_ids"]),
             layer_ids="target_layer_ids, counted by output",
-            heads=shape["num_attention_heads"],
-            key_value_heads=shape.get("num_key_value_heads", shape["num_attention_heads"]),
-            head_width=shape.get("head_dim"),
-            feed_forward=shape["intermediate_size"],
-            norm_epsilon=shape.get("rms_norm_eps", 1e-6),
             depth=shape["num_hidden_layers"],
-            block_size=own.get("block_size", 16),
-            mask_token_id=own["mask_token_id"],
-            **_positions(folder, shape),
+            block_size=settings.get("block_size", 16),
+            mask_token_id=settings["mask_token_id"],
+            **_decoder_layer(folder, shape, tensors),
         ), tensors
 
 
 def _other_kind(config: Mapping[str, Any]) -> str:
-    """The kind of head that a config names, if speclab does not run it."""
+    """The kind of head in a config, if speclab does not run it."""
     named = [config.get(name) for name in ("speculators_model_type", "model_type", "architectures")]
     words = " ".join([*map(str, named), *(flag for flag in _FLAGS if config.get(flag))]).lower()
     words += str(_part(config, "dflash_config")).lower()
@@ -219,19 +210,19 @@ def _renamed(name: str) -> str:
 
 
 def _drop_the_targets_embeddings(config: Mapping[str, Any], tensors: dict[str, Tensor], target: Runner) -> None:
-    """Keeps embeddings that are the head's own; tied ones are the output matrix too (SGLang)."""
-    own = tensors.get(EMBEDDINGS)
-    if own is None:
+    """Removes embeddings that equal the target's; tied ones are also the output matrix (SGLang)."""
+    embeddings = tensors.get(EMBEDDINGS)
+    if embeddings is None:
         return
     if config.get("tie_word_embeddings") and OUTPUT not in tensors:
-        tensors[OUTPUT] = own
-    theirs = target.model.get_input_embeddings().weight.detach().cpu()
-    if own.shape == theirs.shape and torch.equal(own.to(theirs.dtype), theirs):
+        tensors[OUTPUT] = embeddings
+    targets = target.model.get_input_embeddings().weight.detach().cpu()
+    if embeddings.shape == targets.shape and torch.equal(embeddings.to(targets.dtype), targets):
         del tensors[EMBEDDINGS]
 
 
 def _complete_maps(size: int, tensors: dict[str, Tensor]) -> None:
-    """The maps of a draft vocabulary as int64 and bool; one that maps every token to itself is dropped."""
+    """Converts the maps of a draft vocabulary to int64 and bool; removes one that maps every token to itself."""
     d2t, t2d = tensors.get("d2t"), tensors.get("t2d")
     if d2t is None or d2t.ndim != 1:
         return
@@ -269,32 +260,39 @@ def _config(
         settings["norm_output"] = True
     kind = config.get("speculators_model_type")
     return HeadConfig(
-        name=folder.name,
         format=f"speculators {kind}" if kind else "EAGLE",
         verifier=str(_part(_part(config, "speculators_config"), "verifier").get("name_or_path") or ""),
-        vocab_size=shape["vocab_size"],
-        draft_vocab_size=tensors["d2t"].numel() if "d2t" in tensors else None,
-        hidden_size=shape["hidden_size"],
         target_hidden_size=config.get("target_hidden_size"),
         layers=layers,
         layer_ids=layer_ids,
-        heads=shape["num_attention_heads"],
-        key_value_heads=shape.get("num_key_value_heads", shape["num_attention_heads"]),
-        head_width=shape.get("head_dim"),
-        feed_forward=shape["intermediate_size"],
-        norm_epsilon=shape.get("rms_norm_eps", 1e-6),
         bias="fc.bias" in tensors,
         attention_bias=bias,
         qk_norm=f"{attention}q_norm.weight" in tensors,
         eagle3=eagle3,
         layernorms=not eagle3 and "embed_layernorm.weight" in tensors,
         **settings,
-        **_positions(folder, shape),
+        **_decoder_layer(folder, shape, tensors),
     )
 
 
+def _decoder_layer(folder: Path, shape: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The settings that heads of every format have."""
+    return {
+        "name": folder.name,
+        "vocab_size": shape["vocab_size"],
+        "draft_vocab_size": tensors["d2t"].numel() if "d2t" in tensors else None,
+        "hidden_size": shape["hidden_size"],
+        "heads": shape["num_attention_heads"],
+        "key_value_heads": shape.get("num_key_value_heads", shape["num_attention_heads"]),
+        "head_width": shape.get("head_dim"),
+        "feed_forward": shape["intermediate_size"],
+        "norm_epsilon": shape.get("rms_norm_eps", 1e-6),
+        **_positions(folder, shape),
+    }
+
+
 def _shape(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the decoder layer; `speculators` writes only those that are not its family's defaults."""
+    """The settings of the decoder layer; `speculators` writes only those that differ from its family's defaults."""
     given = config.get("transformer_layer_config")
     if given is not None:
         config = AutoConfig.for_model(**{"model_type": "llama", **given}).to_dict()
@@ -308,11 +306,11 @@ def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _layers(config: Mapping[str, Any], depth: int) -> tuple[tuple[int, ...], str]:
-    """The layers that are fused, as indices of the target's `hidden_states`, and how the folder names them.
+    """The fused layers as indices of the target's `hidden_states`, and the field that lists them.
 
-    vLLM and speculators name the input of a layer, which is an index of `hidden_states`. In `eagle_config` a first id
-    of 1 tells that outputs are named, each one later (sgl-project/sglang #25454): no head reads what layer 1 reads.
-    Engines join the states in the order of the layers, and some trainers write the ids in another.
+    vLLM and speculators count the inputs of layers, which are indices of `hidden_states`. In `eagle_config` a first id
+    of 1 means that outputs are counted, each one later (sgl-project/sglang #25454): no head reads the input of layer 1.
+    Engines join the states in the order of the layers, whatever the order of the ids.
     """
     if ids := config.get(_LAYER_IDS):
         return tuple(sorted(ids)), f"{_LAYER_IDS}, counted by input"
@@ -324,7 +322,7 @@ def _layers(config: Mapping[str, Any], depth: int) -> tuple[tuple[int, ...], str
 
 
 def _positions(folder: Path, shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Rotary base and scaling, from `rope_theta` and `rope_scaling` or, as transformers 5 has it, `rope_parameters`."""
+    """Rotary base and scaling, from `rope_theta` and `rope_scaling` or transformers 5's `rope_parameters`."""
     given = {**shape.get("rope_scaling", {}), **shape.get("rope_parameters", {})}
     theta = given.pop("rope_theta", None) or shape.get("rope_theta", 10000.0)
     kind = given.get("rope_type", given.pop("type", "default"))
@@ -348,14 +346,14 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """The tensors of a file of weights.
 
     Raises:
-        ModelNotFoundError: it is missing, damaged, or a pickle of more than tensors.
+        ModelNotFoundError: the file is missing, damaged, or a pickle of more than tensors.
     """
     try:
         pickled = file.suffix == ".bin"
         tensors = torch.load(file, map_location="cpu", weights_only=True) if pickled else load_file(file)
     except pickle.UnpicklingError:
         raise ModelNotFoundError(
-            f"{file.name} holds more than tensors and could run code: it was not opened; choose safetensors weights."
+            f"{file.name} contains more than tensors and could run code, so it was not opened: use safetensors weights."
         ) from None
     except Exception:  # torch and safetensors have many errors for a damaged file
         raise _unreadable(file) from None

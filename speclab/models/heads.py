@@ -1,7 +1,7 @@
-"""Draft heads at work: a head on its target, with a cache of its own.
+"""Draft heads at work: a head on its target, with its own cache.
 
-A head (`speclab.models.eagle`) proposes from the target's hidden states. Behind a drafted token, where the target has
-not been, it reads its own output in their place.
+A head (`speclab.models.eagle`) proposes from the target's hidden states. After a drafted token, where the target has
+not run, it reads its own output instead.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from speclab.tree import Bools
 
 
 class HeadRunner:
-    """A draft head with a cache of its own, batch 1, on the target's device and in its dtype.
+    """A draft head with its own cache, batch 1, on the target's device and in its dtype.
 
-    Entry `i` of the cache belongs to token `i + 1` of the text and the target's hidden state at position `i`, so a head
-    that has caught up holds as many entries as its target. Every entry is a function of the committed text alone: all
-    heads share the same prefix, whichever drafted (Dual-Draft Routing, section 7).
+    Entry `i` of the cache belongs to token `i + 1` of the text and the target's hidden state at position `i`, so an
+    up-to-date head has as many entries as its target. Entries depend on the committed text alone: all heads share the
+    same prefix, whichever drafted (Dual-Draft Routing, section 7).
 
     Attributes:
-        length, calls, kept, capacity, slot_bytes: as of a `Runner`.
+        length, calls, kept, capacity, slot_bytes: as in `Runner`.
         vocab_size, context, device, dtype: the target's.
     """
 
@@ -60,7 +60,7 @@ class HeadRunner:
         return self.cache.slot_bytes
 
     def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
-        """Appends `m` committed tokens; what follows the last: an answer of one row, and the head's feature `[hidden]`.
+        """Appends `m` committed tokens; returns an answer of one row after the last, and the head's feature `[hidden]`.
 
         `states`: `[m, layers * states_size]`, the target's hidden states at the positions before the tokens. `topk`: as
         in `Runner.logits`.
@@ -71,7 +71,7 @@ class HeadRunner:
         return answer, features[-1]
 
     def after_each(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
-        """As `extend`, with what follows each of the `m` tokens: an answer of `m` rows, and features `[m, hidden]`."""
+        """As `extend`, but after each of the `m` tokens: an answer of `m` rows, and features `[m, hidden]`."""
         positions, visible = range(self.length, self.length + len(tokens)), np.tri(len(tokens), dtype=np.bool_)
         return self._pass(tokens, states, positions, visible, topk, fuse=True)
 
@@ -87,29 +87,28 @@ class HeadRunner:
             visible, topk: as in `Runner.logits`.
 
         Returns:
-            The answer of `m` rows, and features `[m, hidden]`.
+            An answer of `m` rows, and features `[m, hidden]`.
         """
         return self._pass(tokens, features, positions, visible, topk)
 
     def crop(self, length: int) -> None:
-        """Forgets the entries from `length` on."""
         self.kept = Kept(self.length, length, ())
         self.cache.shorten(length)
         self.length = length
 
     @torch.inference_mode()
     def fork(self, length: int = 0, target: Runner | None = None) -> HeadRunner:
-        """A runner of the same head with its own copy of the first `length` entries.
+        """A runner of the same head with a copy of the first `length` entries.
 
-        `target`: what it drafts for. If that module or the head was changed, the copy starts anew, without entries.
+        `target`: what it drafts for. If the target or the head was changed, the copy has no entries.
         """
         if self._changes.refresh() or (target is not None and target.version != self._target.version):
             fresh = type(self)(self.model, target or self._target)
             fresh.vocab_size = self.vocab_size
             return fresh
-        twin = copy.copy(self)
-        twin.cache, twin.length, twin.calls = self.cache.copy(length), length, 0
-        return twin
+        fork = copy.copy(self)
+        fork.cache, fork.length, fork.calls = self.cache.copy(length), length, 0
+        return fork
 
     @torch.inference_mode()
     def _pass(
@@ -123,7 +122,7 @@ class HeadRunner:
         fuse: bool = False,
         last_only: bool = False,
     ) -> tuple[Answer, Tensor]:
-        """`fuse`: features are the target's states. `last_only`: only the logits of the last row are wanted."""
+        """`fuse`: features are the target's states. `last_only`: return only the logits of the last row."""
         try:
             answer, out = self._rows(
                 tokens, features.to(self.dtype), positions, visible, topk, fuse=fuse, last_only=last_only
@@ -157,9 +156,10 @@ class HeadRunner:
 
     @cached_property
     def _weights(self) -> _Weights:
-        """Made once for all forks.
+        """Created once for all forks.
 
-        Tokens that the pair's tokenizer does not have are left out of a draft vocabulary, as of the target's logits.
+        Tokens that are not in the pair's tokenizer are left out of a draft vocabulary, as they are of the target's
+        logits.
         """
         layer: Any = self.model.lm_head or self._target.model.get_output_embeddings()
         ids = self.model.token_ids
@@ -178,7 +178,7 @@ class HeadRunner:
         return cos.to(self.dtype), sin.to(self.dtype)
 
     def _angles_at(self, positions: Sequence[int]) -> Angles:
-        """Those of one position if all are the same, as in a level of a tree."""
+        """The angles of positions; those of one position if all are the same, as in a level of a tree."""
         first, highest = positions[0], max(positions)
         if highest >= len(self._angles[0]):
             self._angles = self._angles_to(2 * highest + 256)
@@ -208,7 +208,7 @@ class _Weights(NamedTuple):
 
 
 def _selected(layer: nn.Linear, rows: Tensor) -> nn.Linear:
-    """A layer of some rows of another's matrix, by number or mark."""
+    """A layer with some rows of another's matrix, by number or mask."""
     weights = {name: weight.detach()[rows] for name, weight in layer.named_parameters()}
     part = nn.Linear(layer.in_features, len(weights["weight"]), bias="bias" in weights, device="meta")
     part.load_state_dict(weights, assign=True)

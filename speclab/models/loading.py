@@ -112,8 +112,8 @@ def _downloaded(name: str, report: Report, files: Sequence[str]) -> Path:
         if getattr(error, "errno", None) == errno.ENOSPC:
             raise SpeclabError(f"The disk is full: {name} does not fit into the hub's cache.") from None
         raise OfflineError(
-            f"{name} is not on this machine and the hub cannot be reached: connect and unset HF_HUB_OFFLINE, or use a "
-            "local folder or the shipped models (load_pair())."
+            f"{name} is not on this machine and the hub cannot be reached: use a local folder or the shipped models "
+            "(load_pair()), or connect and unset HF_HUB_OFFLINE."
         ) from error
 
 
@@ -175,8 +175,8 @@ class Loader:
 
     def _loaded(self, source: ModelPath) -> PreTrainedModel:
         name, folder = str(source), locate(source, self.report)
-        place = self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        dtype = self.dtype or (torch.float32 if place.type == "cpu" else None)
+        device = self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        dtype = self.dtype or (torch.float32 if device.type == "cpu" else None)
         if not (folder / "config.json").is_file():
             raise ModelNotFoundError(f"The folder {name} contains no model (no config.json): check the path.")
         files = list(folder.glob("model*.safetensors"))
@@ -197,8 +197,8 @@ class Loader:
                     folder, output_loading_info=True, dtype=dtype or "auto", use_safetensors=True
                 )
             model, info = loaded
-            nn.Module.to(model, place, dtype)
-            if place.type == "cpu":  # the library memory-maps some weights from a file, which may change
+            nn.Module.to(model, device, dtype)
+            if device.type == "cpu":  # the library memory-maps some weights from a file, which may change
                 for weights in (*model.parameters(), *model.buffers()):
                     weights.data = weights.data.clone()
         except SpeclabError:
@@ -285,9 +285,7 @@ def parse_device(device: str | torch.device | None) -> torch.device | None:
     if parsed.type == "meta":
         raise SettingsError(f'There is no device {device!r}: use "cpu", "cuda" or "cuda:1".')
     if parsed.type == "cuda" and (parsed.index or 0) >= torch.cuda.device_count():
-        raise SettingsError(
-            f'{device} is not among this machine\'s {torch.cuda.device_count()} GPUs: use device="cpu".'
-        )
+        raise SettingsError(f'This machine has {torch.cuda.device_count()} GPUs and no {device}: use device="cpu".')
     return parsed
 
 

@@ -1,12 +1,12 @@
-"""MTP layers as a draft head: decoder layers that a checkpoint carries behind its last one (DeepSeek-V3, section 2.2).
+"""MTP layers as a draft head: decoder layers that a checkpoint has after its last one (DeepSeek-V3, section 2.2).
 
-Layer 0 reads the embedding of a token and the target's hidden state at the place before it, each normed and joined by a
-matrix; layer 1 reads the token and what layer 0 made of the place before, and so on. Depth d of a tree is answered by
-layer d, and below the last layer's depth by that layer again, which then reads its own output.
+Layer 0 reads the embedding of a token and the target's hidden state at the position before it, each normed and joined
+by a matrix; layer 1 reads the token and layer 0's output at the position before, and so on. Layer d answers for depth d
+of a tree; below the last layer's depth it is that layer again, which then reads its own output.
 
-Every token runs through all layers, and entry i of each layer's cache belongs to token i + 1. Layer k has nothing to
-read at its first k entries, so later ones do not see them. Of a drafted token at depth d the layers from d on count:
-the first answers, the others serve the tokens below it.
+Every token runs through all layers, and entry i of each layer's cache belongs to token i + 1. Layer k has no input at
+its first k entries, so later ones do not see them. For a drafted token at depth d only the layers from d on count: the
+first answers, the others serve the tokens below it.
 """
 
 from __future__ import annotations
@@ -47,19 +47,21 @@ class MtpHead(DraftModule):
         self.layers, self.rotary = model.layers, model.rotary_emb
         self.turns_by_kind: bool = model.has_per_layer_rope
 
-    def run(self, layer: int, embedded: Tensor, reads: Tensor, places: Tensor, mask: Any, cache: KVCache) -> Tensor:
-        """What one layer makes of rows `[m, hidden]` at positions `[m]`, which it appends to the cache."""
+    def run(
+        self, layer: int, embedded: Tensor, reads: Tensor, token_positions: Tensor, mask: Any, cache: KVCache
+    ) -> Tensor:
+        """The output of one layer for rows `[m, hidden]` at positions `[m]`, which are appended to the cache."""
         kind = self.kinds[layer]
         mask = (mask[kind] if isinstance(mask, dict) else mask).clone()
-        held = mask.shape[-1] - len(places)
-        mask[..., max(layer - held, 0) :, :layer] = torch.finfo(mask.dtype).min
+        cached = mask.shape[-1] - len(token_positions)
+        mask[..., max(layer - cached, 0) :, :layer] = torch.finfo(mask.dtype).min
         options = {"layer_type": kind} if self.turns_by_kind else {}
         out: Tensor = self.layers[layer](
             embedded[None],
             reads[None],
-            position_embeddings=self.rotary(embedded[None], position_ids=places[None], **options),
+            position_embeddings=self.rotary(embedded[None], position_ids=token_positions[None], **options),
             attention_mask=mask,
-            position_ids=places[None],
+            position_ids=token_positions[None],
             past_key_values=cache,
         )
         return out[0]
@@ -68,14 +70,14 @@ class MtpHead(DraftModule):
 class MtpRunner(HeadRunner):
     """A `HeadRunner` of MTP layers.
 
-    Its feature of a place is what every layer made of it, and then its depth in the tree: `[layers * hidden + 1]`.
+    Its feature at a position is the output of every layer, then the depth in the tree: `[layers * hidden + 1]`.
     """
 
     model: MtpHead
 
     def __init__(self, head: MtpHead, target: Runner) -> None:
         super().__init__(head, target)
-        self.cache = KVCache(range(len(head.layers) - 1))  # beside its entries, what the next token's layers read
+        self.cache = KVCache(range(len(head.layers) - 1))  # its hidden states are read by the next token's layers
         self._output = target.model.get_output_embeddings()
         self._columns: list[int] = []  # the position of each entry's token
 
@@ -93,11 +95,11 @@ class MtpRunner(HeadRunner):
         rows, last = len(tokens), len(self.model.layers) - 1
         self._columns = [*self._columns[: self.length], *(position + 1 for position in positions)]
         columns = to_device(self._columns, self.device)
-        places = columns[self.length :]
+        token_positions = columns[self.length :]
         hidden = to_device(np.logical_not(np.tri(rows, dtype=np.bool_) if visible is None else visible), self.device)
-        mask = self.model.plan.build(hidden, places, columns, self.dtype)
+        mask = self.model.plan.build(hidden, token_positions, columns, self.dtype)
         embedded = self._embed(to_device(tokens, self.device))
-        depth = torch.zeros_like(places) if fuse else features[:, -1].long() + 1
+        depth = torch.zeros_like(token_positions) if fuse else features[:, -1].long() + 1
         above = features if fuse else features[:, :-1].unflatten(1, (last + 1, -1))
         store, before = self.cache.hidden, features.new_zeros((1, last, self.config.hidden_size))
         if store is not None and self.length:
@@ -108,7 +110,7 @@ class MtpRunner(HeadRunner):
                 reads = torch.cat((before[:, layer - 1], outputs[-1][:-1])) if layer else above
             else:  # of a tree: the layer before at the parent, or below the layer's depth its own
                 reads = torch.where(depth[:, None] > layer, above[:, layer], above[:, max(layer - 1, 0)])
-            outputs.append(self.model.run(layer, embedded, reads, places, mask, self.cache))
+            outputs.append(self.model.run(layer, embedded, reads, token_positions, mask, self.cache))
         out = torch.stack(outputs, dim=1)
         if store is not None:
             store.append(out[:, :last])
@@ -122,12 +124,12 @@ def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
     """The MTP layers of the target's own checkpoint.
 
     Raises:
-        UnsupportedModelError: it has none, or transformers does not load them.
+        UnsupportedModelError: it has none, or transformers cannot load them.
     """
     config, library = target.model.config, getattr(modeling_layers, "MtpModel", None)
     path = str(config.name_or_path)
     if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
-        reason = f"transformers knows of none in this checkpoint of family {target.family}"
+        reason = f"transformers finds none in this checkpoint of family {target.family}"
     elif library is None:
         reason = f"transformers {transformers.__version__} does not load any"
     elif not path:

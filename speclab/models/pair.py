@@ -1,4 +1,4 @@
-"""Models that decode together: a target, a draft, draft heads, and the tokenizer that they share."""
+"""Models that decode together: a target, a draft, draft heads, and their tokenizer."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from speclab.models.tokens import TokenTexts, compare, whole_numbers
 from speclab.prompts import Message, PromptInput, is_conversation
 
 _ONE_AT_A_TIME = Lock()
-"""transformers cannot load two models at once: on two threads it leaves one without storage."""
+"""transformers cannot load two models at once: on two threads one model is left without storage."""
 
 
 @dataclass(frozen=True)
 class ModelPair:
-    """Models that decode together; `draft` and `tokenizer` may be absent, and `heads` may be empty.
+    """Models that decode together; `draft` and `tokenizer` may be None, and `heads` may be empty.
 
-    A head is a draft head on the target, or a second draft model in the place of one.
+    A head is a draft head on the target, or a second draft model.
 
     Attributes:
-        shared_state: what strategies keep from one prompt to the next, by strategy; shared by all copies of the pair.
+        shared_state: what strategies keep between prompts, by strategy; shared by all copies of the pair.
         texts: texts of tokens; shared by all copies of the pair.
     """
 
@@ -62,18 +62,18 @@ class ModelPair:
 
     @property
     def context(self) -> int | None:
-        """Positions that every model was trained for; None if no config names a bound."""
+        """Positions that every model was trained for; None if unbounded."""
         models = (*self.runners.values(), *self.heads)
         return min((runner.context for runner in models if runner.context is not None), default=None)
 
     @property
     def vocab_size(self) -> int:
-        """Ids that every model knows."""
+        """Ids that every model has."""
         return min(runner.vocab_size for runner in (*self.runners.values(), *self.heads))
 
     @cached_property
     def head_names(self) -> tuple[str, ...]:
-        """What pictures and records call each head; numbered if a name alone would not tell it apart."""
+        """Names of the heads in pictures and records, numbered if they are not unique."""
         names = [head.name for head in self.heads]
         taken = Counter([*names, *self.runners])
         return tuple(name if taken[name] == 1 else f"{name} {index}" for index, name in enumerate(names))
@@ -85,22 +85,22 @@ class ModelPair:
 
     @cached_property
     def rules(self) -> GenerationRules:
-        """What the target's generation_config asks of a text; read once for every copy of the pair."""
+        """What the target's generation_config asks of a text; read once for all copies of the pair."""
         return GenerationRules.of(getattr(self.target.model, "generation_config", None))
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
-        """Ids that end a text, as `model.generate` has it: those of the target's generation_config."""
+        """Ids that end a text, from the target's generation_config as in `model.generate`."""
         return frozenset(self.rules.eos_ids)
 
     def fresh(self) -> ModelPair:
-        """The same modules with empty caches: every session takes one."""
+        """The same modules with empty caches, for a new session."""
         return self.fork(0)
 
     def fork(self, length: int) -> ModelPair:
-        """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it holds.
+        """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it has.
 
-        A model that was changed since it was loaded is probed again.
+        A model that has changed since it was loaded is probed again.
         """
         target = self.target.fork(min(length, self.target.length))
         draft = self.draft.fork(min(length, self.draft.length)) if self.draft else None
@@ -121,22 +121,24 @@ class ModelPair:
         return has_template(self.tokenizer)
 
     def encode(self, prompt: PromptInput) -> list[int]:
-        """Token ids of a prompt: of a text with the special tokens that the tokenizer adds by default.
+        """Token ids of a prompt: a text with the tokenizer's default special tokens, ids, or messages in the chat
+        template.
 
-        Of messages (`{"role": …, "content": …}`) those of the chat template. Raises `PromptError` for what has no ids.
+        Raises:
+            PromptError: the prompt has no ids, or ids outside the vocabulary.
         """
         return self.read_prompt(prompt)[0]
 
     def read_prompt(self, prompt: PromptInput) -> tuple[list[int], tuple[Message, ...]]:
-        """As `encode`, and the messages with the tokens of each; none for text and ids."""
+        """As `encode`, and the messages with the token range of each; empty for text and ids."""
         messages: tuple[Message, ...] = ()
         if is_conversation(prompt):
             ids, messages = encode_messages(self.tokenizer, prompt)
         elif isinstance(prompt, str) and prompt:
             if self.tokenizer is None:
-                raise PromptError("This pair has no tokenizer: give token ids, or pass tokenizer= to load_pair.")
-            if any("\ud800" <= char <= "\udfff" for char in prompt):  # Python's reading of bytes that are no UTF-8
-                raise PromptError("The prompt is no text: a part of it is no UTF-8; write it as UTF-8.")
+                raise PromptError("This pair has no tokenizer: use token ids, or pass tokenizer= to load_pair.")
+            if any("\ud800" <= char <= "\udfff" for char in prompt):  # Python's placeholders for invalid bytes
+                raise PromptError("The prompt contains bytes that are not UTF-8: write it as UTF-8.")
             ids = list(self.tokenizer(prompt, verbose=False)["input_ids"])
         else:
             ids = whole_numbers(prompt)
@@ -148,24 +150,22 @@ class ModelPair:
         return ids, messages
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of a whole sequence, special tokens shown; ids with a # if there is no tokenizer."""
+        """Text of a sequence, special tokens shown; ids with a # if there is no tokenizer."""
         if self.tokenizer is None:
             texts = self.token_texts(ids)
             return " ".join([texts[token] for token in ids])
         return str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
     def token_texts(self, tokens: Iterable[int]) -> dict[int, str]:
-        """Token to text, for display: " the"; "<0xE2>" for bytes that are no text alone; "#123" for no text."""
+        """Token to text for display: " the"; "<0xE2>" for a part of a character; "#123" for an unknown id."""
         assert self.texts is not None
         return self.texts(tokens)
 
     def token_text(self, token: int) -> str:
-        """The text of one token, as `token_texts` has it."""
         return self.token_texts([token])[token]
 
     @cached_property
     def _parameters(self) -> dict[str, int]:
-        """Counted once: a lab describes the pair at every step."""
         heads = {
             f"head_{index}": sum(weights.numel() for weights in head.model.parameters())
             for index, head in enumerate(self.heads)
@@ -216,15 +216,15 @@ def load_pair(
     Modules in memory change for good: to eval mode, sdpa or eager attention, and `device` and `dtype` if given.
 
     Args:
-        name: a preset (`speclab.models.presets`), read when no target is given; "mini" is shipped with speclab.
-        target, draft: hub id, local folder, GGUF file, or a `transformers` module, also a compiled one or a peft model
-            with adapters inside its layers; no draft for strategies that need none.
-        heads: draft heads for the target, or draft models in their place: folders (speclab's format, EAGLE's or
-            speculators'), hub ids, modules; "mtp" for the MTP layers of the target's own checkpoint.
+        name: a preset (`speclab.models.presets`), used without a target; "mini" is shipped with speclab.
+        target, draft: hub id, local folder, GGUF file, or a `transformers` module, also compiled or with peft adapters
+            inside its layers. Some strategies need no draft.
+        heads: draft heads for the target, or more draft models: folders (speclab's format, EAGLE's or speculators'),
+            hub ids, modules.
         tokenizer: one for all, or where it is, taken unchecked; by default those of target and draft are compared.
         device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
         dtype: by default float32 on CPU and for the shipped models, else the checkpoint's own.
-        report: gets what is being done, a sentence at a time; what it raises ends the load.
+        report: called with one sentence at a time; an exception that it raises ends the load.
 
     Raises:
         SpeclabError: a subclass for each cause (not found, offline, memory, tokenizers, family, settings).
@@ -239,7 +239,7 @@ def load_pair(
     loader = Loader(parse_device(device), parse_dtype(dtype), report)
     sources = [unwrapped(source) for source in (target, draft) if source is not None]
     if _ONE_AT_A_TIME.locked():
-        report("Waiting for another load to end…")
+        report("Waiting for another model to load…")
     with _ONE_AT_A_TIME:
         if not isinstance(tokenizer, PreTrainedTokenizerBase):
             tokenizer = _tokenizer(loader, sources, tokenizer)
@@ -259,7 +259,7 @@ def load_pair(
 
 def _preset(name: object, draft: object) -> Preset:
     if draft is not None:
-        raise SettingsError("A draft needs its target: pass target= as well, or the name of a pair.")
+        raise SettingsError("A draft needs its target: pass target= too, or the name of a pair.")
     if not isinstance(name, str):
         raise SettingsError(f"Expected the name of a pair, got a {type(name).__name__}: pass a model as target=….")
     preset = find(name)
@@ -274,7 +274,7 @@ def _tokenizer(loader: Loader, sources: Sequence[Source], given: ModelPath | Non
     if given is not None:
         tokenizer = loader.tokenizer(given)
         if tokenizer is None:
-            raise ModelNotFoundError(f"The folder {given} holds no tokenizer (no tokenizer.json): check the path.")
+            raise ModelNotFoundError(f"The folder {given} has no tokenizer (no tokenizer.json): check the path.")
         return tokenizer
     every = [loader.tokenizer(source) for source in sources if not isinstance(source, PreTrainedModel)]
     tokenizers = [tokenizer for tokenizer in every if tokenizer is not None]
@@ -284,18 +284,18 @@ def _tokenizer(loader: Loader, sources: Sequence[Source], given: ModelPath | Non
 
 
 def share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerBase | None) -> None:
-    """Cuts logits to the ids that all models have; what is cut off is padding that no text produces."""
+    """Cuts logits to the ids that all models have; the others are padding that no text uses."""
     smallest = min(runners, key=lambda runner: runner.vocab_size)
     largest = max(runners, key=lambda runner: runner.vocab_size)
     if tokenizer is None and smallest.vocab_size != largest.vocab_size:
         raise TokenizerMismatchError(
             f"{smallest.name} has {smallest.vocab_size} token ids and {largest.name} {largest.vocab_size}: choose "
-            "models of one vocabulary, or pass tokenizer= if they differ in padding alone."
+            "models with one vocabulary, or pass tokenizer= if they differ only in padding."
         )
     if tokenizer is not None and len(tokenizer) > smallest.vocab_size:
         raise TokenizerMismatchError(
-            f"The tokenizer has {len(tokenizer)} ids and {smallest.name} knows {smallest.vocab_size}: pass the "
-            "tokenizer that belongs to the model."
+            f"The tokenizer has {len(tokenizer)} ids, but {smallest.name} has {smallest.vocab_size}: pass the model's "
+            "own tokenizer."
         )
     for runner in runners:
         runner.vocab_size = smallest.vocab_size

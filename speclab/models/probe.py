@@ -27,7 +27,7 @@ float16, bfloat16), a causal mask instead of the tree's by .24 and more, an igno
 _ALIBI = "its position bias (ALiBi) is built from a 2-D mask, which cannot hold a tree"
 _RECURRENT = "it keeps a recurrent state instead of a KV cache, so branches cannot share a prefix"
 _UNFIT = {
-    "gpt_neo": "its local attention layers go by cache slot instead of position",
+    "gpt_neo": "its local attention layers depend on cache slots instead of positions",
     "bloom": _ALIBI,
     "mpt": _ALIBI,
     "mamba": _RECURRENT,
@@ -58,7 +58,7 @@ def unfit(config: PreTrainedConfig) -> str | None:
         return "it is an encoder-decoder, and speclab supports only decoders"
     kinds = set(getattr(config, "layer_types", None) or ())
     if CHUNKED in kinds and getattr(config, "attn_temperature_tuning", False):
-        return "its attention temperature (attn_temperature_tuning) goes by cache slot instead of position"
+        return "its attention temperature (attn_temperature_tuning) depends on cache slots instead of positions"
     other = kinds - {FULL, SLIDING, CHUNKED}
     return f"its layers of kind {', '.join(sorted(other))} take no tree mask" if other else None
 

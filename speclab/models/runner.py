@@ -262,26 +262,26 @@ class Runner:
         """
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot fork {length} entries of a cache of {self.length}")
-        twin = copy.copy(self)
-        twin.calls = 0
-        twin._given = (None, 0, 0)
+        fork = copy.copy(self)
+        fork.calls = 0
+        fork._given = (None, 0, 0)
         if self.changes.refresh():
-            twin.lean = None
+            fork.lean = None
         if self.changes.version != self.version:
             use_maskable_attention(self.model)
-            twin._read(self.cache.watched)
-            if twin._model_vocabulary != self._model_vocabulary:
+            fork._read(self.cache.watched)
+            if fork._model_vocabulary != self._model_vocabulary:
                 raise UnsupportedModelError(
                     f"The vocabulary of {self.name} has changed from {self._model_vocabulary} to "
-                    f"{twin._model_vocabulary} token ids: load the pair again."
+                    f"{fork._model_vocabulary} token ids: load the pair again."
                 )
         else:
-            twin.cache, twin.length = self.cache.copy(length), length
-            twin._columns = self._columns.clone()
+            fork.cache, fork.length = self.cache.copy(length), length
+            fork._columns = self._columns.clone()
         if not lean:
-            twin.lean = None
-            twin.cache.watch(())
-        return twin
+            fork.lean = None
+            fork.cache.watch(())
+        return fork
 
     @torch.inference_mode()
     def mask_given(self) -> tuple[Bools, list[int]]:
