@@ -1,4 +1,4 @@
-"""A plain tree decoder of another make, with faults as switches; it writes its passes down with the recorder."""
+"""A plain tree decoder of another make: transformers and the recorder alone, and each fault is one switch."""
 
 from __future__ import annotations
 
@@ -6,150 +6,168 @@ import copy
 
 import numpy as np
 import torch
+from transformers import DynamicCache
 
-from speclab.models.runner import Runner
 from speclab.recorder import Recorder
 
+FAULTS = {
+    **{f"position {shift:+}": ("position", {"position"}) for shift in (-8, -1, 3)},
+    **{f"positions of drafted {shift:+}": ("position", {"position"}) for shift in (-2, 8)},
+    "along": ("position", {"position"}),
+    **dict.fromkeys(("sibling", "ancestor", "exchanged", "rootless", "transposed", "chain"), ("mask", {"mask"})),
+    "old mask": ("mask", {"mask"}),
+    "first hidden": ("prefix", set()),
+    "short": ("prefix", {"prefix"}),
+    "long": ("prefix", {"position", "text"}),
+    "stale": ("prefix", {"slot"}),
+    "first rows": ("order", {"slot"}),
+    "token": ("token", set()),
+    "temperature": ("temperature", set()),
+    **dict.fromkeys(("rows exchanged", "rows shifted"), ("answer", set())),
+    "unverified": ("choice", set()),
+    **dict.fromkeys(("final norm", "first norm"), ("norm", set())),
+    **dict.fromkeys(("scaled up", "scaled down"), ("scale", set())),
+    "window": ("window", set()),
+}
+"""The kind by which each is explained, and the kinds that the record alone tells."""
 
-class Outside:
-    """Greedy, over trees whose right branch is drafted three times out of four; `fault` is a name of `KINDS`."""
 
-    def __init__(self, model, fault: str = "", seed: int = 0) -> None:
-        self.runner, self.ideal = Runner(changed(model, fault), lean=False), Runner(model, lean=False)
-        self.fault, self.random, self.mask = fault, np.random.default_rng(seed), None
-        self.vocab = min(model.config.vocab_size, 4000)
-
-    def tree(self, text: list[int], branches) -> tuple[list[int], list[int]]:
-        token, parent, level = [text[-1]], [-1], [(0, [])]
-        for width in branches:
-            below = []
-            for node, path in level[:4]:
-                self.ideal.crop(0)
-                right = int(self.ideal.extend([*text, *path]).argmax())
-                others = self.random.permutation(self.vocab)[:width].tolist()
-                for one in dict.fromkeys([right, *others] if self.random.random() < 0.75 else others):
-                    below.append((len(token), [*path, one]))
-                    token.append(one)
-                    parent.append(node)
-            level = below
-        return token, parent
-
-    def decode(self, prompt, path, iterations: int = 5, whole: bool = True, **header) -> list[int]:
-        """`whole`: the record also has positions, masks and slots."""
-        text = [*prompt, int(self.runner.extend(prompt).argmax())]
-        with Recorder(path, prompt, **header) as recorder:
-            for iteration in range(iterations):
-                step = self.step(text, *self.tree(text, (2, 2, 1, 1)[iteration % 2 :]))
-                seen = {name: step.pop(name) for name in ("position", "mask", "slot", "kept_slots", "hidden_prefix")}
-                recorder.step(**step, **(seen if whole else {}))
-                text += step["committed"]
-        return text
-
-    def step(self, text, token, parent) -> dict:
-        """One pass: what a line of the file holds."""
-        n, held, first = len(token), len(text) - 1, self.runner.length
-        mask = np.eye(n, dtype=bool)
+@torch.inference_mode()
+def decode(model, prompt, path, fault="", *, iterations=5, temperature=0.0, seed=0, whole=True, **header):
+    """Writes `iterations` passes to `path`, with positions, mask and slots if `whole`."""
+    random, ideal, cache, before = np.random.default_rng(seed), model, DynamicCache(), np.eye(1, dtype=bool)
+    model = changed(model, fault)
+    text = [*prompt, int(model(torch.tensor([prompt]), past_key_values=cache).logits[0, -1].argmax())]
+    places = np.arange(len(prompt))  # of the cache's entries
+    recorder = Recorder(path, prompt, temperature=temperature, **header)
+    for iteration in range(iterations):
+        token, parent = tree(ideal, text, (2, 2, 1, 1)[iteration % 2 :], random)
+        n, held, own = len(token), cache.get_seq_length(), np.eye(len(token), dtype=bool)
         for row in range(1, n):
-            mask[row] |= mask[parent[row]]
-        pass_ = {"token": token, "position": [held + int(row.sum()) - 1 for row in mask], "mask": mask.copy()}
-        before, self.mask = self.mask, mask
-        shown = np.ones((n, first), dtype=bool)
-        if self.fault in BEFORE:
-            BEFORE[self.fault](pass_, shown, parent, before)
-        seen = np.concatenate([shown, pass_["mask"]], axis=1)
-        logits = self.runner.logits(pass_["token"], pass_["position"], seen).logits
-        logits = AFTER.get(self.fault, lambda rows: rows)(logits)
-        choice, path = logits.argmax(-1).tolist(), [0]
-        while below := [r for r in range(n) if parent[r] == path[-1] and token[r] == choice[path[-1]]]:
-            path.append(below[0])
-        kept = list(range(len(path))) if self.fault == "order" else path
-        if self.fault == "stale":
-            kept = sorted([*path, next(row for row in range(1, n) if row not in path)])
-        self.runner.keep(first, [first + row for row in kept])
+            own[row] |= own[parent[row]]
+        position, given = len(text) - 2 + own.sum(1), list(token)
+        if fault == "long":
+            step(model, [text[-1]], position[:1], np.ones((1, held + 1), dtype=bool), cache, places)
+            places, held = np.append(places, len(text) - 1), held + 1
+        mask, shown = wrong_mask(fault, own, parent, before), np.ones((n, held), dtype=bool)
+        if fault.startswith("position"):
+            position += int(fault.split()[-1]) * (np.arange(n) >= fault.startswith("positions of"))
+        if fault == "along":
+            position = position[0] + np.arange(n)
+        if fault in ("first hidden", "short"):
+            shown[:, 0 if fault == "first hidden" else -1] = False
+        if fault == "token":
+            given[2] = given[1]
+        window = None if fault == "window" else "as configured"
+        logits = step(model, given, position, np.hstack([shown, mask]), cache, places, window)
+        logits, before = wrong_answers(fault, logits, token), own
+        odds = (logits / (temperature or 1)).softmax(-1)
+        choice, path_rows = (odds.multinomial(1)[:, 0] if temperature else odds.argmax(-1)).tolist(), [0]
+        while below := [r for r in range(n) if parent[r] == path_rows[-1] and token[r] == choice[path_rows[-1]]]:
+            path_rows += below[:1]
+        accepted, committed = path_rows[1:], [*(token[row] for row in path_rows[1:]), choice[path_rows[-1]]]
+        kept = [held + row for row in wrong_rows(fault, path_rows, n)]
+        slots = [*range(len(text) - 1 if fault == "long" else held), *kept]
+        for layer in cache.layers:
+            layer.keys, layer.values = layer.keys[:, :, slots], layer.values[:, :, slots]
+        places = np.append(places, position)[slots]
         top = logits.float().log_softmax(-1).topk(16)
-        best = top.indices.tolist(), top.values.tolist()
-        return pass_ | {
-            "prefix_length": first, "token": token, "parent": parent, "accepted": path[1:], "choice": choice,
-            "committed": [*(token[row] for row in path[1:]), choice[path[-1]]],
-            "topk": [list(zip(ids, values, strict=True)) for ids, values in zip(*best, strict=True)],
-            "slot": range(first, first + n), "kept_slots": [first + row for row in kept],
-            "hidden_prefix": [[row, entry, entry] for row, entry in np.argwhere(~shown).tolist()],
-        }  # fmt: skip
+        tops = [list(zip(*row, strict=True)) for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+        more = {"position": position, "mask": mask, "slot": range(held, held + n), "kept_slots": kept}
+        more["hidden_prefix"] = [[row, entry, entry] for row, entry in np.argwhere(~shown).tolist()]
+        held = held if whole else len(text) - 1  # or as the engine believes
+        recorder.step(prefix_length=held, token=token, parent=parent, accepted=accepted, committed=committed,
+                      choice=choice, topk=tops, **(more if whole else {}))  # fmt: skip
+        text += committed
+    recorder.close()
+    return text
 
 
-def moved(shift):
-    def move(pass_, shown, parent, before):
-        pass_["position"] = [place + shift for place in pass_["position"]]
-
-    return move
-
-
-def along(pass_, shown, parent, before):
-    pass_["position"] = [pass_["position"][0] + row for row in range(len(parent))]
-
-
-def sibling(pass_, shown, parent, before):
-    pass_["mask"][2, 1] = True
-
-
-def ancestor(pass_, shown, parent, before):
-    pass_["mask"][-1, parent[-1]] = False
-
-
-def exchanged(pass_, shown, parent, before):
-    pass_["mask"][[1, 2]] = pass_["mask"][[2, 1]]
+def wrong_mask(fault, own, parent, before):
+    """What each row sees of the others."""
+    mask, n = own.copy(), len(own)
+    if fault == "sibling":
+        mask[2, 1] = True
+    if fault == "ancestor":
+        mask[-1, parent[-1]] = False
+    if fault == "exchanged":
+        mask[[1, 2]] = mask[[2, 1]]
+    if fault == "rootless":
+        mask[1:, 0] = False
+    if fault == "transposed":
+        mask = own.T
+    if fault == "chain":
+        mask = np.tri(n, dtype=bool)
+    if fault == "old mask":
+        mask, least = np.eye(n, dtype=bool), min(n, len(before))
+        mask[:least, :least] = before[:least, :least]
+    return mask
 
 
-def rootless(pass_, shown, parent, before):
-    pass_["mask"][1:, 0] = False
+def wrong_answers(fault, logits, token):
+    """What is taken for the answers of the pass."""
+    n = len(logits)
+    if fault == "temperature":
+        return logits / 0.6
+    if fault == "rows exchanged":
+        return logits[[1, 0, *range(2, n)]]
+    if fault == "rows shifted":
+        return logits.roll(1, 0)
+    if fault == "unverified":
+        logits[0] = torch.where(torch.arange(logits.shape[1]) == token[1], 0, -torch.inf)
+    return logits
 
 
-def chain(pass_, shown, parent, before):
-    pass_["mask"] = np.tri(len(parent), dtype=bool)
+def wrong_rows(fault, path, n):
+    """The rows that stay in the cache."""
+    if fault == "first rows":
+        return list(range(len(path)))
+    if fault == "reversed rows":
+        return path[::-1]
+    return sorted([*path, *[row for row in range(1, n) if row not in path][: fault == "stale"]])
 
 
-def old_mask(pass_, shown, parent, before):
-    if before is not None:
-        least, pass_["mask"] = min(len(parent), len(before)), np.eye(len(parent), dtype=bool)
-        pass_["mask"][:least, :least] = before[:least, :least]
+def step(model, token, position, seen, cache, places, window="as configured"):
+    """One pass, logits `[n, V]`; the mask of a sliding window is cut by position."""
+    config = model.config
+    far = position[:, None] - np.append(places, position)[None] >= (getattr(config, "sliding_window", None) or 1 << 30)
+    full, cut = [
+        torch.where(torch.tensor(rows), 0.0, torch.finfo(model.dtype).min).to(model.dtype)[None, None]
+        for rows in (seen, seen & ~far if window else seen)
+    ]
+    kinds = {"full_attention": full, "sliding_attention": cut}
+    mask = kinds if "sliding_attention" in (getattr(config, "layer_types", None) or ()) else cut
+    at = torch.tensor(position)[None]
+    return model(torch.tensor([token]), attention_mask=mask, position_ids=at, past_key_values=cache).logits[0]
 
 
-def short(pass_, shown, parent, before):
-    shown[:, -1] = False
+def tree(model, text, branches, random):
+    """The target's own best tokens after each path, the very best left out one time in four."""
+    token, parent, level = [text[-1]], [-1], [(0, list(text))]
+    for width in branches:
+        logits = model(torch.tensor([path for _, path in level])).logits[:, -1]
+        below = []
+        for (node, path), row in zip(level, logits, strict=True):
+            first = int(random.random() < 0.25)
+            for child in row.topk(width + 1).indices[first : first + width].tolist():
+                below.append((len(token), [*path, child]))
+                token.append(child)
+                parent.append(node)
+        level = below[:4]
+    return token, parent
 
 
-def token(pass_, shown, parent, before):
-    pass_["token"] = [*pass_["token"][:2], pass_["token"][1], *pass_["token"][3:]]
-
-
-BEFORE = {"position": moved(4), "back": moved(-1), "along": along, "sibling": sibling, "ancestor": ancestor}
-BEFORE |= {"exchanged": exchanged, "rootless": rootless, "chain": chain, "old mask": old_mask, "short": short}
-BEFORE |= {"token": token}
-AFTER = {"temperature": lambda rows: rows / 0.6, "answer": lambda rows: rows[[1, 0, *range(2, len(rows))]]}
-KINDS = {
-    "position": "position", "back": "position", "along": "position", "sibling": "mask", "ancestor": "mask",
-    "exchanged": "mask", "rootless": "mask", "chain": "mask", "old mask": "mask", "short": "prefix", "token": "token",
-    "temperature": "temperature", "answer": "answer", "order": "order", "stale": "prefix", "final norm": "norm",
-    "first norm": "norm", "scale": "scale", "window": "window",
-}  # fmt: skip
-"""The kind by which each fault is explained."""
-ALONE = {"position": "position", "back": "position", "along": "position", "order": "slot", "stale": "slot"}
-ALONE |= dict.fromkeys(("sibling", "ancestor", "exchanged", "rootless", "chain", "old mask"), "mask")
-ALONE |= {"short": "prefix"}
-"""The kind by which the record alone tells it, where it does."""
-
-
-def changed(model, fault: str):
-    if fault not in {"final norm", "first norm", "scale", "window"}:
-        return model
+def changed(model, fault):
+    """A copy of the model with what the fault leaves out or scales."""
     twin = copy.deepcopy(model)
     norms = [name for name, part in twin.named_modules() if "norm" in type(part).__name__.lower()]
-    if "norm" in fault:
-        outside_layers = [name for name in norms if not any(piece.isdigit() for piece in name.split("."))]
-        twin.set_submodule(outside_layers[-1] if fault == "final norm" else norms[0], torch.nn.Identity())
-    elif fault == "scale":
+    if fault == "first norm":
+        twin.set_submodule(norms[0], torch.nn.Identity())
+    if fault == "final norm":
+        last = [name for name in norms if not any(piece.isdigit() for piece in name.split("."))][-1]
+        twin.set_submodule(last, torch.nn.Identity())
+    if fault.startswith("scaled"):
         table = twin.get_input_embeddings()
-        table.register_forward_hook(lambda _, __, rows: rows * table.embedding_dim**0.5)
-    else:
-        twin.config.sliding_window = None
+        scale = table.embedding_dim ** (0.5 if fault == "scaled up" else -0.5)
+        table.register_forward_hook(lambda _, __, rows: rows * scale)
     return twin

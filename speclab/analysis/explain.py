@@ -49,23 +49,24 @@ class Passes:
         self.places = [step.prefix_length + depth for depth in step.tree.depth.tolist()]
         self.mask = step.tree.ancestor_mask()
 
-    def __call__(
-        self,
-        *,
-        tokens: Sequence[int] | None = None,
-        places: Sequence[int] | None = None,
-        mask: Bools | None = None,
-        hidden: int | None = None,
-        prefix: int | None = None,
-    ) -> Tensor:
+    def __call__(self, *, prefix: int | None = None, **changes: Any) -> Tensor:
         """Logits of every row, `[n, V]`: the right pass, changed in what is given.
 
         Args:
-            hidden: an entry of the prefix that no row sees.
             prefix: how many tokens of the text the prefix has.
+            changes: `tokens`, `places`, the `mask`, or `hidden`, an entry of the prefix that no row sees.
         """
         self._hold(self.step.prefix_length if prefix is None else prefix)
-        return self._tree(tokens, places, mask, hidden)
+        return self._tree(**changes)
+
+    def without_window(self) -> Tensor:
+        """The same where these rows see the whole prefix, and only the prefix was run with the window."""
+        self._hold(self.step.prefix_length)
+        plan = self.runner.plan
+        self.runner.plan = replace(plan, window=NO_WINDOW)
+        answers = self._tree()
+        self.runner.plan = plan
+        return answers
 
     def after(self, before: Step, kept: Sequence[int], shift: int = 0) -> Tensor:
         """The same where these rows of the step before were kept, and positions are off by `shift`."""
@@ -73,7 +74,7 @@ class Passes:
         held, tree = before.prefix_length, before.tree
         self.runner.logits(tree.token.tolist(), [held + depth for depth in tree.depth.tolist()], tree.ancestor_mask())
         self.runner.keep(held, [held + row for row in sorted(kept)])
-        answers = self._tree(None, [place + shift for place in self.places], None, None)
+        answers = self._tree(places=[place + shift for place in self.places])
         self.runner.crop(held)
         return answers
 
@@ -84,7 +85,11 @@ class Passes:
             self.runner.extend(self.text[self.runner.length : length])
 
     def _tree(
-        self, tokens: Sequence[int] | None, places: Sequence[int] | None, mask: Bools | None, hidden: int | None
+        self,
+        tokens: Sequence[int] | None = None,
+        places: Sequence[int] | None = None,
+        mask: Bools | None = None,
+        hidden: int | None = None,
     ) -> Tensor:
         held, places = self.runner.length, list(places or self.places)
         given = list(tokens if tokens is not None else self.step.tree.token.tolist())
@@ -144,6 +149,7 @@ def _hypotheses(oracle: Oracle, step: Step, before: Step | None, row: int, right
     if oracle.pair.target.plan.window is not None:
         wide = Passes(oracle, step, window=NO_WINDOW)
         yield Hypothesis("window", "as without the sliding window", wide, "window run as full attention")
+        yield Hypothesis("window", "as if its pass alone ignored the sliding window", passes.without_window)
     yield from _masks(passes, before, row)
     yield from _prefixes(passes, before)
     yield from _models(oracle, step)
@@ -195,6 +201,7 @@ def _masks(passes: Passes, before: Step | None, row: int) -> Iterator[Hypothesis
         ("as if each row saw the siblings before it", own | siblings),
         ("as if each row saw all rows before it, as in a chain", np.tri(n, dtype=np.bool_)),
         ("as if no row saw the root", rootless),
+        ("as with the mask transposed", own.T),
     ]
     if before is not None:
         old, earlier = np.eye(n, dtype=np.bool_), before.tree.ancestor_mask()[:n, :n]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from functools import partial
 
 import pytest
 import torch
-from outside_decoder import ALONE, KINDS, Outside
+from outside_decoder import FAULTS, decode
 from pairs import PROMPT, pair_of
 from typer.testing import CliRunner
 
@@ -21,40 +22,55 @@ from speclab.recorder import Recorder
 ROOT = {"prefix_length": 3, "token": [7, 8, 9], "parent": [-1, 0, 0], "accepted": [2], "committed": [9, 4]}
 
 
-def recorded(pair, path, fault="", whole=True, prompt=PROMPT, seed=0, **header):
-    Outside(pair.target.model, fault, seed).decode(prompt, path, whole=whole, **header)
+def recorded(pair, path, fault="", prompt=PROMPT, **more):
+    torch.manual_seed(0)
+    decode(pair.target.model, prompt, path, fault, **more)
     return speclab.load_steps(path, pair)
 
 
-def assert_found(pair, path, fault, prompt=PROMPT):
-    trace = recorded(pair, path, fault, prompt=prompt)
-    findings = clinic.check(trace)
-    assert {finding.kind for finding in findings} == ({ALONE[fault]} if fault in ALONE else set())
-    trace = recorded(pair, path, fault, whole=False, prompt=prompt)
-    assert fault == "stale" or clinic.check(trace) == ()
+def assert_found(pair, path, fault, prompt=PROMPT, **more):
+    kind, alone = FAULTS[fault]
+    assert {finding.kind for finding in clinic.check(recorded(pair, path, fault, prompt, **more))} == alone
+    trace = recorded(pair, path, fault, prompt, whole=False, **more)
+    assert clinic.check(trace) == ()
     explained = clinic.explain(trace, pair)
-    assert explained.kind == KINDS[fault], explained
+    assert explained.kind == kind, explained
     assert "top-16 agree" in explained.sentence
-    assert fault == "stale" or clinic.check(trace, pair)[0] == explained
+    assert clinic.check(trace, pair)[0] == explained
+    if shift := re.search("[+-][0-9]", fault):
+        theirs, right = map(int, re.findall("position were ([0-9]+) and not ([0-9]+)", explained.sentence)[0])
+        assert theirs - right == int(shift[0])
 
 
-@pytest.mark.parametrize("fault", KINDS)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_found_and_explained(fault, tmp_path):
     assert_found(pair_of("mistral" if fault == "window" else "llama"), tmp_path / "run.jsonl", fault)
 
 
+@pytest.mark.parametrize("fault", ["position +3", "exchanged", "stale", "token", "temperature"])
+def test_sampled_runs_are_explained_too(fault, tmp_path):
+    assert_found(pair_of("qwen3"), tmp_path / "run.jsonl", fault, temperature=0.8)
+
+
 @pytest.mark.model
-@pytest.mark.parametrize("fault", [fault for fault in KINDS if fault != "window"])
+@pytest.mark.parametrize("fault", ["positions of drafted -2", "exchanged", "stale", "first rows", "scaled down"])
 def test_so_it_is_on_the_mini_family(fault, tmp_path):
     pair = speclab.load_pair()
     assert_found(pair, tmp_path / "run.jsonl", fault, pair.tokenizer("The ship left the harbour")["input_ids"])
 
 
+def test_the_right_rows_in_another_order_give_the_same_answers(tmp_path):
+    pair = pair_of("llama")
+    trace = recorded(pair, tmp_path / "run.jsonl", "reversed rows")
+    assert {finding.kind for finding in clinic.check(trace)} == {"slot"}
+    assert clinic.explain(trace, pair) is None
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma2", "gemma3_text", "opt", "qwen3", "gpt_neox"])
 def test_a_healthy_run_has_no_finding(family, tmp_path):
     pair = pair_of(family)
-    for seed in range(3):
-        trace = recorded(pair, tmp_path / "run.jsonl", seed=seed)
+    for seed, temperature in ((0, 0.0), (1, 0.8)):
+        trace = recorded(pair, tmp_path / "run.jsonl", seed=seed, temperature=temperature)
         assert clinic.check(trace) == clinic.check(trace, pair) == ()
         assert clinic.explain(trace, pair) is None
     assert speclab.nodes(trace).accepted.any()
@@ -82,7 +98,7 @@ def test_a_check_tells_how_far_it_is_and_can_be_ended(tmp_path):
 def test_bfloat16_has_ties_and_no_faults(tmp_path):
     pair = pair_of("llama")
     model = copy.deepcopy(pair.target.model).to(torch.bfloat16)
-    Outside(model).decode(PROMPT, tmp_path / "run.jsonl", dtype="bfloat16")
+    decode(model, PROMPT, tmp_path / "run.jsonl", dtype="bfloat16")
     trace = speclab.load_steps(tmp_path / "run.jsonl")
     assert {finding.kind for finding in clinic.check(trace, pair)} <= {"tie"}
 
