@@ -127,7 +127,7 @@ def _checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, Model
         raise SettingsError("No iteration is decoded yet: Step or Run, then check what was decoded.")
     if isinstance(pair, BrokenPair) and pair.healthy is not None:
         pair = pair.healthy
-    most = max((*trace.prompt_ids, *trace.token_ids(), *(int(step.tree.token.max()) for step in trace.steps)))
+    most = max((*trace.prompt_ids, *trace.token_ids(), *(token for step in trace.steps for token in step.texts)))
     if pair is not None and most >= pair.vocab_size:
         raise SettingsError(f"Token {most} is outside the {pair.vocab_size} of {pair.name}: give the pair of this run.")
     return trace, pair

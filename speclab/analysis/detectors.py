@@ -122,7 +122,7 @@ def choice(step: Step, _: Before) -> Iterator[Fault]:
     for node in step.accepted:
         parent = int(step.tree.parent[node])
         chosen = step.root_choice if parent < 0 else step.nodes[parent].target_choice
-        if chosen not in (UNKNOWN, int(step.tree.token[node])):
+        if chosen not in (None, UNKNOWN, int(step.tree.token[node])):
             yield node, f"{name(step, node)} was accepted, and the target chose token {chosen} there."
     last = path_of(step)[-1] if path_of(step) else -1
     for node in step.tree.children[last] if last >= 0 and step.bonus is not None else ():

@@ -52,21 +52,11 @@ class Passes:
     def __call__(self, *, prefix: int | None = None, **changes: Any) -> Tensor:
         """Logits of every row, `[n, V]`: the right pass, changed in what is given.
 
-        Args:
-            prefix: how many tokens of the text the prefix has.
-            changes: `tokens`, `places`, the `mask`, or `hidden`, an entry of the prefix that no row sees.
+        `prefix`: how many tokens of the text the prefix has; `hidden`: an entry of it that no row sees; `tokens`,
+        `places`, `mask` and `window` of these rows alone.
         """
         self._hold(self.step.prefix_length if prefix is None else prefix)
         return self._tree(**changes)
-
-    def without_window(self) -> Tensor:
-        """The same where these rows see the whole prefix, and only the prefix was run with the window."""
-        self._hold(self.step.prefix_length)
-        plan = self.runner.plan
-        self.runner.plan = replace(plan, window=NO_WINDOW)
-        answers = self._tree()
-        self.runner.plan = plan
-        return answers
 
     def after(self, before: Step, kept: Sequence[int], shift: int = 0) -> Tensor:
         """The same where these rows of the step before were kept, and positions are off by `shift`."""
@@ -90,6 +80,7 @@ class Passes:
         places: Sequence[int] | None = None,
         mask: Bools | None = None,
         hidden: int | None = None,
+        window: int | None = None,
     ) -> Tensor:
         held, places = self.runner.length, list(places or self.places)
         given = list(tokens if tokens is not None else self.step.tree.token.tolist())
@@ -101,7 +92,10 @@ class Passes:
             visible[:, hidden] = False
         if min(places) < 0 or max(places) >= self.most:
             return torch.full((n, self.runner.vocab_size), torch.nan)
+        plan = self.runner.plan
+        self.runner.plan = replace(plan, window=window or plan.window)
         answers = self.runner.logits(given, places, visible).logits[:n]
+        self.runner.plan = plan
         self.runner.crop(held)
         return answers
 
@@ -119,7 +113,7 @@ def explain_answers(oracle: Oracle, step: Step, before: Step | None, right: Tens
         return None
     row, differs = wrong[0], f"the right pass differs by {gaps[wrong[0]]:.2g}"
     subject = f"Row {row} of iteration {step.index + 1} answers"
-    if "topk" in step.missing:
+    if not step.nodes[row].target_top:
         return row, "answer", f"{subject} otherwise than it should; without a recorded topk no cause can be told.", ""
     best, tried = None, dict[str, None]()
     for one in _hypotheses(oracle, step, before, row, right):
@@ -149,7 +143,8 @@ def _hypotheses(oracle: Oracle, step: Step, before: Step | None, row: int, right
     if oracle.pair.target.plan.window is not None:
         wide = Passes(oracle, step, window=NO_WINDOW)
         yield Hypothesis("window", "as without the sliding window", wide, "window run as full attention")
-        yield Hypothesis("window", "as if its pass alone ignored the sliding window", passes.without_window)
+        says = "as if its pass alone ignored the sliding window"
+        yield Hypothesis("window", says, lambda: passes(window=NO_WINDOW))
     yield from _masks(passes, before, row)
     yield from _prefixes(passes, before)
     yield from _models(oracle, step)

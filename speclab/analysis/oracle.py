@@ -116,12 +116,10 @@ class Oracle:
         if step.rule != GREEDY:
             return
         for node, row in zip(step.nodes, log_probs, strict=True):
-            best = int(row.argmax())
-            if step.rule == GREEDY and node.target_choice not in (UNKNOWN, best):
-                apart = float(row[best] - row[node.target_choice])
-                if apart <= self.close:
-                    sentence = f"a tie: {name(step, node.index)} chose {node.target_choice}, and {best} is as probable"
-                    yield node.index, "tie", f"{sentence} to {apart:.2g} in the logarithm.", ""
+            best, choice = int(row.argmax()), node.target_choice
+            if choice not in (UNKNOWN, best) and (apart := float(row[best] - row[choice])) <= self.close:
+                sentence = f"a tie: {name(step, node.index)} chose {choice}, and {best} is as probable"
+                yield node.index, "tie", f"{sentence} to {apart:.2g} in the logarithm.", ""
 
 
 def _gap(top: Sequence[tuple[int, float]], log_probs: Tensor) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,18 +86,19 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
                 finished = f"line {number} is incomplete and was left out"
                 break
             raise TraceError(f"{where} is not JSON ({error}): record it again.") from None
+        value = value if isinstance(value, dict) else {}
         if header is None:
-            if not isinstance(value, dict) or value.get("format") != FORMAT:
-                kind = value.get("format") if isinstance(value, dict) else None
-                raise TraceError(f"{where} must be a header of format {FORMAT!r}, not {kind!r}: record it again.")
+            if value.get("format") != FORMAT:
+                kind = f"{FORMAT!r}, not {value.get('format')!r}"
+                raise TraceError(f"{where} must be a header of format {kind}: record it again.")
             header = _read(_Header, value, where)
-            ids: Sequence[int] = header.prompt_ids
+            ids: Collection[int] = header.prompt_ids
         else:
             line = _read(_Pass, value, where)
             if wrong := next(_wrong(line), ""):
                 raise TraceError(f"{where}: {wrong}.")
             steps.append(_step(line, len(steps), header, value))
-            ids = [*line.token, *line.committed, *line.choice]
+            ids = _tokens(steps[-1])
         if pair is not None and max(ids, default=0) >= pair.vocab_size:
             raise TraceError(f"{where}: token {max(ids)} is outside the vocabulary of {pair.vocab_size} tokens.")
     if header is None or not steps:
@@ -165,9 +166,7 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
     accepted = tuple([node_of[row] for row in line.accepted])
     mask = _mask(line.mask, order) if line.mask else tree.ancestor_mask()
     hidden = tuple([(node_of[row], first, last) for row, first, last in line.hidden_prefix])
-    hidden_entries: list[set[int]] = [set() for _ in order]
-    for node, first, last in hidden:
-        hidden_entries[node].update(range(first, last + 1))
+    hidden_entries = [[last - first + 1 for row, first, last in hidden if row == node] for node in range(n)]
     bonus = line.committed[-1] if len(line.committed) > len(accepted) else None
     slots = line.slot or range(line.prefix_length, line.prefix_length + n)
     end = line.prefix_length + len(line.committed)
@@ -192,7 +191,7 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
             1, len(line.committed), n - 1, len(accepted), int(tree.depth.max()), 1, 0, sum(line.seconds.values())
         ),
         mask=mask,
-        prefix_seen=tuple([line.prefix_length - len(entries) for entries in hidden_entries]),
+        prefix_seen=tuple([line.prefix_length - sum(hidden_entries[node]) for node in range(n)]),
         texts={},
         note=f"Not recorded: {', '.join(missing)}",
         rule="greedy" if greedy else "recorded",

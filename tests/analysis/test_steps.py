@@ -35,7 +35,6 @@ def assert_found(pair, path, fault, prompt=PROMPT, **more):
     assert clinic.check(trace) == ()
     explained = clinic.explain(trace, pair)
     assert explained.kind == kind, explained
-    assert "top-16 agree" in explained.sentence
     assert clinic.check(trace, pair)[0] == explained
     if shift := re.search("[+-][0-9]", fault):
         theirs, right = map(int, re.findall("position were ([0-9]+) and not ([0-9]+)", explained.sentence)[0])
@@ -123,6 +122,7 @@ def written(path, *lines, header=None):
         ({"token": [7, 64, 9]}, "line 2: token 64 is outside the vocabulary of 64"),
         ({"tokens": [7]}, "line 2: tokens: unexpected"),
         ({"token": []}, "line 2: it has no row"),
+        ({"topk": [[[64, -1.0]], [], []]}, "line 2: token 64 is outside the vocabulary of 64"),
     ],
 )
 def test_a_wrong_line_is_one_sentence_with_its_number(change, sentence, tmp_path):
@@ -140,10 +140,12 @@ def test_other_files_are_refused(tmp_path):
         file.truncate((1 << 30) + 1)
     with pytest.raises(TraceError, match="allowed"):
         speclab.load_steps(path)
+    with pytest.raises(TraceError, match="line 2: prefix_length"):
+        speclab.load_steps(written(path, [7]))
     path.write_bytes(b"\x00\xff\n{}\n")
     with pytest.raises(TraceError, match="line 1 is not JSON"):
         speclab.load_steps(path)
-    trace = speclab.load_steps(written(path, ROOT | {"token": [7, 3000, 9]}))
+    trace = speclab.load_steps(written(path, ROOT | {"choice": [9, 3000, 4]}))
     with pytest.raises(SettingsError, match="outside the 64"):
         clinic.check(trace, pair_of("llama"))
     with pytest.raises(TypeError, match="no field 'depth'"):
@@ -171,7 +173,10 @@ def test_rows_in_another_order_are_put_breadth_first(tmp_path):
     assert speclab.views.mask(step)
 
 
-@pytest.mark.parametrize("change", [{"prefix_length": 9}, {"committed": [9, 4, 4]}, {"accepted": [1, 2]}])
+HUGE = {"prefix_length": 1 << 40, "hidden_prefix": [[0, 1, 1 << 39]]}
+
+
+@pytest.mark.parametrize("change", [{"prefix_length": 9}, {"committed": [9, 4, 4]}, {"accepted": [1, 2]}, HUGE])
 def test_what_contradicts_itself_is_found(change, tmp_path):
     assert clinic.check(speclab.load_steps(written(tmp_path / "run.jsonl", ROOT | change)))
 
