@@ -1,9 +1,8 @@
 """A CUDA device that is not there: tensors that say `cuda:0`, hold their numbers on the CPU, and fail where CUDA fails.
 
 `with device(count=2) as gpu:` puts doubles in the place of `torch.cuda`'s functions and classes, in this thread and in
-every one that starts meanwhile; models and tensors made inside it may be used in a later one. What it counts,
-and what a test may break, is in `gpu.Gpu`. It has no kernels, no allocator and no concurrency of its own, and it rounds
-as the CPU does: these need a real GPU.
+every one that starts meanwhile; models and tensors made inside it may be used in a later one. `waits.Gpu` counts. It
+has no kernels, no allocator and no concurrency of its own, and it rounds as the CPU does: these need a real GPU.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from unittest import mock
 import pytest
 import torch
 
-from double import gpu, waits
-from double.gpu import Gpu
+from double import waits
 from double.tensor import Double, Functions, Operators
+from double.waits import Gpu
 
 __all__ = ["Double", "Gpu", "absent", "device", "on_gpu"]
 
@@ -55,12 +54,11 @@ def on_gpu(count: int = 1) -> contextlib.AbstractContextManager[object]:
 
 
 @contextlib.contextmanager
-def device(count: int = 1, **settings: object) -> Iterator[Gpu]:
+def device(count: int = 1) -> Iterator[Gpu]:
     """So many CUDA devices, each as `Gpu` says; skips a test where there can be none."""
     if why := absent():
         pytest.skip(why)
-    machine = gpu.put(Gpu(count, **settings))
-    waits.reset()
+    machine = waits.put(Gpu(count))
     own_run = threading.Thread.run
 
     def run(thread: threading.Thread) -> None:
@@ -79,17 +77,16 @@ def device(count: int = 1, **settings: object) -> Iterator[Gpu]:
 
 def _facts(machine: Gpu) -> dict[str, object]:
     class Properties:
-        name, major, minor = machine.name, 9, 0
-        total_memory, multi_processor_count = machine.total, 132
+        name, major, minor = "Double H100", 9, 0
+        total_memory, multi_processor_count = 80 << 30, 132
 
     return {
         "is_available": lambda: True, "is_initialized": lambda: True, "_lazy_init": lambda: None,
-        "device_count": lambda: machine.count, "get_device_name": lambda *_: machine.name,
+        "device_count": lambda: machine.count, "get_device_name": lambda *_: Properties.name,
         "get_device_properties": lambda *_: Properties, "get_device_capability": lambda *_: (9, 0),
-        "is_bf16_supported": lambda *_: True, "mem_get_info": lambda *_: (machine.free, machine.total),
-        "memory_reserved": lambda *_: machine.reserved, "memory_allocated": lambda *_: machine.allocated,
-        "max_memory_allocated": lambda *_: machine.allocated, "reset_peak_memory_stats": lambda *_: None,
-        "empty_cache": lambda: None,
+        "is_bf16_supported": lambda *_: True, "mem_get_info": lambda *_: (70 << 30, 80 << 30),
+        "memory_reserved": lambda *_: 0, "memory_allocated": lambda *_: 0, "max_memory_allocated": lambda *_: 0,
+        "reset_peak_memory_stats": lambda *_: None, "empty_cache": lambda: None,
     }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Tensors that say `cuda:0`, and the two modes through which every operator on them goes.
 
-Refused, in CUDA's words: tensors of two devices in one operator, and `numpy()`. Counted: kernels and waits.
+Refused, in CUDA's words: tensors of two devices in one operator, and `numpy()`. Counted: copies and waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
-from double import gpu, waits
+from double import waits
 
 SHAPES = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
 """Operators whose answer has a shape that depends on numbers: the host waits for it."""
@@ -23,9 +23,6 @@ SCALARS = {"_local_scalar_dense", "is_nonzero", "equal"}
 COPIES = {"copy_", "_to_copy", "to"}  # the last as it is in inference mode
 INDEXED = {"index", "index_put_", "index_put", "_index_put_impl_"}
 POINTWISE = {"fill", "fill_", "masked_fill", "masked_fill_", "where"}
-KERNELS = {"isfinite": 4, "topk": 2, "sort": 3, "nonzero": 3}
-"""Kernels of operators that launch several."""
-
 _pinned: dict[int, torch.UntypedStorage] = {}  # held, so that no other storage can come to have its address
 
 
@@ -83,9 +80,7 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     shared = {double.inner.untyped_storage()._cdata for double in doubles}
     new = any(tensor.untyped_storage()._cdata not in shared for tensor in _tensors(answer))
     if down or (name in COPIES and not isinstance(args[name == "copy_"], Double)):
-        gpu.now().copies["download" if down else "upload"] += 1
-    elif writes or new:
-        gpu.now().kernels[name] += KERNELS.get(name, 1)
+        waits.now().copies["download" if down else "upload"] += 1
     if late:
         waits.download_late(answer, answer) if down else waits.upload_late(args[1])
     return answer if down else _wrapped(answer, asked or place, doubles, viewed=not (writes or new))
@@ -141,7 +136,7 @@ def _check_devices(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...]
     if len(found) > 1:
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{found[0]} and {found[1]}! ({name} at {gpu.line()})"
+            f"{found[0]} and {found[1]}! ({name} at {waits.line()})"
         )
 
 
@@ -217,7 +212,7 @@ def _moved(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwa
         waits.upload_late(tensor)
     else:
         waits.wait("upload")
-    gpu.now().copies["upload"] += 1
+    waits.now().copies["upload"] += 1
     return Double(tensor.detach().to(dtype, copy=True), place)
 
 
@@ -242,7 +237,6 @@ def _attention(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch
     _check_devices("scaled_dot_product_attention", _tensors((args, kwargs)), args, pointwise=False)
     with _disable_current_modes():
         answer = function(*tree_map(_inner, args), **tree_map(_inner, kwargs))
-        gpu.now().kernels["scaled_dot_product_attention"] += 1
         return Double(answer.transpose(1, 2).contiguous().transpose(1, 2), args[0].device)
 
 

@@ -1,4 +1,4 @@
-"""How often an iteration makes the host wait for a GPU, and how many kernels it launches one by one."""
+"""How often an iteration makes the host wait for a GPU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from speclab.settings import SessionSettings
 pytestmark = pytest.mark.double
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5]
-LAYERS = 12
-"""Many enough that a kernel a layer breaks the bounds."""
+LAYERS = 4
+"""Many enough that a wait a layer breaks the bounds."""
 SIXTY = speclab.DynaTree(
     node_budget=60, base_depth=5, max_depth=5, min_branches=2, max_branches=2,
     low_confidence=0.0, high_confidence=1.0, stop_probability=0.0, prune_probability=0.0, history="off",

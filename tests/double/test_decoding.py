@@ -47,7 +47,7 @@ def test_every_strategy_decodes_the_text_of_the_cpu(name, temperature):
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("family", ["gpt_neox", "llama", "gpt2", "qwen3", "gemma3_text", "mistral"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "gemma3_text"])
 def test_families_decode_the_text_of_the_cpu(family):
     """The heads of llama share keys: its kernel answers transposed."""
     with on_gpu():
@@ -59,10 +59,9 @@ def test_families_decode_the_text_of_the_cpu(family):
     ("family", "strategy"),
     [
         ("gpt_neox", speclab.DynaTree()),
-        ("llama", speclab.DynaTree(commit="rebuild")),
         ("mistral", speclab.Goose()),
     ],
-    ids=["gpt_neox", "llama, rebuild", "mistral, goose"],
+    ids=["gpt_neox", "mistral, goose"],
 )
 def test_a_model_over_two_devices(family, strategy):
     from accelerate import dispatch_model
@@ -94,12 +93,11 @@ def test_a_session_forks_and_goes_back_as_on_the_cpu(tmp_path):
         assert session.trace.models["target_forward"] == "lean"
 
 
-@pytest.mark.parametrize("shape", [{}, {"layers": (0, 1)}], ids=["EAGLE", "two layers"])
-def test_draft_heads_on_the_gpu(shape):
+def test_draft_heads_of_two_layers():
     with on_gpu():
         texts = []
         for where in ("cpu", "cuda"):
             target = tiny("llama")
-            own = speclab.load_pair(target=target, heads=random_head(target, **shape), device=where)
+            own = speclab.load_pair(target=target, heads=random_head(target, layers=(0, 1)), device=where)
             texts.append(text(own, speclab.DraftHead()))
         assert texts[0] == texts[1]

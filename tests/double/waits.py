@@ -1,4 +1,4 @@
-"""Events, the current device, and what makes the host wait.
+"""What a device double counts: events, the current device, and whatever makes the host wait.
 
 Copies that do not block are late: until something waits, the host finds rubbish where a download is to arrive, and may
 not write where an upload is to be read from.
@@ -6,25 +6,69 @@ not write where an upload is to be read from.
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections import Counter
+from dataclasses import dataclass, field
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from double import gpu
+
+@dataclass
+class Gpu:
+    """One kind of device, `count` times.
+
+    `waits`: how often the host waited, by kind and line of the package. `copies`: "upload" and "download".
+    """
+
+    count: int = 1
+    waits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    copies: Counter[str] = field(default_factory=Counter)
+
+    def reset(self) -> None:
+        """Counts from nothing again."""
+        self.waits.clear()
+        self.copies.clear()
+
+    def waited(self, *kinds: str) -> int:
+        """Waits of these kinds, or of all."""
+        return sum(count for (kind, _), count in self.waits.items() if not kinds or kind in kinds)
+
+
+_machine = [Gpu()]
+
+
+def put(machine: Gpu) -> Gpu:
+    """The machine that counts from now on, without late copies."""
+    _machine[0] = machine
+    _here.__dict__.clear()
+    _downloads.clear()
+    _uploads.clear()
+    return machine
+
+
+def now() -> Gpu:
+    """The machine of the innermost `device`."""
+    return _machine[0]
+
+
+def line() -> str:
+    """The innermost three lines of the package that led here."""
+    frame, lines = sys._getframe(1), []
+    while frame is not None and len(lines) < 3:
+        _, inside, name = frame.f_code.co_filename.rpartition("/speclab/")
+        if inside:
+            lines.append(f"{name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " < ".join(lines)
+
 
 _here = threading.local()
 _downloads: list[tuple[torch.Tensor, torch.Tensor]] = []
 _uploads: set[int] = set()
-
-
-def reset() -> None:
-    """Forgets every late copy."""
-    _here.__dict__.clear()
-    _downloads.clear()
-    _uploads.clear()
 
 
 def indexed(device: Any) -> torch.device:
@@ -77,7 +121,7 @@ class OnDevice:
 
 def wait(kind: str) -> None:
     """The host waits until what is queued is done."""
-    gpu.now().waits[kind, gpu.line()] += 1
+    now().waits[kind, line()] += 1
     arrive()
 
 
@@ -106,7 +150,7 @@ def upload_late(host: torch.Tensor) -> None:
 def check_written(host: torch.Tensor) -> None:
     """Refuses to write where a late copy may still read."""
     if _uploads and host.untyped_storage().data_ptr() in _uploads:
-        raise AssertionError(f"a host buffer is written while its upload may still be under way: {gpu.line()}")
+        raise AssertionError(f"a host buffer is written while its upload may still be under way: {line()}")
 
 
 def patches() -> dict[str, object]:

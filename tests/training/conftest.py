@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +16,6 @@ MIXTURE = {"tales": 0.75, "sums": 0.25}
 def write_source(folder: Path, name: str, documents: list[str]) -> None:
     text = f"\n{EOT}\n".join(documents) + "\n"
     (folder / f"{name}.txt.xz").write_bytes(lzma.compress(text.encode()))
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small are slower on several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
