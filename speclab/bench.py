@@ -127,7 +127,6 @@ def _measure_prompt(
     max_new_tokens: int,
     numbered: tuple[int, PromptInput | Prompt],
 ) -> list[dict[str, Any]]:
-    """All calls on one prompt, in this process."""
     number, prompt = numbered
     pair = _loaded(models)
     if not isinstance(prompt, Prompt):

@@ -327,7 +327,6 @@ def sequoia_shape(rank_acceptance: Rates, node_budget: Count, depth: Count) -> T
 
 
 def _child_sizes(level: _Level, room: int) -> list[int]:
-    """Nodes for each child, first rank first."""
     sizes = []
     for rank in range(int(level.children[room]), 0, -1):
         sizes.append(int(level.taken[rank, room]))
@@ -336,7 +335,6 @@ def _child_sizes(level: _Level, room: int) -> list[int]:
 
 
 def _levels(rates: Floats, budget: int, depth: int) -> list[_Level]:
-    """Best trees of 0…`depth` levels."""
     nothing = np.zeros(budget + 1, dtype=np.int64)
     levels = [_Level(np.zeros(budget + 1), nothing, nothing[None])]
     # left[m, j - 1] = m - j: the budget of the earlier ranks when this one takes j; -1, the last entry, where j > m.

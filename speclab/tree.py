@@ -129,12 +129,10 @@ class DraftTree:
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        """The different sources, in order of appearance."""
         return tuple(dict.fromkeys(self.source))
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """For each node, its children in order."""
         lists: list[list[int]] = [[] for _ in range(len(self.token))]
         for node, parent in enumerate(self.parent.tolist()):
             if parent >= 0:

@@ -26,7 +26,6 @@ class Attribution:
 
     @property
     def accepted(self) -> int:
-        """All accepted drafted tokens."""
         return self.spine_only + self.spine_continuation + self.branch_only
 
 

@@ -134,7 +134,6 @@ def _checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, Model
 
 
 def _on_records(trace: Trace, pair: ModelPair | None) -> Iterator[Finding]:
-    """What each detector finds in each step."""
     text, room = (*trace.prompt_ids, trace.first_token), int(trace.settings.get("max_new_tokens") or 1 << 30) - 1
     eos_ids = pair.eos_ids if pair is not None and trace.settings.get("stop_at_eos", True) else frozenset()
     faults = {"mask": "sibling visible", "slot": "phantom KV rows"}

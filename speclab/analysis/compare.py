@@ -32,7 +32,6 @@ class ComparedRun:
 
     @property
     def complete(self) -> bool:
-        """Whether the text reached its end or its token limit."""
         return self.trace is not None and bool(self.trace.finished)
 
 

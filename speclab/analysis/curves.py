@@ -64,17 +64,14 @@ class Curve:
 
     @property
     def total(self) -> int:
-        """Number of points of the complete curve."""
         return prod(map(len, self.ranges.values()))
 
     @property
     def replayed(self) -> tuple[Point, ...]:
-        """The points with a replay."""
         return tuple(point for point in self.points if not point.refused)
 
     @property
     def here(self) -> Point | None:
-        """The point of the current settings, if it exists yet."""
         return next((point for point in self.points if point.strategy == self.strategy), None)
 
     @property

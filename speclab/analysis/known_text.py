@@ -136,7 +136,6 @@ class Text:
         self.states = target.hidden
 
     def _recorded(self, answers: Sequence[TopTokens]) -> Iterator[tuple[Place, Row]]:
-        """Every decoded row with its place."""
         for step, (ids, log_probs) in zip(self.trace.steps, answers, strict=False):
             tree, root = step.tree, self.below((step.prefix_length - 1, ()), int(step.tree.token[0]))
             places = [root]
@@ -176,7 +175,6 @@ class Memo:
         return [self._rows[place] for place in places]
 
     def _run(self, places: Sequence[Place]) -> None:
-        """Run rows off the text, together with missing rows of their paths."""
         if len(self._slots) > MOST_KEPT:
             self._runner.crop(self._length)
             self._slots.clear()

@@ -53,7 +53,6 @@ class Passes:
 
     @property
     def draft_calls(self) -> int:
-        """Calls of all drafts."""
         return sum(calls for calls, _ in self.drafts)
 
 
@@ -78,7 +77,6 @@ class Replay:
 
     @property
     def committed(self) -> tuple[tuple[int, ...], ...]:
-        """The tokens of each iteration."""
         return tuple(each.committed for each in self.passes)
 
     @property
@@ -87,7 +85,6 @@ class Replay:
 
     @property
     def draft_calls(self) -> int:
-        """Passes of draft models and heads in a real run."""
         return sum(each.draft_calls for each in self.passes)
 
     @property
@@ -180,7 +177,6 @@ class Replayer:
         return Replay(strategy, tuple(passes), text.pair, text_passes, _doubt(text, pair))
 
     def _stand_ins(self) -> ModelPair:
-        """A pair of stand-ins, with empty caches."""
         pair = self._text.pair
         target = KnownRunner(self._text, pair.target)
         drafts: list[Runner | HeadRunner] = []
@@ -221,7 +217,6 @@ def _doubt(text: Text, pair: ModelPair) -> str:
 
 
 def _check(text: Text) -> None:
-    """Refuse a text that depends on the drafts."""
     steps = text.trace.steps
     if not steps and len(text.trace.token_ids()) <= 1:
         raise NotRecordedError("there is no text to replay yet: decode at least one iteration")

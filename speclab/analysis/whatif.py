@@ -94,8 +94,6 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
 
 
 class _Record:
-    """The draft's recorded answers in a step."""
-
     def __init__(self, step: Step) -> None:
         self._step = step
         self._recorded: dict[int, int | None] = {0: 0}
@@ -124,12 +122,10 @@ def _child(tree: DraftTree, parent: int | None, token: int) -> int | None:
 
 
 def _blank(events: Iterable[Event]) -> set[int]:
-    """Nodes without any proposed child."""
     return {event.node for event in events if event.node is not None and event.values.get("gate") == BLANK}
 
 
 def _wanted(events: Iterable[Event]) -> dict[int, int]:
-    """The wanted number of children of each expanded node."""
     return {
         event.node: int(event.values.get("branches") or 0)
         for event in events

@@ -181,7 +181,6 @@ def _path(runner: Runner | HeadRunner, conditions: tuple[str, ...]) -> Path | No
 
 
 def _load(path: Path | None) -> Times | None:
-    """The times in a file; None if it is missing or damaged."""
     try:
         times = tuple(map(float, json.loads(read_whole(path, max_bytes=1 << 20))["seconds"])) if path else ()
     except (OSError, SpeclabError, ValueError, KeyError, TypeError):

@@ -218,7 +218,6 @@ class GooseDrafter(TableDrafter):
 
     @property
     def acceptance(self) -> float:
-        """Running acceptance of copied tokens, p_s: accepted over tried."""
         accepted, tried = self.rate
         return accepted / tried
 

@@ -214,7 +214,6 @@ def _stop(shape: Shape, tree: Nodes, node: int, gate: str, why: str, threshold: 
 
 
 def _kept(shape: Shape, tree: Nodes, *, sampled: bool) -> list[int]:
-    """The nodes to verify."""
     nodes = range(len(tree))
     if shape.best:  # EAGLE-2: the best of all candidates
         return sorted(tree.best(shape.node_budget, nodes))

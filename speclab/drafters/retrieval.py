@@ -154,7 +154,6 @@ def corpus(pair: ModelPair, source: str) -> Corpus:
 
 
 def _files(source: str) -> list[Path]:
-    """The file, or all text files of a folder, in order."""
     try:
         path = Path(source).expanduser()
         files = sorted(path.rglob("*")) if path.is_dir() else [path]

@@ -107,8 +107,6 @@ def custom_generate(
 
 
 class _Text:
-    """The text of one call: `ids` `[1, L]` int64, padding included."""
-
     def __init__(
         self, pair: ModelPair, padding: Tensor, ids: Tensor, processors: Any, config: GenerationConfig
     ) -> None:

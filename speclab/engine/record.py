@@ -202,7 +202,6 @@ def _tokens(
     extra: Sequence[ExtraRow],
     residual: Residual | None,
 ) -> set[int]:
-    """Every token of the step."""
     draft, outcome = iteration.draft, iteration.outcome
     tokens = {*outcome.tree.token.tolist(), *outcome.committed, *target.choice}
     tokens.update(token for row in extra for token in (row.token, row.target_choice))

@@ -89,7 +89,6 @@ class Session:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Every decoded iteration."""
         return self._history.steps
 
     @property
@@ -99,12 +98,10 @@ class Session:
 
     @property
     def cursor(self) -> int:
-        """How many of `steps` are shown."""
         return self._history.cursor
 
     @property
     def pair(self) -> ModelPair:
-        """The models, with this session's caches."""
         return self._decoding.pair
 
     @property
@@ -122,7 +119,6 @@ class Session:
 
     @property
     def done(self) -> bool:
-        """Whether the text has ended and the cursor is at its end."""
         return bool(self.finished) and self.cursor == len(self.steps)
 
     @property
@@ -137,7 +133,6 @@ class Session:
 
     @property
     def metrics(self) -> Metrics:
-        """Metrics of the iterations up to the cursor."""
         return replace(self._prefill, counts=sum((step.counts for step in self.steps[: self.cursor]), Counts()))
 
     @property
@@ -265,7 +260,6 @@ class Session:
             return history.steps[history.cursor]
 
     def _decode(self, propose: Propose | None = None) -> Step:
-        """Decodes and records one iteration; undoes it if it raises."""
         history, decoding = self._history, self._decoding
         if history.finished:
             raise FinishedError(
@@ -305,7 +299,6 @@ class Session:
             return 0, fault
 
     def _length(self, steps: int) -> int:
-        """Tokens after that many iterations, prompt included."""
         return self._decoding.prompt_length + 1 + sum(len(step.committed) for step in self.steps[:steps])
 
     def _changed(self, strategy: Strategy, changes: dict[str, Any]) -> tuple[SessionSettings, Strategy]:

@@ -381,7 +381,6 @@ class Commands:
         return self.pair
 
     def _wanted(self) -> LabConfig:
-        """The wanted settings; raises their error if they are invalid."""
         if self.state.where in OWNED and self.state.error:
             raise SettingsError(self.state.error)
         return self.state.wanted
@@ -412,7 +411,6 @@ class Commands:
     def _take(
         self, session: Session, config: LabConfig, parent: Run | None = None, at: int = 0, name: str = ""
     ) -> None:
-        """Continue with this session as a new run."""
         self._leave()
         run = Run(0, name or type(config.strategy).__name__, session.trace, config, session, cursor=session.cursor)
         if parent is not None:
@@ -425,7 +423,6 @@ class Commands:
         return run
 
     def _leave(self) -> None:
-        """Remember the position of the current run."""
         if self.present is not None:
             self.present.cursor = self.state.cursor
             self.present.trace = self._trace()
@@ -446,7 +443,6 @@ class Commands:
         state.preview(None)
 
     def _show(self, session: Session) -> None:
-        """Show the newest iteration."""
         state = self.state
         state.trace, state.cursor = session.trace, session.cursor
         state.phase, state.selected = "all", None

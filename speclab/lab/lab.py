@@ -205,7 +205,6 @@ class Lab(VBox):
                 self._ask(*orders[name])
 
     def _at(self, said: dict[str, Any]) -> None:
-        """Take over the page's position: iteration, phase, node and tab."""
         state = self.state
         steps = state.trace.steps if state.trace is not None else ()
         cursor, phase, node = said.get("cursor"), said.get("phase"), said.get("node")

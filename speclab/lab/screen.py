@@ -106,7 +106,6 @@ class Screen(AnyWidget):
         return [{**show, "moves": self.moves}]
 
     def _said(self) -> list[dict[str, Any]]:
-        """The changed parts of the status: whether Step can go on, pending changes, errors."""
         state = self._state
         finished = state.trace.finished if state.trace is not None else ""
         at_end = state.trace is not None and state.cursor == len(state.trace.steps)

@@ -176,7 +176,6 @@ class Sliders(VBox):
         self._describe()
 
     def _build(self, strategy: Strategy) -> None:
-        """Replace the controls by those of another strategy."""
         for cell in self._cells.values():
             close(cell)
         self._kind = type(strategy)
@@ -198,7 +197,6 @@ class Sliders(VBox):
         self._arrange()
 
     def _arrange(self) -> None:
-        """Sort the settings; the rest is behind More."""
         wanted = self._state.wanted
         order = [name for name in binding(self._state.step, wanted.strategy) if name in self.controls]
         shown = order if self.more.value else order[:FIRST]
@@ -227,7 +225,6 @@ class Sliders(VBox):
         self._edited()
 
     def _values(self, name: str, value: Any) -> dict[str, Any]:
-        """The values of all sliders; contradicting values are both kept."""
         return {**{one: widget.value for one, widget in self.controls.items()}, name: value}
 
     def _restore(self) -> None:

@@ -105,7 +105,6 @@ class SetupForm(VBox):
         self.layout.display = "none" if self.layout.display is None else None
 
     def _fold(self, change: dict[str, Any]) -> None:
-        """Fold the form once the changes are applied."""
         applied = self._state.applied == self._state.wanted
         if change["old"] and not change["new"] and applied and not self._state.error and self.layout.display is None:
             self.layout.display = "none"

@@ -77,7 +77,6 @@ class Worker:
 
     @property
     def closed(self) -> bool:
-        """Whether the worker accepts no more work."""
         return self._closed
 
     def wait(self, timeout: float | None = None) -> bool:

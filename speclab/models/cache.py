@@ -126,7 +126,6 @@ class KVCache(Cache):
 
     @property
     def watched(self) -> tuple[int, ...]:
-        """Layers whose hidden states are stored."""
         return self.hidden.layers if self.hidden is not None else ()
 
     def watch(self, layers: Sequence[int]) -> None:
@@ -135,7 +134,6 @@ class KVCache(Cache):
 
     @property
     def length(self) -> int:
-        """Entries per layer."""
         return max(map(attrgetter("length"), self.layers), default=0)
 
     @property

@@ -56,7 +56,6 @@ def encode_messages(
 
 
 def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> str:
-    """The messages as the template writes them."""
     last: dict[str, Any] = (
         {"continue_final_message": True} if messages[-1].role == "assistant" else {"add_generation_prompt": True}
     )

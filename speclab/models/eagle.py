@@ -290,7 +290,6 @@ def rotated(x: Tensor, angles: Angles) -> Tensor:
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """`[B, heads, T, head_dim]`, from keys and values `[B, shared heads, length + T, head_dim]`."""
     if mask is None and query.shape[2] > 1:
         shared = query.shape[1] > key.shape[1]
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=shared)

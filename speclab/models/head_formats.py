@@ -175,7 +175,6 @@ def _read_block(
 
 
 def _other_kind(config: Mapping[str, Any]) -> str:
-    """The kind of head in a config, if speclab does not run it."""
     named = [config.get(name) for name in ("speculators_model_type", "model_type", "architectures")]
     words = " ".join([*map(str, named), *(flag for flag in _FLAGS if config.get(flag))]).lower()
     words += str(_part(config, "dflash_config")).lower()
@@ -300,7 +299,6 @@ def _shape(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A JSON object within another, or an empty one."""
     part = config.get(name)
     return part if isinstance(part, dict) else {}
 

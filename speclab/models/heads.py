@@ -208,7 +208,6 @@ class _Weights(NamedTuple):
 
 
 def _selected(layer: nn.Linear, rows: Tensor) -> nn.Linear:
-    """A layer with some rows of another's matrix, by number or mask."""
     weights = {name: weight.detach()[rows] for name, weight in layer.named_parameters()}
     part = nn.Linear(layer.in_features, len(weights["weight"]), bias="bias" in weights, device="meta")
     part.load_state_dict(weights, assign=True)

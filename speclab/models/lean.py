@@ -69,7 +69,6 @@ class Linear:
         self._packed = None
 
     def __call__(self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None) -> Tensor:
-        """`[m, in]` to `[m, out]`, then plus or times another `[m, out]`."""
         if self._packed is None:
             return self.by_library(rows, plus, times)
         product, product_and_other = _operators()
@@ -296,7 +295,6 @@ class LeanForward:
         last_only: bool = False,
         layers: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor | None]:
-        """Logits `[m, V]`, or `[1, V]` with `last_only`, and the hidden states `[m, layers, hidden]` of `layers`."""
         angles = self._angles(positions, cache.length + len(tokens))
         rows = F.embedding(tokens, self._embedding.weight)
         states = [rows]

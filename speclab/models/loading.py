@@ -298,7 +298,6 @@ def parse_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
 
 
 def _explain(error: Exception, name: str, what: str) -> SpeclabError:
-    """One sentence for a library's error during loading."""
     text = str(error)
     first = text.splitlines()[0][:160] if text else type(error).__name__
     if is_out_of_memory(error):

@@ -57,7 +57,6 @@ class ModelPair:
 
     @property
     def runners(self) -> dict[str, Runner]:
-        """Role to runner, of target and draft model."""
         return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
 
     @property

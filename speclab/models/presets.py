@@ -50,7 +50,6 @@ class Preset:
 
 
 def _heads(folder: Path, *names: str) -> tuple[str, ...]:
-    """The folders of a target's shipped heads, of these names or of any, and then of its block head."""
     files = [folder / name / "head.json" for name in names] or sorted(folder.glob("*/head.json"))
     return tuple(str(file.parent) for file in (*files, *folder.glob(f"{_BLOCK}/config.json")))
 

@@ -289,7 +289,6 @@ class Runner:
         return read_back(*self._given)
 
     def _mask(self, positions: Tensor, visible: Bools | None) -> Mask:
-        """The mask of a pass, causal if `visible` is None."""
         rows, total = len(positions), self.length + len(positions)
         if self.plan.window is not None:
             self._columns[self.length : total] = positions

@@ -31,7 +31,6 @@ _ALLOWED = (
 
 
 def _value(step: Step, kind: str, name: str) -> Any:
-    """The first value of this name in the step's events of a kind."""
     values = [event.values[name] for event in step.events if event.kind == kind and name in event.values]
     return values[0] if values else None
 

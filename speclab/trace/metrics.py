@@ -76,7 +76,6 @@ class Metrics:
 
     @property
     def draft_calls(self) -> int:
-        """Forward passes of draft models and draft heads together."""
         return self.counts.draft_calls
 
     @property
@@ -91,7 +90,6 @@ class Metrics:
 
     @property
     def tpot(self) -> float:
-        """Seconds per token of decoding, prefill excluded."""
         return _ratio(self.counts.seconds, self.counts.committed)
 
     def as_dict(self) -> dict[str, int | float]:

@@ -101,7 +101,6 @@ def draw_cache(step: Step, selected: int | None = None, *, prompt_length: int = 
 
 
 def _add(strips: _Strips, step: Step, record: CacheRecord, prompt: int) -> None:
-    """Draw one cache: the last rows during the pass, then after the commit."""
     prefix = step.prefix_length
     strips.heading(f"{record.name.capitalize()} cache: {_sizes(record)}")
     first = max(min(record.before, record.after, prefix) - 1, 0) // ROW * ROW
@@ -157,7 +156,6 @@ def _sign(
 
 
 def _traces(strips: _Strips, font: Spec) -> list[Spec]:
-    """The cells, their signs, and an arrow for each moved row."""
     heat = code_map(strips.cells, [color for _, color, _ in STATES.values()])
     traces: list[Spec] = [{**heat, "ygap": 2, "hoverinfo": "skip"}]
     if strips.signs:

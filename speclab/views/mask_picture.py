@@ -199,7 +199,6 @@ def _findings(step: Step) -> list[Spec]:
 
 
 def _notes(step: Step, size: int, n: int, wide: float) -> list[Spec]:
-    """The length of the prefix, and the depths under their columns."""
     look: dict[str, Any] = {"xref": "x", "yref": "y", "font": {"size": 11, "color": MUTED}}
     below = {**look, "xanchor": "center", "yanchor": "top"}
     low, rows = size - 0.5, list(range(n))

@@ -111,7 +111,6 @@ def _node(step: Step, node: int) -> Data:
 
 
 def _residual(step: Step) -> Data | None:
-    """The draw where sampling stopped; None at temperature 0."""
     if step.residual is None:
         return None
     return {

@@ -55,7 +55,6 @@ def prompt_piece(trace: Trace) -> str:
 
 
 def _prompt(trace: Trace, first: int, last: int) -> Iterator[str]:
-    """Tokens of the prompt; the chat template's text is marked."""
     parts: Sequence[tuple[str | None, int, int]] = trace.prompt_parts() or [(None, 0, last)]
     for role, start, stop in parts:
         tokens = trace.prompt_ids[max(start, first) : min(stop, last)]

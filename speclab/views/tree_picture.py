@@ -245,7 +245,6 @@ def column_widths(tables: Sequence[dict[str, Any]]) -> list[int]:
 
 
 def _label(made: dict[str, Any], place: int, chars: Sequence[int] | None) -> str:
-    """The label of a node, `4 ␣the`; only the token is cut."""
     node = made["id"][place]
     number = f"{node} " if isinstance(node, int) else ""
     if chars is None:
@@ -287,7 +286,6 @@ def _links(
 def _marks(
     made: dict[str, Any], kinds: str, shown: Sequence[int], at: Mapping[str, Sequence[float]], rings: set[int]
 ) -> Spec:
-    """One symbol per node; a ring is a wider, dark border."""
     looks = [LOOKS[CODES[kinds[place]]] for place in shown]
     ringed = [made["id"][place] in rings for place in shown]
     line = {
