@@ -133,5 +133,5 @@ def _marginal(depth: int, top: TopK) -> Event:
 
 def _pop(number: int, node: int, path: Path) -> Event:
     values: dict[str, Value] = {"order": number, "rank": path.rank + 1, "level": path.depth, "score": path.score}
-    reason = f"number {number} of the heap: token {path.rank + 1} of depth {path.depth}, path probability "
+    reason = f"number {number} of the heap, token {path.rank + 1} of depth {path.depth}, path probability "
     return Event("pop", node, f"{reason}{exp(path.score):.3g}", values | {"path_prob": exp(path.score)})

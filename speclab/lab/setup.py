@@ -67,10 +67,10 @@ def lacking(strategy: Strategy, choice: ModelChoice | None, pair: ModelPair | No
     """A sentence on the draft that the strategy needs and the models lack; empty if nothing is missing."""
     heads, draft = heads_and_draft(choice, pair)
     name = type(strategy).__name__
-    if strategy.heads_needed > heads:
-        return f"{name} needs {strategy.heads_needed} draft heads and these models have {heads}."
     if strategy.needs_block and not _block_heads(choice, pair):
         return f"{name} needs a block head and these models have none."
+    if strategy.heads_needed > heads:
+        return f"{name} needs {strategy.heads_needed} draft heads and these models have {heads}."
     if strategy.needs_draft and not (heads or draft):
         return f"{name} needs a draft model or a draft head and these models have none."
     return ""

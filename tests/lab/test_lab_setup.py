@@ -9,7 +9,7 @@ from lab_tools import Page, every, settle
 from tiny import tiny
 
 import speclab
-from speclab.lab.setup import CUSTOM, OWN
+from speclab.lab.setup import CUSTOM, OWN, lacking
 from speclab.lab.state import ModelChoice
 from speclab.models.presets import PRESETS
 
@@ -198,3 +198,9 @@ def test_a_chat_prompt_stays_a_conversation_when_its_text_is_edited(make, pair):
     form.prompt.value = "How?"
     settle(lab)
     assert list(lab.state.wanted.prompt) == [messages[0], {"role": "user", "content": "How?"}]
+
+
+def test_a_block_tree_is_offered_where_the_models_have_a_block_head():
+    assert "block head" in lacking(speclab.DDTree(), ModelChoice("qwen3-4b"), None)
+    for choice in (ModelChoice("mini"), ModelChoice("", "target", heads=("head",))):
+        assert not lacking(speclab.DDTree(), choice, None)
