@@ -317,7 +317,7 @@ ASKED = [
     ({"pad_token_id": 40}, "pad_token_id"),
     ({"position_ids": torch.arange(13)[None] + 2}, "position_ids"),
     ({"inputs": None, "inputs_embeds": torch.zeros(1, 3, 32)}, "inputs_embeds"),
-    ({"do_sample": True, "logits_processor": [Nothing()]}, "every token"),
+    ({"do_sample": True, "logits_processor": [Nothing()]}, "no token"),
     ({"custom_generate": TREE}, "custom_generate=speclab.custom_generate(DynaTree"),  # the library would ignore it
 ]
 
