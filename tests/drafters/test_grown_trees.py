@@ -140,9 +140,17 @@ def test_whole_runs_are_the_papers(strategy, seed, share):
 # Historical adjustment alone
 
 
-@given(st.lists(st.floats(0, 1), max_size=25), dynatrees())
-def test_history_is_the_published_schedule_and_never_leaves_the_bounds(shares, strategy):
-    window = ()
+WITHIN = st.builds(  # the bounds of the published schedule
+    lambda base, above, high, deep: speclab.DynaTree(
+        base_depth=base, max_depth=base + above, high_confidence=high, deep_probability=deep
+    ),
+    st.integers(2, 8), st.integers(1, 4), st.floats(0.5, 0.95), st.floats(0.3, 0.8),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 12)), max_size=3), dynatrees(), WITHIN)
+def test_history_is_the_published_schedule_and_never_leaves_the_bounds(runs, strategy, usual):
+    shares, window = [share for share, count in runs for _ in range(count)], ()
     for share in shares:
         window = remember(window, share)
     changes, reason = adjustment(strategy, window)
@@ -152,7 +160,6 @@ def test_history_is_the_published_schedule_and_never_leaves_the_bounds(shares, s
     for name, sign in zip(ADAPTED, (1, -1, -1), strict=True):
         moved = sign * (changes.get(name, getattr(strategy, name)) - getattr(strategy, name))
         assert moved >= 0 if bold else moved <= 0, name
-    usual = speclab.DynaTree(base_depth=3, max_depth=6)
     changes, _ = adjustment(usual, window)
     assert usual.model_dump() | changes == pytest.approx(reference.adjust(usual.model_dump(), shares), abs=1e-4)
 

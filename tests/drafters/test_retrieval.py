@@ -31,8 +31,8 @@ def pair():
 
 
 @given(
-    st.lists(st.integers(-1, 3), max_size=60), st.lists(st.integers(0, 3), min_size=1, max_size=12),
-    st.integers(1, 30), st.integers(0, 10), st.tuples(st.integers(1, 5), st.integers(1, 5)).map(sorted),
+    st.lists(st.integers(-1, 2), min_size=20, max_size=60), st.lists(st.integers(0, 2), min_size=1, max_size=12),
+    st.integers(1, 12), st.integers(0, 10), st.tuples(st.integers(1, 5), st.integers(1, 5)).map(sorted),
 )  # fmt: skip
 def test_the_tree_is_the_one_of_direct_construction(text, context, budget, depth, lengths):
     strategy = speclab.Retrieval(node_budget=budget, shortest_match=lengths[0], longest_match=lengths[1])

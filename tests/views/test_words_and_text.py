@@ -26,7 +26,7 @@ from speclab import views
 from speclab.prompts import Message
 from speclab.trace.records import Event
 from speclab.views.decisions import block_table
-from speclab.views.phases import decisions, fresh, node_kinds, positions
+from speclab.views.phases import decisions, fresh, node_kinds, own_kind, positions
 from speclab.views.sentences import node_sentence, position_sentence, summary
 from speclab.views.text_html import prompt_piece, text_html, text_piece
 from speclab.views.tokens import clip, display, label, percent, plot_text, quoted, table, width
@@ -105,6 +105,8 @@ def test_the_accepted_path_decision_by_decision():
     assert taken == [(0, (1, 2), 1), (1, (3, 4), 3), (3, (), None)]
     assert [each.winner for each in decisions(ended_inside())] == [1, 3]
     assert decisions(drafted_root(accept=False))[0].node == -1
+    assert own_kind(five_nodes()) == "bonus"
+    assert own_kind(replace(five_nodes(), accepted=(1,))) == "corrected"
 
 
 @pytest.mark.parametrize(
