@@ -50,7 +50,7 @@ def draw_marginals(runs: Mapping[str, Sequence[Trace | Session]], rows: pd.DataF
     right = {"y": 1.13, "x": 1, "xanchor": "right"}
     layout |= {"showlegend": True, "legend": legend | {"y": 1.07, "x": 0}, "legend2": legend | right}
     margin = {"l": 56, "r": 12, "t": 84, "b": 40}
-    return spec(drawn["data"], " ".join(sentences), "marginals", **layout, height=540, margin=margin)
+    return spec(drawn["data"], " ".join(sentences), "marginals", **layout, width=960, height=540, margin=margin)
 
 
 def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Session]) -> str:
