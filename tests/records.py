@@ -43,6 +43,8 @@ def assert_consistent(step: Step) -> None:
     assert path in {(), *(tree.path(node) for node in range(n))}
     tokens = tuple(tree.token[list(step.accepted)].tolist())
     assert step.committed == (*tokens, *([] if step.bonus is None else [step.bonus]))
+    for node, token in zip(path, step.committed[not verified :], strict=False):
+        assert step.nodes[node].target_choice == token
     assert (step.mask == tree.ancestor_mask()).all()
     assert len(step.nodes) == len(step.prefix_seen) == n
     for node in step.nodes:

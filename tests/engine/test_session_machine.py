@@ -25,19 +25,15 @@ SMALL = {"node_budget": 10, "depth": 3, "children": 3}
 STRATEGIES: dict[str, Strategy] = {
     "plain": speclab.Autoregressive(),
     "chain": speclab.LinearSpeculation(draft_tokens=3),
-    "tree": speclab.FixedTree(depth=2, branching=2),
     "dynatree": speclab.DynaTree(prune_probability=0.1, base_depth=3),
     "shallow": speclab.DynaTree(base_depth=1, max_depth=1, history="off"),
     "paper": speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2),
     "wide": speclab.DynaTree(node_budget=40, base_depth=3, history="iteration"),
-    "drafted root": speclab.DynaTree(root="drafted", base_depth=3),
     "head": speclab.DraftHead(**SMALL),
     "dynatree of a head": speclab.DynaTree(head=1, base_depth=3),
-    "chain of a head, by its cost": speclab.LinearSpeculation(head=0, draft_tokens=3),
     "paper, of a head": speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2, head=0),
     "routed": speclab.DualDraft(**SMALL),
     "merged": speclab.DualDraft(mode="merge", **SMALL),
-    "lookup": speclab.PromptLookup(),
     "recycling": speclab.TokenRecycling(node_budget=10),
     "carried": speclab.TokenRecycling(node_budget=10, carry="carried"),
     "isotropic": speclab.IsotropicTree(node_budget=10),
@@ -96,13 +92,6 @@ class Sessions(RuleBasedStateMachine):
         if before == decoded:
             assert_consistent(step)
 
-    @rule(session=sessions, moves=st.integers(1, 3))
-    def back(self, session: speclab.Session, moves: int) -> None:
-        for _ in range(moves):
-            expected = max(session.cursor - 1, 0)
-            session.back()
-            assert session.cursor == expected
-
     @rule(session=sessions, place=places)
     def goto(self, session: speclab.Session, place: int) -> None:
         session.goto(place % (len(session.steps) + 1))
@@ -112,15 +101,6 @@ class Sessions(RuleBasedStateMachine):
         session.run(until=until)
         self._note(session)
         assert session.done or until is not None
-
-    @rule(session=sessions)
-    def cancel(self, session: speclab.Session) -> None:
-        """While nothing runs it stops nothing; a run that is cancelled by its own condition ends there."""
-        session.cancel()
-        before = session.cursor
-        session.run(until=lambda step: session.cancel() is None)
-        self._note(session)
-        assert session.cursor <= before + 1
 
     @rule(target=sessions, session=sessions, place=places, name=st.none() | names, steps=st.integers(0, 2))
     def fork(self, session: speclab.Session, place: int, name: str | None, steps: int) -> speclab.Session:
