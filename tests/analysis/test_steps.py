@@ -81,7 +81,7 @@ def test_a_check_tells_how_far_it_is_and_can_be_ended(tmp_path):
     clinic.check(trace, pair, lambda *progress: told.append(progress))
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert {*told} == {(step.index, len(trace.steps)) for step in trace.steps}
-    wrong = recorded(pair, tmp_path / "run.jsonl", "answer", whole=False)
+    wrong = recorded(pair, tmp_path / "run.jsonl", "final norm", whole=False)
     told.clear()
 
     def stop(*progress):
@@ -216,7 +216,7 @@ def test_a_text_may_end_inside_the_accepted_path(count, tmp_path):
 def test_the_command_prints_findings_and_exits_by_them(tmp_path):
     pair, path = speclab.load_pair(), tmp_path / "run.jsonl"
     prompt = pair.tokenizer("The ship left the harbour")["input_ids"]
-    for fault, status in (("", 0), ("position", 1)):
+    for fault, status in (("", 0), ("position +3", 1)):
         recorded(pair, path, fault, prompt=prompt)
         for models in ([], ["--target", "mini"]):
             done = CliRunner().invoke(app, ["clinic", str(path), *models])
