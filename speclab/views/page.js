@@ -828,7 +828,7 @@ function mount(element, host, Plotly) {
     if (!by) return;
     event.preventDefault();
     event.stopPropagation();
-    const all = [...tabs.children], to = all[(all.indexOf(document.activeElement) + by + all.length) % all.length];
+    const all = [...tabs.children].filter(tab => !tab.hidden), to = all[(all.indexOf(document.activeElement) + by + all.length) % all.length];
     to.focus();
     to.click();
   });
