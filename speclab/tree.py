@@ -66,9 +66,9 @@ class DraftTree:
         _check(self)
 
     @classmethod
-    def root(cls, token: int, source: str = "target") -> DraftTree:
+    def root(cls, token: int) -> DraftTree:
         """A tree of one node, as plain decoding verifies it."""
-        return cls.of([token], [-1], [0.0], source)
+        return cls.of([token], [-1], [0.0], "target")
 
     @classmethod
     def of(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
-from speclab.theory import spine_yield
 from speclab.trace.records import Step
-from speclab.tree import DraftTree
+
+SPINE = "context"
+"""The source of copied tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,11 @@ class Attribution:
         return self.spine_only + self.spine_continuation + self.branch_only
 
 
-def attribution(steps: Iterable[Step], spine: str = "context") -> Attribution:
-    """Count the accepted tokens of `steps` by the sources of their path; `spine` is the source of copied tokens."""
+def attribution(steps: Iterable[Step]) -> Attribution:
+    """Count the accepted tokens of `steps` by the sources of their path."""
     only = continuation = branch = continued = 0
     for step in steps:
-        copied = [step.tree.source[node] == spine for node in step.accepted]
+        copied = [step.tree.source[node] == SPINE for node in step.accepted]
         if not any(copied):
             branch += len(copied)
         elif all(copied):
@@ -42,17 +43,6 @@ def attribution(steps: Iterable[Step], spine: str = "context") -> Attribution:
             continuation += len(copied)
             continued += copied.count(False)
     return Attribution(only, continuation, branch, continued)
-
-
-def synergy(tokens_per_iteration: float, baselines: Sequence[float]) -> float:
-    """Tokens per iteration divided by the best baseline's (GOOSE, section 5.4); above 1 the combination is better.
-
-    Raises:
-        ValueError: there is no baseline.
-    """
-    if not baselines:
-        raise ValueError("synergy needs the tokens per iteration of at least one baseline")
-    return tokens_per_iteration / max(baselines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +78,8 @@ class SourceRate:
         return self.first / self.places if self.places else 0.0
 
 
-def source_rates(steps: Iterable[Step], spine: str = "context") -> dict[str, SourceRate]:
-    """The `SourceRate` of each source; `spine` is the source of copied tokens.
+def source_rates(steps: Iterable[Step]) -> dict[str, SourceRate]:
+    """The `SourceRate` of each source.
 
     Copied tokens are tried first (GOOSE, appendix B.3), so siblings of an accepted copy do not count as tried: p_t is
     the rate of branches where the spine breaks or does not exist.
@@ -101,48 +91,10 @@ def source_rates(steps: Iterable[Step], spine: str = "context") -> dict[str, Sou
             for source in dict.fromkeys(tree.source[child] for child in children):
                 own = [child for child in children if tree.source[child] == source]
                 tried = [child for child in own if verdict[child] in {"accepted", "rejected"}]
-                copies = [child for child in children if tree.source[child] == spine and source != spine]
+                copies = [child for child in children if tree.source[child] == SPINE != source]
                 rate = SourceRate(drafted=len(own))
                 if tried and not any(verdict[child] == "accepted" for child in copies):
                     accepted = [verdict[child] == "accepted" for child in tried]
                     rate = SourceRate(len(own), len(tried), 1, sum(accepted), int(accepted[0]))
                 rates[source] = rates.get(source, SourceRate()) + rate
     return rates
-
-
-def spine_widths(tree: DraftTree, spine: str = "context") -> tuple[int, ...]:
-    """Branches at each spine node but the last: k_i, i = 0…L−1 (GOOSE, section 3); empty without a spine."""
-    widths, node = [], 0
-    while copied := [child for child in tree.children[node] if tree.source[child] == spine]:
-        widths.append(len(tree.children[node]) - len(copied))
-        node = copied[0]
-    return tuple(widths)
-
-
-def spine_bound(
-    steps: Iterable[Step], spine_acceptance: float, branch_acceptance: float, spine: str = "context"
-) -> float:
-    """Lower bound of tokens per iteration from Proposition 1 of GOOSE for the trees of `steps` (appendix E.4).
-
-    The mean of `theory.spine_yield` over the trees, each with its own spine, widths and deepest branch (D); a tree
-    without a spine counts 1. Compare it with the mean committed tokens of the same iterations, except those that the
-    end of the text cut short (`bonus` is None).
-
-    Args:
-        spine_acceptance: p_s, 0…1. With the `share` of each source (p_s ≥ p_t) the bound never exceeds what was
-            measured. With their `rate` it can: the proposition takes tokens as independent, but copies are mostly right
-            or wrong together.
-        branch_acceptance: p_t, 0…1.
-
-    Raises:
-        SettingsError: a rate is outside 0…1.
-    """
-    bounds = []
-    for step in steps:
-        tree, length = step.tree, [0] * len(step.tree)  # of the branch that ends at each node
-        for node, parent in enumerate(tree.parent.tolist()):
-            if node and tree.source[node] != spine:
-                length[node] = length[parent] + 1
-        widths = spine_widths(tree, spine)
-        bounds.append(spine_yield(spine_acceptance, branch_acceptance, widths, max(1, *length)))
-    return sum(bounds) / len(bounds) if bounds else 1.0

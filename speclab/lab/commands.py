@@ -17,7 +17,6 @@ from speclab.errors import CancelledError, NotRecordedError, SettingsError, Spec
 from speclab.lab.compare_tab import Run, runs_html
 from speclab.lab.editing import Editor, against, comparison
 from speclab.lab.state import LabConfig, LabState, ModelChoice, differences, prompt_of, refuse_long
-from speclab.lab.until import page_condition
 from speclab.lab.worker import OWNED
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.files import load_trace
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
 REDRAW_SECONDS = 0.3
 """Least time between two redraws during a run."""
+UNTIL = {"accepts_fewer": "accepted < {}", "nodes_more": "nodes > {}", "expression": "{}"}
+"""The conditions that the page can run until."""
 
 
 class Commands:
@@ -480,3 +481,27 @@ class Commands:
 
 def _paragraph(sentence: str) -> str:
     return f"<p>{escape(sentence)}</p>"
+
+
+def page_condition(kind: str, value: Any, text: Callable[[], str]) -> tuple[Condition | None, str]:
+    """A condition of the page, and its description; None for "end".
+
+    Args:
+        kind: end, token, or one of `UNTIL`.
+        value: the typed text.
+        text: returns the text decoded so far; a match may span two iterations.
+
+    Raises:
+        SettingsError: the typed text is empty, or not a condition.
+    """
+    if kind == "end":
+        return None, ""
+    if value in ("", None):
+        raise SettingsError("Enter what to run until.")
+    if kind == "token":
+        wanted = str(value)
+        start = max(0, len(text()) - len(wanted) + 1)
+        return lambda _: wanted in text()[start:], f"“{wanted}” came"
+    expression = UNTIL[kind].format(value)
+    compiled(expression, setting_names())
+    return expression, expression

@@ -28,7 +28,8 @@ from speclab.prompts import PromptInput, as_messages, examples
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
 from speclab.trace.records import Finding, Step, Trace
-from speclab.views.export import describe, export_html, snapshot
+from speclab.views import export_html
+from speclab.views.export import describe, snapshot
 from speclab.views.sentences import title
 
 if TYPE_CHECKING:

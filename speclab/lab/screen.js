@@ -1,12 +1,11 @@
 // anywidget's side of the page: plotly.js once a browser page, messages in their order, and the kernel's end.
 async function plotlyFrom(model) {
   if (globalThis.speclabPlotly) return globalThis.speclabPlotly;
-  const packed = await new Promise((done, failed) => {
+  const packed = await new Promise(done => {
     const hear = (message, buffers) => {
-      if (message.plotly === undefined) return;
+      if (!message.plotly) return;
       model.off("msg:custom", hear);
-      if (message.plotly) done(buffers[0]);
-      else failed(new Error(message.why));
+      done(buffers[0]);
     };
     model.on("msg:custom", hear);
     model.send({ do: "plotly" });
@@ -25,14 +24,7 @@ async function plotlyFrom(model) {
 
 export default {
   async render({ model, el, signal }) {
-    let plotly;
-    try {
-      plotly = await plotlyFrom(model);
-    } catch (error) {
-      el.textContent = `The pictures cannot be drawn: ${error.message}`;
-      el.setAttribute("role", "alert");
-      return;
-    }
+    const plotly = await plotlyFrom(model);
     let gone = false, moves = 0; // where the kernel put the page last: what the page says of earlier places comes late
     const send = message => {
       if (message.do === "shown") el.closest(".speclab-lab")?.setAttribute("data-tab", message.tab);

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from anywidget import AnyWidget
 
-import speclab.views
 from speclab.lab.state import LabState
 from speclab.trace.records import Step
+from speclab.views.export import plotly_js, read
 from speclab.views.run_data import header, iteration
 
-_HERE, _VIEWS = Path(__file__).parent, Path(speclab.views.__file__).parent
-_NO_PLOTLY = "plotly is not installed here: pip install plotly, then restart the kernel."
-
-
-def _read(*paths: Path) -> str:
-    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
-
-
-@cache
-def plotly_js() -> bytes:
-    """plotly.js of the installed package, gzipped; empty where there is none."""
-    package = find_spec("plotly")
-    script = Path(package.origin).parent / "package_data" / "plotly.min.js" if package and package.origin else None
-    return gzip.compress(script.read_bytes(), 6, mtime=0) if script is not None and script.is_file() else b""
+_HERE = Path(__file__).parent
 
 
 class Screen(AnyWidget):
@@ -39,8 +23,8 @@ class Screen(AnyWidget):
     `heard`: called with each message of a page. `setup`: the text of the set-up line. `seconds`: since the work began.
     """
 
-    _esm = _read(_VIEWS / "page.js", _HERE / "screen.js")
-    _css = _read(_VIEWS / "page.css", _HERE / "style.css")
+    _esm = read("page.js") + (_HERE / "screen.js").read_text(encoding="utf-8")
+    _css = read("page.css") + (_HERE / "style.css").read_text(encoding="utf-8")
 
     def __init__(
         self,
@@ -143,7 +127,6 @@ class Screen(AnyWidget):
         if not isinstance(content, dict):
             return
         if content.get("do") == "plotly":
-            library = plotly_js()
-            self.send({"plotly": bool(library), "why": "" if library else _NO_PLOTLY}, [library] if library else None)
+            self.send({"plotly": True}, [plotly_js()])
         else:
             self._heard(content)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclab.errors import NotRecordedError
+from speclab.files import write_whole
 from speclab.views.phases import Phase, Position
 from speclab.views.theme import ThemeName
 from speclab.views.theme import figure as _figure
@@ -83,9 +84,6 @@ def mask(
     step: Step,
     selected: int | None = None,
     *,
-    phase: Phase = "all",
-    level: int | None = None,
-    compare: bool = False,
     theme: ThemeName = "light",
 ) -> Figure:
     """The attention mask of the verification pass: one row per node, the prefix folded into a band.
@@ -93,15 +91,12 @@ def mask(
     Args:
         step: the iteration.
         selected: a node whose row and column get a frame.
-        phase: before "verify", the expected mask of the nodes drafted so far; later, the mask that the target received.
-        level: as for `tree`.
-        compare: mark every expected entry with a dot.
         theme: "light" or "dark".
     """
     from speclab.views.mask_picture import draw_mask
 
     _check(step, selected)
-    return _figure(draw_mask(step, selected, position=Position(phase, level), compare=compare), theme)
+    return _figure(draw_mask(step, selected), theme)
 
 
 def cache(step: Step, selected: int | None = None, *, prompt_length: int = 0, theme: ThemeName = "light") -> Figure:
@@ -171,11 +166,11 @@ def pair(
     return _figure(draw_pair(before, after, names), theme)
 
 
-def whatif(step: Step, found: WhatIf, *, width: int = 900, height: int = 380, theme: ThemeName = "light") -> Figure:
+def whatif(step: Step, found: WhatIf, *, theme: ThemeName = "light") -> Figure:
     """The tree that another setting would have drafted (`speclab.what_if`), over the tree of the iteration."""
     from speclab.views.preview import draw_whatif
 
-    return _figure(draw_whatif(step, found, width=width, height=height), theme)
+    return _figure(draw_whatif(step, found), theme)
 
 
 def timeline(trace: Trace, cursor: int | None = None, *, theme: ThemeName = "light") -> Figure:
@@ -248,17 +243,18 @@ def marginals(
     return _figure(draw_marginals(runs, rows), theme)
 
 
-def graph(step: Step, *, phase: Phase = "all", level: int | None = None) -> DiGraph[int | str]:
+def graph(step: Step) -> DiGraph[int | str]:
     """The draft tree as a networkx graph with an edge from each parent to its children.
 
     Nodes have the numbers of the tree; "own" is the target's own token. Node attributes: token, text, label,
     parent, depth, position, source, log_prob, draft_prob, path_prob, target_prob, target_choice, target_choice_text,
-    entropy, draft_top, target_top, verdict, reason, accepted, kv_slot, mask_row; those unknown at `phase` are absent.
-    Graph attributes: index, prefix_length, phase, rule and the settings of the iteration.
+    entropy, draft_top, target_top, verdict, reason, accepted, kv_slot, mask_row, as far as
+    they were recorded.
+    Graph attributes: index, prefix_length, rule and the settings of the iteration.
     """
     from speclab.views.networks import step_graph, with_tops
 
-    return with_tops(step_graph(step, Position(phase, level)), step)
+    return with_tops(step_graph(step), step)
 
 
 def text(trace: Trace, cursor: int | None = None) -> Html:
@@ -269,22 +265,20 @@ def text(trace: Trace, cursor: int | None = None) -> Html:
     return Html(f"<style>{read('page.css')}</style>{text_html(trace, cursor)}")
 
 
-def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | None = None, note: str = "") -> Path:
+def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | None = None) -> Path:
     """Write a run as one page that steps through iterations and phases without a kernel; returns the path.
 
     Args:
         trace: the run.
         path: the file.
         cursor: iterations shown when the page opens; by default the first.
-        note: a sentence above the run.
 
     Raises:
         TraceError: the folder is missing, read-only or full.
-        SpeclabError: plotly is missing.
     """
-    from speclab.views.export import export_html as export
+    from speclab.views.export import page
 
-    return export(trace, path, cursor=cursor, note=note)
+    return write_whole(path, page(trace, Path(path).stem, cursor).encode())
 
 
 def _check(step: Step, selected: int | None) -> None:

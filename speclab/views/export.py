@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from base64 import b64encode
 from functools import cache
 from html import escape
-from importlib.util import find_spec
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from speclab.errors import SpeclabError
-from speclab.files import write_whole
 from speclab.trace.records import Trace
 from speclab.views.run_data import header, iteration
 from speclab.views.sentences import summary
@@ -27,7 +24,6 @@ body { margin: 0; padding: 8px 20px 24px; background: #fff }
     --jp-border-color2: #3a4048; --jp-layout-color1: #111111; --jp-error-color1: #ff7b72 }
   body { background: #111 }
 }
-.note { margin: 4px 0; padding: 2px 10px; border-left: 3px solid #0072b2; font: 14px/1.5 system-ui, sans-serif }
 """
 _START = """
 const unpack = async packed => {
@@ -50,17 +46,11 @@ const unpack = async packed => {
 """
 
 
-def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | None = None, note: str = "") -> Path:
-    """See `speclab.views.export_html`."""
-    return write_whole(Path(path), page(trace, Path(path).stem, cursor=cursor, note=note).encode())
-
-
-def page(trace: Trace, name: str = "speclab", *, cursor: int | None = None, note: str = "") -> str:
+def page(trace: Trace, name: str, cursor: int | None = None) -> str:
     """The page as HTML."""
     shown = min(1, len(trace.steps)) if cursor is None else cursor
     run = {"header": header(trace), "cursor": shown, "iterations": [iteration(step, trace) for step in trace.steps]}
-    data = json.dumps({"run": pack(run), "plotly": plotly_js()})
-    above = f'<p class="note">{escape(note)}</p>' if note else ""
+    data = json.dumps({"run": pack(run), "plotly": b64encode(plotly_js()).decode()})
     sentences = "".join([f"<li>{escape(summary(step))}</li>" for step in trace.steps])
     without = (
         f"<noscript><p>Without scripts this page lists what each iteration did.</p><ol>{sentences}</ol></noscript>"
@@ -68,7 +58,7 @@ def page(trace: Trace, name: str = "speclab", *, cursor: int | None = None, note
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}{read("page.css")}</style></head><body>'
-        f'{above}<main id="page"></main>{without}<script type="application/json" id="data">{data}</script>'
+        f'<main id="page"></main>{without}<script type="application/json" id="data">{data}</script>'
         f"<script>{read('page.js')}{_START}</script></body></html>"
     )
 
@@ -96,17 +86,9 @@ def pack(value: Any) -> str:
 
 
 @cache
-def plotly_js() -> str:
-    """plotly.js of the installed package, gzipped, as base64.
-
-    Raises:
-        SpeclabError: plotly is missing.
-    """
-    found = find_spec("plotly")
-    if found is None or found.origin is None:
-        raise SpeclabError("Pictures need the package plotly: pip install plotly.")
-    script = Path(found.origin).parent / "package_data" / "plotly.min.js"
-    return b64encode(gzip.compress(script.read_bytes(), 9, mtime=0)).decode()
+def plotly_js() -> bytes:
+    """plotly.js of the installed package, gzipped."""
+    return gzip.compress(files("plotly").joinpath("package_data", "plotly.min.js").read_bytes(), 6, mtime=0)
 
 
 @cache

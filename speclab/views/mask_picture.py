@@ -6,7 +6,6 @@ are not candidates. The mask that the target received is compared with the ances
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speclab.trace.records import Step
-from speclab.views.phases import WHOLE, Position, node_kinds
 from speclab.views.sentences import mark
 from speclab.views.theme import FAINT, INK, LOOKS, MUTED, PAPER, PLOT_MONO, Spec, code_map, note, spec
 from speclab.views.tokens import clip, labels, plot_text, plural, quoted
@@ -65,28 +63,19 @@ def verdict(step: Step) -> str:
     return f"✗ given ≠ expected: {missing} wrongly hidden, {extra} wrongly shown"
 
 
-def draw_mask(step: Step, selected: int | None = None, *, position: Position = WHOLE, compare: bool = False) -> Spec:
-    """The mask of an iteration; before verify, the expected mask of the nodes drafted so far.
-
-    `selected`: a node whose row and column get a frame. `compare`: mark every expected entry with a dot.
-    """
-    drawn, codes = mask_frame(step if position.reached("verify") else replace(step, findings=()))
-    if not position.reached("verify"):
-        codes = np.where(codes == MISSING, ANCESTOR, np.where(codes == EXTRA, HIDDEN, codes))
-    rows = len(codes)
-    if position.phase == "draft":
-        rows = sum(kind is not None for kind in node_kinds(step, position))
-    codes = codes[:rows, :rows]
-    names = mask_names(step)[:rows]
+def draw_mask(step: Step, selected: int | None = None) -> Spec:
+    """The mask of an iteration. `selected`: a node whose row and column get a frame."""
+    drawn, codes = mask_frame(step)
+    names = mask_names(step)
     words = [
         [f"{name} {WORDS[code]} {names[x]}" for x, code in enumerate(line)]
         for name, line in zip(names, codes, strict=True)
     ]
     drawn["data"][1] |= {"z": codes.tolist(), "text": words}
-    drawn["data"] += _marks(codes, compare=compare)
-    if selected is not None and selected < rows:
+    drawn["data"] += _marks(codes)
+    if selected is not None:
         line = {"color": INK, "width": 2}
-        start, end = drawn["layout"]["meta"]["start"], rows - 0.5
+        start, end = drawn["layout"]["meta"]["start"], len(codes) - 0.5
         low, high = selected - 0.5, selected + 0.5
         drawn["layout"]["shapes"] += [
             {"type": "rect", "x0": start, "x1": end, "y0": low, "y1": high, "line": line},
@@ -95,14 +84,11 @@ def draw_mask(step: Step, selected: int | None = None, *, position: Position = W
     return drawn
 
 
-def _marks(codes: NDArray[np.uint8], *, compare: bool) -> list[Spec]:
-    """Squares and crosses where the mask differs from the expected one; with `compare` a dot on expected entries."""
-    expected = np.isin(codes, (ANCESTOR, SELF, MISSING))
-    wrong, shown = LOOKS["rejected"].color, codes == EXTRA
-    drawn = [(expected & compare, "circle", PAPER), (codes == MISSING, "square-open", wrong), (shown, "x-thin", PAPER)]
+def _marks(codes: NDArray[np.uint8]) -> list[Spec]:
+    """Squares and crosses where the mask differs from the expected one."""
     marks = []
-    for where, symbol, color in drawn:
-        y, x = np.nonzero(where)
+    for code, symbol, color in ((MISSING, "square-open", LOOKS["rejected"].color), (EXTRA, "x-thin", PAPER)):
+        y, x = np.nonzero(codes == code)
         if len(x):
             marker = {"symbol": symbol, "size": 5, "color": color, "line": {"width": 1.5, "color": color}}
             point = {"type": "scatter", "mode": "markers", "x": x.tolist(), "y": y.tolist(), "hoverinfo": "skip"}

@@ -15,7 +15,7 @@ import networkx as nx
 
 from speclab.trace.records import Step
 from speclab.tree import DraftTree
-from speclab.views.phases import WHOLE, Position, last_on_path, node_kinds, own_kind, own_shown
+from speclab.views.phases import last_on_path, own_kind
 from speclab.views.tokens import label, quoted
 
 Graph: TypeAlias = "nx.DiGraph[Any]"
@@ -23,37 +23,29 @@ OWN = "own"
 """The node of the target's own token, bonus or correction; drafted nodes have numbers."""
 
 
-def step_graph(step: Step, position: Position = WHOLE) -> Graph:
+def step_graph(step: Step) -> Graph:
     """See `speclab.views.graph`."""
     texts = step.texts
-    kinds = node_kinds(step, position)
-    made = tree_graph(step.tree, texts, [kind or "drafted" for kind in kinds], step.accepted)
-    made.graph |= {"index": step.index, "prefix_length": step.prefix_length, "phase": position.phase}
+    made = tree_graph(step.tree, texts, [node.verdict for node in step.nodes], step.accepted)
+    made.graph |= {"index": step.index, "prefix_length": step.prefix_length}
     made.graph |= {name: value for name, value in {"rule": step.rule, **step.settings}.items() if value is not None}
     for record in step.nodes:
         node = made.nodes[record.index]
         node |= {"position": step.prefix_length + node["depth"], "mask_row": record.index, "kv_slot": record.kv_slot}
-        if position.reached("verify"):
-            node |= {"target_choice": record.target_choice, "entropy": record.entropy}
-            node["target_choice_text"] = label(record.target_choice, texts)
-            if record.target_prob is not None:
-                node["target_prob"] = record.target_prob
-        if node["verdict"] == record.verdict:
-            node["reason"] = record.reason
-    if own_shown(step, position) and step.bonus is not None:
+        node |= {"target_choice": record.target_choice, "entropy": record.entropy, "reason": record.reason}
+        node["target_choice_text"] = label(record.target_choice, texts)
+        if record.target_prob is not None:
+            node["target_prob"] = record.target_prob
+    if step.bonus is not None:
         attach(made, OWN, step.bonus, texts, last_on_path(step), own_kind(step))
-    made.remove_nodes_from([node for node, kind in enumerate(kinds) if kind is None])
     return made
 
 
 def with_tops(made: Graph, step: Step) -> Graph:
     """The graph with the recorded top-k of draft and target as texts."""
     for record in step.nodes:
-        if record.index in made:
-            node = made.nodes[record.index]
-            node["draft_top"] = _top(record.draft_top, step.texts)
-            if "target_choice" in node:
-                node["target_top"] = _top(record.target_top, step.texts)
+        made.nodes[record.index]["draft_top"] = _top(record.draft_top, step.texts)
+        made.nodes[record.index]["target_top"] = _top(record.target_top, step.texts)
     return made
 
 

@@ -19,7 +19,7 @@ from speclab.views.networks import OWN, attach, step_graph
 from speclab.views.phases import verified_root
 from speclab.views.theme import Spec
 from speclab.views.tokens import percent, plot_lines, plural, quoted
-from speclab.views.tree_picture import HEIGHT, codes, tree_figure, tree_table
+from speclab.views.tree_picture import codes, tree_figure, tree_table
 
 if TYPE_CHECKING:
     from speclab.analysis.whatif import WhatIf
@@ -101,10 +101,10 @@ def whatif_preview(step: Step, found: WhatIf) -> dict[str, Any]:
     return preview(step, found.tree, found.recorded, sentence, found.accepted, found.bonus, found.unknown)
 
 
-def draw_whatif(step: Step, found: WhatIf, *, width: int = 900, height: int = HEIGHT) -> Spec:
+def draw_whatif(step: Step, found: WhatIf) -> Spec:
     """The figure of `what_if_preview`."""
     made = whatif_preview(step, found)
-    return tree_figure(made["tree"], made["kinds"], made["sentence"], width, height, made["second"])
+    return tree_figure(made["tree"], made["kinds"], made["sentence"], second=made["second"])
 
 
 def whatif_sentence(step: Step, found: WhatIf) -> str:

@@ -15,7 +15,7 @@ from speclab.views.tokens import labels, plot_lines
 Data = dict[str, Any]
 
 
-def header(trace: Trace, title: str | None = None) -> Data:
+def header(trace: Trace) -> Data:
     """The part that all iterations share: the title, the prompt, the looks, and empty pictures."""
     looks = {
         look.code: {"label": look.label, "color": look.color, "symbol": look.symbol, "sign": look.sign,
@@ -23,7 +23,7 @@ def header(trace: Trace, title: str | None = None) -> Data:
         for kind, look in LOOKS.items()
     }  # fmt: skip
     return {
-        "title": title or sentences.title(trace),
+        "title": sentences.title(trace),
         "prompt": text_html.prompt_piece(trace),
         "legend": text_html.legend(),
         "sentence": f"Before the first iteration: {sentences.prompt_words(trace)}, and the prefill's first token.",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from speclab.errors import SettingsError, SpeclabError
+from speclab.errors import SettingsError
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -108,12 +108,10 @@ def figure(drawn: Spec, theme: ThemeName = "light") -> Figure:
     """Convert a picture to a plotly Figure in the colours of a theme.
 
     Raises:
-        SpeclabError: plotly is missing, or there is no such theme.
+        SettingsError: there is no such theme.
     """
-    try:
-        from plotly.graph_objects import Figure
-    except ImportError:
-        raise SpeclabError("Pictures need the package plotly: pip install plotly.") from None
+    from plotly.graph_objects import Figure
+
     if theme not in THEMES:
         raise SettingsError(f"There is no theme {theme!r}: choose one of {', '.join(THEMES)}.")
     colors = THEMES[theme]

@@ -191,8 +191,8 @@ def tree_figure(
     made: dict[str, Any],
     kinds: str,
     sentence: str,
-    width: int,
-    height: int,
+    width: int = 900,
+    height: int = HEIGHT,
     second: Mapping[Any, str] | None = None,
     rings: set[int] | None = None,
 ) -> Spec:

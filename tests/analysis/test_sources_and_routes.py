@@ -7,22 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from refusals import refused
 from table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.analysis import routing
-from speclab.analysis.attribution import (
-    Attribution,
-    SourceRate,
-    attribution,
-    source_rates,
-    spine_bound,
-    spine_widths,
-    synergy,
-)
+from speclab.analysis.attribution import Attribution, SourceRate, attribution, source_rates
 from speclab.drafters.goose import Goose
 from speclab.engine.acceptance import sample_and_match
 from speclab.models.pair import ModelPair
@@ -55,10 +45,7 @@ def test_sources_of_trees_by_hand():
     assert (rates[T].share, rates[T].rate, rates[T].first_rate) == (1 / 4, 1 / 3, 0)
     assert source_rates([SAVED, SAVED])[T] == rates[T] + rates[T]
     assert SourceRate().share == SourceRate().rate == SourceRate().first_rate == 0
-    assert spine_widths(SAVED.tree) == (1, 2, 0)
-    assert spine_widths(speclab.DraftTree.root(5)) == ()
-    assert (source_rates([]), spine_bound([], 0.5, 0.1)) == ({}, 1)
-    assert synergy(3.0, [1.5, 2.4]) == pytest.approx(1.25)
+    assert source_rates([]) == {}
     paths = [[C] * 3, [C, C, T, T], [T], [], [C]]
     chains = [judged([*range(-1, len(path))], ["target", *path], [RIGHT] * (len(path) + 1)) for path in paths]
     assert attribution(chains) == Attribution(4, 4, 1, 2)
@@ -73,35 +60,6 @@ def test_rates_and_kinds_of_path_of_a_run_add_up_to_its_metrics():
     assert sum(rate.accepted for rate in rates.values()) == kinds.accepted == counts.accepted
     assert sum(rate.drafted for rate in rates.values()) == counts.drafted
     assert min(kinds.spine_only, kinds.spine_continuation, kinds.branch_only, kinds.continued) > 0
-
-
-def spine_steps(right, branches):
-    """Spine trees with one branch of one token at each node; `[n, L]` bool: whether each copy and branch is right."""
-    length = right.shape[1]
-    spine = range(1, 2 * length, 2)
-    parents = [-1, *(above for above in (0, *spine[:-1]) for _ in range(2))]
-    for copies, guesses in zip(right, branches, strict=True):
-        tokens = [RIGHT, *np.stack([copies, guesses & ~copies], axis=1).ravel()]
-        yield judged(parents, ["target", *(C, T) * length], tokens)
-
-
-def test_the_bound_is_the_mean_where_tokens_are_independent():
-    random = np.random.default_rng(5)
-    steps = list(spine_steps(random.random((2000, 5)) < 0.7, random.random((2000, 5)) < 0.3))
-    rates = source_rates(steps)
-    assert (rates[C].rate, rates[T].rate) == (pytest.approx(0.7, abs=0.02), pytest.approx(0.3, abs=0.03))
-    measured = np.mean([len(step.committed) for step in steps])
-    assert spine_bound(steps, rates[C].rate, rates[T].rate) == pytest.approx(measured, abs=0.05)
-
-
-@given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=3, max_size=3), min_size=1, max_size=6))
-def test_with_shares_the_bound_holds_whatever_was_right(rows):
-    right = np.array(rows)
-    steps = list(spine_steps(right[:, :, 0], right[:, :, 1]))
-    copied, guessed = source_rates(steps)[C].share, source_rates(steps)[T].share
-    if copied >= guessed:
-        measured = np.mean([len(step.committed) for step in steps])
-        assert spine_bound(steps, copied, guessed) <= measured + 1e-9
 
 
 # Routing

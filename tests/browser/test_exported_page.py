@@ -9,7 +9,7 @@ from opened import ARTIFACTS, PATIENCE
 from view_samples import trace
 
 from speclab.trace.records import Finding
-from speclab.views.export import export_html
+from speclab.views import export_html
 from speclab.views.phases import positions
 from speclab.views.sentences import node_sentence, position_sentence
 
@@ -39,7 +39,7 @@ def opened(browser, path, scheme="light"):
 
 @pytest.fixture
 def page(browser, tmp_path):
-    path = export_html(RUN, tmp_path / "run.html", cursor=2, note="What <if>?")
+    path = export_html(RUN, tmp_path / "run.html", cursor=2)
     page = opened(browser, path, "dark")
     yield page
     ARTIFACTS.mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,7 @@ import json
 
 import pytest
 from access import CONTRAST, NAMELESS
-from opened import CURSOR, ERROR, MASK, PAINTED, PENDING, STATUS, STEP, TREE, text
-from serving import FRESH
+from opened import CURSOR, ERROR, MASK, PENDING, STEP, TREE, text
 
 import speclab
 
@@ -182,16 +181,6 @@ def test_a_run_and_a_page_are_saved_through_the_browser_and_opened_again(lab, tm
     lab.read(FOCUS)
     lab.page.keyboard.press("End")
     lab.wait(f"{STEP}.disabled")
-
-
-def test_without_plotly_one_sentence_names_the_way_out(lab):
-    lab.read("delete globalThis.speclabPlotly")
-    lab.execute("import speclab.lab.screen as screen\nkept, screen.plotly_js = screen.plotly_js, lambda: b''\n")
-    lab.read("jupyterapp.commands.execute('notebook:run-cell')")
-    lab.wait("document.querySelector('.speclab-lab [role=alert]')?.innerText.includes('pip install plotly')")
-    lab.execute("screen.plotly_js = kept")
-    lab.fresh(FRESH)
-    lab.wait(f"{PAINTED} && {STATUS} !== ''")
 
 
 EVIL = "<img src=x onerror=window.speclabHurt=1><script>window.speclabHurt=1</script><b>$x$</b>&lt;\x1b[31m\u202eabc"

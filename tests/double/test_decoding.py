@@ -11,7 +11,7 @@ from tiny import tiny
 import speclab
 from double import on_gpu
 from speclab.prompts import examples
-from speclab.views.export import export_html
+from speclab.views import export_html
 
 pytestmark = pytest.mark.double
 

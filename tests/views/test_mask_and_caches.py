@@ -10,8 +10,7 @@ from view_samples import SLOT_BYTES, five_nodes, large, sixty_nodes, steps
 
 from speclab.trace.records import CacheRecord, ExtraRow
 from speclab.views.cache_picture import cache_lines, checks, draw_cache, slots
-from speclab.views.mask_picture import ANCESTOR, EXTRA, HIDDEN, MISSING, SELF, draw_mask, mask_codes, mask_sentence
-from speclab.views.phases import positions
+from speclab.views.mask_picture import ANCESTOR, EXTRA, MISSING, SELF, draw_mask, mask_codes, mask_sentence
 from speclab.views.theme import figure
 
 
@@ -21,7 +20,7 @@ def cells(drawn) -> list[list[int]]:
 
 @settings(max_examples=15)
 @given(steps())
-def test_any_mask_is_drawn_as_it_was_given_and_before_the_pass_as_expected(step):
+def test_any_mask_is_drawn_as_it_was_given(step):
     given_mask = step.mask.copy()
     given_mask[-1, 0] ^= True
     given_mask[0, -1] ^= len(step.tree) > 1
@@ -29,14 +28,10 @@ def test_any_mask_is_drawn_as_it_was_given_and_before_the_pass_as_expected(step)
     codes = mask_codes(step)
     assert np.array_equal(np.isin(codes, (ANCESTOR, SELF, EXTRA)), step.mask)
     assert np.array_equal(np.isin(codes, (ANCESTOR, SELF, MISSING)), step.tree.ancestor_mask())
-    for position in positions(step):
-        drawn = draw_mask(step, position=position)
-        seen = np.array(cells(drawn)) != HIDDEN
-        if not position.reached("verify"):
-            rows = len(seen)
-            assert np.array_equal(seen, step.tree.ancestor_mask()[:rows, :rows])
-        tips = [tip for row in drawn["data"][1]["text"] for tip in row]
-        assert not any(sign in tip for tip in tips for sign in "<>$\n\u202e\x00")
+    drawn = draw_mask(step)
+    assert np.array_equal(np.array(cells(drawn)), codes)
+    tips = [tip for row in drawn["data"][1]["text"] for tip in row]
+    assert not any(sign in tip for tip in tips for sign in "<>$\n\u202e\x00")
 
 
 def test_a_mask_by_hand_and_its_mismatches_in_cells_marks_and_words():
@@ -52,9 +47,8 @@ def test_a_mask_by_hand_and_its_mismatches_in_cells_marks_and_words():
     wrong = step.mask.copy()
     wrong[4, 1], wrong[2, 1] = False, True
     step = replace(step, mask=wrong)
-    drawn = draw_mask(step, compare=True)
-    dots, missing, extra = drawn["data"][2:]
-    assert len(dots["x"]) == 11
+    drawn = draw_mask(step)
+    missing, extra = drawn["data"][2:]
     assert (missing["x"], missing["y"], extra["x"], extra["y"]) == ([1], [4], [1], [2])
     assert "1 wrongly hidden, 1 wrongly shown" in mask_sentence(step)
     assert len(draw_mask(step, 3)["layout"]["shapes"]) == len(draw_mask(step)["layout"]["shapes"]) + 2, "a frame"

@@ -240,7 +240,7 @@ def test_a_curve_marks_the_current_value_and_the_best():
 def test_every_view_is_a_figure_in_the_colours_of_its_theme(theme):
     step, run = five_nodes(), trace(4)
     for made in (
-        views.tree(step, 1, theme=theme), views.mask(step, 1, compare=True, theme=theme), views.node(step, theme=theme),
+        views.tree(step, 1, theme=theme), views.mask(step, 1, theme=theme), views.node(step, theme=theme),
         views.cache(step, 1, prompt_length=5, theme=theme), views.timeline(run, 2, theme=theme),
         views.metrics(run, theme=theme), views.residual(stopped(), theme=theme), views.pair(step, step, theme=theme),
     ):  # fmt: skip

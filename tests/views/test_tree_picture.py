@@ -145,14 +145,3 @@ def test_the_graph_holds_the_record():
     assert [node for node, data in made.nodes.items() if data["accepted"]] == list(step.accepted)
     assert made.nodes[OWN]["verdict"] == "bonus"
     assert OWN not in views.graph(ended_inside())
-
-
-@settings(max_examples=20)
-@given(steps())
-def test_the_graph_leaves_out_what_is_not_known_yet(step):
-    for position in positions(step):
-        made = step_graph(step, position)
-        assert any("target_choice" in data for data in made.nodes.values()) == position.reached("verify")
-        judged = any(data["verdict"] not in {"drafted", "root"} for data in made.nodes.values())
-        assert not judged or position.reached("accept")
-    assert len(step_graph(step, Position("draft", 0))) == 1
