@@ -16,9 +16,9 @@ TABLE = ROOT / "docs" / "strategies.md"
 
 HEAD = """# Strategies
 
-Every strategy and its settings, from `speclab.strategies()`. A symbol is the paper's.
-[How a strategy is built](../CONTRIBUTING.md#a-new-strategy). `python scripts/write_strategies.py` writes this page;
-what is below a third-level heading of a strategy is written by hand, and kept.
+Every strategy and its settings, from `speclab.strategies()`, with the symbols of the papers.
+[How to write a strategy](../CONTRIBUTING.md#a-new-strategy). `python scripts/write_strategies.py` generates this page;
+text below a third-level heading of a strategy is written by hand and kept.
 """
 
 
@@ -38,7 +38,7 @@ def _range(field: FieldInfo) -> str:
 
 
 def _rows(kind: type[speclab.Strategy]) -> list[str]:
-    head = ["| setting | symbol | default | range | what |", "|---|---|---|---|---|"]
+    head = ["| setting | symbol | default | range | meaning |", "|---|---|---|---|---|"]
     cells = [
         (f"`{name}`", field.title or "", str(field.default), _range(field), field.description or "")
         for name, field in kind.model_fields.items()
@@ -57,7 +57,7 @@ def _presets(kind: type[speclab.Strategy]) -> list[str]:
 
 
 def written_by_hand(kind: type[speclab.Strategy]) -> str:
-    """What the page has under the strategy from its first third-level heading on."""
+    """The strategy's text on the page from its first third-level heading on."""
     section = TABLE.read_text(encoding="utf-8").partition(f"\n## {kind.__name__}\n")[2].partition("\n## ")[0]
     start = section.find("\n### ")
     return section[start:].rstrip() + "\n" if start >= 0 else ""

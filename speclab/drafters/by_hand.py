@@ -1,7 +1,7 @@
 """Trees edited by hand, verified like any other.
 
-`TreeEdit` is the tree while it is edited; `Session.verify` verifies it. In a session of `ByHand`, a step without a tree
-verifies the root alone, as plain decoding does.
+`TreeEdit` is the tree while it is edited; `Session.verify` verifies it. With the strategy `ByHand`, a step without a
+tree verifies only the root, as plain decoding does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REDRAWN = (
 
 
 class ByHand(Strategy):
-    """Trees that a person builds, one per iteration; without one the root alone is verified."""
+    """You build the tree of each iteration; without a tree only the root is verified."""
 
     by_hand: ClassVar[bool] = True
 

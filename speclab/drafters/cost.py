@@ -48,8 +48,8 @@ NodeBudget = Annotated[
     Annotated[int, Ge(1), Le(1024)] | Literal["auto"],
     NODES,
     Field(
-        description="most nodes of a tree, root included; auto (not in the paper): from 4 to 64, as many as this "
-        "machine verifies in one pass for at most a third more than a pass of one row costs",
+        description="maximum nodes of a tree, root included; auto (not in the paper): as many, from 4 to 64, as this "
+        "machine verifies in one pass for at most a third more than the cost of one row",
     ),
 ]
 S = TypeVar("S", bound=Strategy)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class DDTree(Strategy):
-    """A tree of the most probable paths of a block head's marginals: one draft pass, whatever its depth."""
+    """A tree of the most probable paths of a block head's marginals: one draft pass for any depth."""
 
     node_budget: NodeBudget = "auto"
     head: int | None = Field(

@@ -1,8 +1,8 @@
 """EAGLE-2's dynamic tree from a draft head that reads the target's hidden states.
 
 EAGLE: Li et al. 2024, arXiv 2401.15077. The tree: EAGLE-2, Li et al. 2024, arXiv 2406.16858, section 4: it grows at its
-most probable nodes, and is then cut to the most probable of all candidates. A candidate's value is the probability of
-its path; as that falls with depth, the best candidates always form a tree.
+most probable nodes and is then cut to the most probable of all candidates. A candidate's value is the probability of
+its path, which falls with depth, so the best candidates always form a tree.
 """
 
 from __future__ import annotations

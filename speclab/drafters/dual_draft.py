@@ -1,7 +1,7 @@
 """Dual-Draft Routing: two heads draft two trees from one root, and the better-scoring tree is verified.
 
 "Dual-Draft Routing: Two Trees Enter, One Tree Gets Verified" (2026): confidence section 4, routing rule section 5,
-interchangeability section 7, both trees verified as one section 10.
+interchangeability section 7, verifying both trees as one section 10.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Part = Annotated[int | None, Field(ge=0, le=15)]
 class DualDraft(Strategy):
     """Two draft heads, or a head and the draft model, draft; the tree with the larger mean confidence is verified.
 
-    Both trees are EAGLE-2's with one node budget, since a mean confidence favours small trees.
+    Both are EAGLE-2 trees with the same node budget, because a mean confidence favours small trees.
     """
 
     mode: Literal["route", "merge"] = Field(default="route", description="verify the better tree, or both trees as one")
-    node_budget: Annotated[NodeBudget, Field(description="most nodes of each tree, root included")] = "auto"
+    node_budget: Annotated[NodeBudget, Field(description="maximum nodes of each tree, root included")] = "auto"
     depth: Depth = Field(default=7, ge=1, le=32, description="levels below the root, one pass each")
     children: int = Field(default=10, ge=1, le=64, title="k", description="nodes expanded per level, children of each")
     first: Part = Field(default=0, description="the head that drafts the first tree; none: the draft model")

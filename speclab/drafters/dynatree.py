@@ -1,7 +1,7 @@
 """DynaTree: a draft tree that widens where the draft is unsure and deepens where it is confident.
 
 Chen, Liu and Li, "DynaTree: Confidence-Aware Adaptive Tree Speculative Decoding". The tree is grown by
-`speclab.drafters.grow` (Algorithm 1, lines 9 to 31); the history of acceptance moves its thresholds (line 7).
+`speclab.drafters.grow` (Algorithm 1, lines 9 to 31); the history of acceptance adjusts its thresholds (line 7).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class DynaTree(GrownStrategy):
     right more often than it is confident, and measure the node budget on this machine.
     """
 
-    high_confidence: Confidence = Field(default=0.9, ge=0, le=1, title="τ_h", description="at or above: min_branches")
+    high_confidence: Confidence = Field(default=0.9, ge=0, le=1, title="τ_h", description="from here up: min_branches")
     low_confidence: Confidence = Field(
-        default=0.4, ge=0, le=1, title="τ_ℓ", description="below this a node gets max_branches; in between, their mean"
+        default=0.4, ge=0, le=1, title="τ_ℓ", description="below this: max_branches; between the two: their mean"
     )
     min_branches: int = Field(default=1, ge=1, le=16, title="B_min", description="children if the draft is confident")
     max_branches: int = Field(default=3, ge=1, le=16, title="B_max", description="children if the draft is unsure")
-    base_depth: Depth = Field(default=5, ge=1, le=64, title="D_0", description="only likely paths are expanded here")
-    max_depth: Depth = Field(default=8, ge=1, le=64, title="D_max", description="depth that no path exceeds")
+    base_depth: Depth = Field(default=5, ge=1, le=64, title="D_0", description="from here on, only likely paths grow")
+    max_depth: Depth = Field(default=8, ge=1, le=64, title="D_max", description="maximum depth of a path")
     stop_probability: PathProbability = Field(
         default=0.01, ge=0, lt=1, title="ρ_stop", description="less likely paths are not expanded (published code: 0.1)"
     )
@@ -56,7 +56,7 @@ class DynaTree(GrownStrategy):
     node_budget: NodeBudget = Field(default="auto", title="N_max")
     history: Literal["iteration", "prompt", "off"] = Field(
         default="off",
-        description="when recent acceptance moves the thresholds: after each iteration, by the accepted share of "
+        description="when recent acceptance adjusts the thresholds: after each iteration, by the accepted share of "
         "drafted tokens (section 3.3); after each prompt, by committed tokens over D_0 + 2 (published code); never",
     )
     root: Root = Field(
@@ -64,7 +64,7 @@ class DynaTree(GrownStrategy):
         description="node 0: the target's newest token (speclab default), or drafted as in the paper",
     )
     commit: Literal["gather", "rebuild"] = Field(
-        default="gather", description="keep accepted cache rows (speclab default), or roll back and run again (paper)"
+        default="gather", description="keep accepted cache rows (speclab default), or roll back and rerun them (paper)"
     )
     candidates: Candidates = "top"
     head: Head = None

@@ -2,7 +2,7 @@
 
 "Goose: Anisotropic Speculation Trees for Training-Free Speculative Decoding", sections 4.1 to 4.3, appendices B and C.
 Step 4 of Algorithm 1 extends branches breadth-first; here they grow best first, by path probability (not in the paper).
-docs/strategies.md lists the other differences from the paper and from its authors' code.
+docs/strategies.md lists the other differences from the paper and the authors' code.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Goose(Strategy):
-    """A spine copied from the text so far, branches from a transition table, in a shape that follows acceptance."""
+    """A spine copied from the text so far and branches from a transition table; the shape adapts to acceptance."""
 
     node_budget: NodeBudget = Field(default="auto", title="N")
-    branch_depth: int = Field(default=6, ge=1, le=64, title="D", description="most levels of a branch")
-    max_spine: int = Field(default=20, ge=1, le=256, description="most tokens that are copied")
+    branch_depth: int = Field(default=6, ge=1, le=64, title="D", description="maximum levels of a branch")
+    max_spine: int = Field(default=20, ge=1, le=256, description="maximum tokens to copy")
     successors: Width = 10
-    score_threshold: float = Field(default=0.01, ge=0, lt=1, description="smallest share of a drafted successor")
+    score_threshold: float = Field(default=0.01, ge=0, lt=1, description="minimum score of a drafted successor")
     spine_branch_ratio: Share = Field(default=0.5, title="β", description="share of branches along the spine")
-    low_ratio: Share = Field(default=0.15, title="ρ", description="share of the nodes for the spine: copies often fail")
+    low_ratio: Share = Field(default=0.15, title="ρ", description="spine's share of the nodes if copies often fail")
     mid_ratio: Share = Field(default=0.30, title="ρ", description="the same in between")
-    high_ratio: Share = Field(default=0.50, title="ρ", description="the same where copies are mostly accepted")
+    high_ratio: Share = Field(default=0.50, title="ρ", description="the same if copies are mostly accepted")
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
     bypass: Literal["either", "both", "off"] = Field(
         default="either",
-        description="verify a chain instead of a tree if n-gram lengths agree or the chain is long (appendix B.2); if "
-        "both hold (one reading of section 4.3); never",
+        description="verify a chain instead of a tree if n-gram lengths agree or the chain is long (appendix B.2); "
+        "only if both hold (one reading of section 4.3); never",
     )
-    bypass_acceptance: Share = Field(default=0.8, description="acceptance of copies that a bypass needs (paper: 0)")
+    bypass_acceptance: Share = Field(default=0.8, description="acceptance of copies required for a bypass (paper: 0)")
     spine: Literal["context", "transitions", "off"] = Field(
         default="context",
-        description="made of copies; of transitions in the same shape (the paper's control); no spine",
+        description="what the spine is made of: copies; transitions in the same shape (the paper's control); no spine",
     )
     bigrams: bool = Field(default=True, description="also keep successors of pairs of tokens")
     carry: Carry = "cold"

@@ -1,9 +1,9 @@
 """Lookahead decoding: n-grams from Jacobi iteration, verified when they fit the text (Fu et al. 2024).
 
-A window of guessed tokens runs in the verification pass. Its columns are W positions from the newest token on, its N -
-1 levels the guesses of as many iterations. A row sees the first level up to its own column, and its column down to
-itself. The target's most probable token after each row of the last level becomes the newest level, and the n-gram down
-each column enters a pool. Candidates are the pool's n-grams that start with the newest token.
+A window of guessed tokens runs in the verification pass. Its columns are W positions from the newest token on; its N -
+1 levels are the guesses of the last N - 1 iterations. A row sees the first level up to its own column, and its column
+down to itself. The target's most probable tokens after the rows of the last level become the newest level, and the
+n-gram down each column enters a pool. Candidates are the pool's n-grams that start with the newest token.
 
 The window moves by one position even if several tokens are committed, as in the published code. Not in the paper: the
 columns start with n-grams of the text, and siblings share their parent's probability by how many n-grams pass through
@@ -36,17 +36,17 @@ Window = tuple[Ngram, ...]
 
 
 class Lookahead(Strategy):
-    """N-grams that the target guesses at several positions ahead; those that fit the text are verified.
+    """The target guesses n-grams for several positions ahead; those that fit the text are verified.
 
-    It does not pay on small models, where a row of the window costs more than it gains.
+    It does not pay on small models, where a row of the window costs more than it saves.
     """
 
     window: int = Field(default=15, ge=1, le=64, title="W", description="columns of the window, one n-gram each")
-    ngram: int = Field(default=5, ge=3, le=16, title="N", description="tokens of an n-gram, one more than levels")
-    guesses: int = Field(default=15, ge=1, le=64, title="G", description="most n-grams verified per iteration")
-    pool_per_token: int = Field(default=15, ge=1, le=256, description="n-grams kept per first token, the newest ones")
+    ngram: int = Field(default=5, ge=3, le=16, title="N", description="tokens per n-gram, one more than levels")
+    guesses: int = Field(default=15, ge=1, le=64, title="G", description="maximum n-grams verified per iteration")
+    pool_per_token: int = Field(default=15, ge=1, le=256, description="newest n-grams kept per first token")
     text_ngrams: bool = Field(default=True, description="the pool also gets the text's n-grams (published code)")
-    window_seed: int = Field(default=0, ge=0, lt=2**32, description="chooses where in the text the columns start")
+    window_seed: int = Field(default=0, ge=0, lt=2**32, description="seed for where in the text the columns start")
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:

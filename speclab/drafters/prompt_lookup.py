@@ -1,6 +1,6 @@
 """Prompt lookup: a chain copied from the text so far, after an earlier occurrence of its last tokens (Saxena 2023).
 
-`NgramIndex` finds that occurrence: a dict from n-gram to position. Other strategies copy with it too.
+`NgramIndex` finds that occurrence with a dict from n-gram to position. Other strategies use it for copies, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 Pick = Literal["last", "first"]
-LongestNgram = Annotated[int, Field(ge=1, le=16, description="tokens of the longest n-gram, which is tried first")]
+LongestNgram = Annotated[int, Field(ge=1, le=16, description="tokens of the longest n-gram, tried first")]
 ShortestNgram = Annotated[int, Field(ge=1, le=16, description="tokens of the shortest n-gram")]
 
 
@@ -28,7 +28,7 @@ class PromptLookup(Strategy):
     longest_ngram: LongestNgram = 3
     shortest_ngram: ShortestNgram = 1
     pick: Pick = Field(default="last", description="which earlier occurrence to copy")
-    draft_tokens: int = Field(default=10, ge=1, le=256, title="K", description="most tokens to copy")
+    draft_tokens: int = Field(default=10, ge=1, le=256, title="K", description="maximum tokens to copy")
     ascending = (("shortest_ngram", "longest_ngram"),)
 
     @classmethod

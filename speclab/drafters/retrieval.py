@@ -33,13 +33,13 @@ Positions = NDArray[np.intp]
 
 
 class Retrieval(Strategy):
-    """A tree of what followed the longest match of the last tokens in a text of yours, most frequent first.
+    """A tree of the continuations that follow the longest match of the last tokens in your text, most frequent first.
 
-    It pays if the output repeats that text, which it does not on the shipped prompts.
+    It pays if the output repeats that text; on the shipped prompts it does not.
     """
 
     text: str = Field(default="", description="a text file or a folder of them; empty: the shipped prompts")
-    longest_match: int = Field(default=16, ge=1, le=64, description="tokens of the longest match, which is tried first")
+    longest_match: int = Field(default=16, ge=1, le=64, description="tokens of the longest match, tried first")
     shortest_match: int = Field(default=2, ge=1, le=64, description="tokens of the shortest match")
     node_budget: NodeBudget = Field(default="auto", title="c")
     ascending = (("shortest_match", "longest_match"),)

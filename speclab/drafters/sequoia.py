@@ -34,15 +34,15 @@ STEP = 0.05
 
 
 class SequoiaTree(Strategy):
-    """A tree with the best shape for the acceptance of each rank, filled by the draft or by transitions."""
+    """A tree of the best shape for the measured acceptance of each rank, filled from the draft or from transitions."""
 
     node_budget: NodeBudget = "auto"
-    depth: Depth = Field(default=6, ge=1, le=32, description="most levels below the root")
+    depth: Depth = Field(default=6, ge=1, le=32, description="maximum levels below the root")
     source: Literal["transitions", "draft"] = Field(
         default="transitions",
         description="candidates from a transition table, or from the draft model or a head",
     )
-    successors: int = Field(default=8, ge=1, le=16, description="most children of a node")
+    successors: int = Field(default=8, ge=1, le=16, description="maximum children of a node")
     rank_acceptance: str = Field(
         default="",
         description="acceptance by rank, such as 0.6, 0.2, 0.1; empty: measured (the prior is not in the paper)",

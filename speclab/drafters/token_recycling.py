@@ -1,8 +1,7 @@
 """Token Recycling: a static tree filled from a table of each token's most probable successors (Luo et al. 2025).
 
-Every row that the target verifies updates the table, rejected rows too. The paper's tree has 80 drafted nodes: 8, 21,
-25, 15, 8 and 3 by depth. The paper does not say which nodes have the children; here those with the smallest product of
-ranks.
+Every verified row updates the table, rejected rows too. The paper's tree has 80 drafted nodes: 8, 21, 25, 15, 8 and
+3 by depth. The paper does not say which nodes have children; here they are those with the smallest product of ranks.
 """
 
 from __future__ import annotations
