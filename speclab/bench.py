@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
 from html import escape
 from importlib.resources import files
@@ -246,13 +245,12 @@ def _loaded(models: ModelPair | str | Mapping[str, Any]) -> ModelPair:
 def _machine(pair: ModelPair) -> str:
     import torch
 
-    from speclab.host import machine, versions
+    from speclab.host import cores, processor, versions
 
-    facts = machine(pair.target.device)
-    threads = f"{torch.get_num_threads()} threads of {facts['cores']} cores"
+    threads = f"{torch.get_num_threads()} threads of {cores()} cores"
     used = ", ".join(f"{name} {version}" for name, version in versions("torch", "transformers").items())
     dtype = str(pair.target.dtype).removeprefix("torch.")
-    return f"{facts.get('gpu', facts['processor'])}, {threads}, {dtype}; {used}"
+    return f"{processor(pair.target.device)}, {threads}, {dtype}; {used}"
 
 
 # The report
@@ -309,7 +307,10 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
         counts = ", ".join(f"{name}: {count}" for name, count in different.items())
         texts = f"Prompts whose text differs from the target's own, by method: {counts}."
     prompts, repeats = frame.prompt.nunique(), frame.repeat.nunique()
-    where = "".join(f"<li>{escape(models)}: {escape(machine)}</li>" for models, machine in _where(frame))
+    where = "".join(
+        f"<li>{escape(models)}: {escape(machine)}</li>"
+        for models, machine in sorted(set(zip(frame.models, frame.machine, strict=True)))
+    )
     tokens = int(frame.tokens.max())
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><title>speclab bench</title>",
@@ -325,11 +326,6 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
         f"<h2>Where</h2><ul>{where}</ul></html>",
     ]
     return write_whole(path, "\n".join(parts).encode())
-
-
-def _where(frame: pd.DataFrame) -> list[tuple[str, str]]:
-    pairs = frame[["models", "machine"]].drop_duplicates()
-    return list(pairs.itertuples(index=False, name=None))
 
 
 # The papers' figures
@@ -348,55 +344,31 @@ class Figure(NamedTuple):
     spread: float | None = None
 
 
-@dataclass(frozen=True)
-class PaperTable:
-    """A table or figure of a paper. `beside`: our method → the paper's; `differs`: differences from speclab."""
-
-    id: str
-    paper: str
-    place: str
-    title: str
-    models: str
-    hardware: str
-    beside: dict[str, str]
-    differs: list[str]
-    remarks: list[str]
-    figures: tuple[Figure, ...]
-
-    def value(self, method: str, setting: str, metric: str) -> Figure | None:
-        """The figure for these keys, or None if the paper has none."""
-        return next((figure for figure in self.figures if figure[:3] == (method, setting, metric)), None)
-
-
 @cache
-def paper_tables() -> dict[str, PaperTable]:
-    """Every published table of `papers.toml` by its id."""
+def paper_tables() -> dict[str, dict[str, Any]]:
+    """Every published table of `papers.toml` by its id: its texts, those of its paper, and its `figures`."""
     data = tomllib.loads(files("speclab").joinpath("papers.toml").read_text(encoding="utf-8"))
     tables = {}
     for entry in data["table"]:
         paper = data["papers"].get(entry["paper"], {})
-        values = {"beside": {}, "remarks": []} | paper | entry
-        values["differs"] = [*paper.get("differs", []), *entry.get("differs", [])]
-        cells, speedup_over = values.pop("cells", []), values.pop("speedup_over", None)
-        values["figures"] = _figures(cells, values.get("figures", []), speedup_over)
-        tables[entry["id"]] = PaperTable(**values)
+        differs = [*paper.get("differs", []), *entry.get("differs", [])]
+        tables[entry["id"]] = {"remarks": []} | paper | entry | {"differs": differs, "figures": _figures(entry)}
     return tables
 
 
-def _figures(blocks: list[dict[str, Any]], stated: list[Any], speedup_over: str | float | None) -> tuple[Figure, ...]:
+def _figures(entry: dict[str, Any]) -> list[Figure]:
     """The cells of each block, row by row; with `speedup_over` the ratio of each throughput to that figure's."""
-    figures = [Figure(*row) for row in stated]
-    for block in blocks:
+    figures = [Figure(*row) for row in entry.get("figures", [])]
+    for block in entry.get("cells", []):
         places = [(setting, metric) for setting in block["settings"] for metric in block["metrics"]]
         for method, row in block["rows"].items():
             for place, cell in zip(places, row, strict=True):
                 if cell != "–":
                     figures.append(Figure(method, *place, *(cell if isinstance(cell, list) else [cell])))
-    if speedup_over is None:
-        return tuple(figures)
-    speeds = [figure for figure in figures if figure.metric == "throughput"]
-    plain = {figure.setting: figure.value for figure in speeds if figure.method == speedup_over}
+    over = entry.get("speedup_over", 0)
+    speeds = [figure for figure in figures if figure.metric == "throughput"] if over else []
+    plain = {figure.setting: figure.value for figure in speeds if figure.method == over}
     for figure in speeds:
-        base = plain[figure.setting] if isinstance(speedup_over, str) else speedup_over
-        figures.append(Figure(figure.method, figure.setting, "speedup", round(figure.value / base, 3)))
-    return tuple(figures)
+        base = plain[figure.setting] if isinstance(over, str) else over
+        figures.append(figure._replace(metric="speedup", value=round(figure.value / base, 3), spread=None))
+    return figures

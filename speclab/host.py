@@ -139,25 +139,17 @@ def versions(*packages: str) -> dict[str, str]:
     return installed
 
 
-def machine(device: torch.device) -> dict[str, str]:
-    """System, processor, cores, memory and device that a measurement runs on, as texts by name."""
-    import psutil
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor(device: torch.device) -> str:
+    """The name of the GPU, or of the processor, that a measurement runs on."""
     import torch
 
-    facts = {
-        "system": platform.platform(),
-        "processor": _processor(),
-        "cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
-        "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
-        "device": str(device),
-    }
     if device.type == "cuda":
-        facts["gpu"] = torch.cuda.get_device_name(device)
-        facts["cuda"] = str(torch.version.cuda)
-    return facts
-
-
-def _processor() -> str:
+        return torch.cuda.get_device_name(device)
     try:
         match = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     except OSError:
@@ -177,5 +169,5 @@ def _devices() -> dict[str, str]:
     devices = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
         devices.append("mps")
-    threads = f"{torch.get_num_threads()} of {os.cpu_count()} cores"
+    threads = f"{torch.get_num_threads()} of {cores()} cores"
     return {"device": ", ".join([*devices, "cpu"]), "threads": threads, **facts}

@@ -144,14 +144,14 @@ TABLES = paper_tables()
 
 
 def _values(name, metric):
-    return {(row.setting, row.method): row.value for row in TABLES[name].figures if row.metric == metric}
+    return {(row.setting, row.method): row.value for row in TABLES[name]["figures"] if row.metric == metric}
 
 
 def test_each_says_where_it_is_from_and_what_differs():
     for name, table in TABLES.items():
-        assert table.place and table.models and table.differs, name  # noqa: PT018
-        assert table.figures or table.remarks, f"{name}: a figure without numbers says what is known of it"
-        places = [figure[:3] for figure in table.figures]
+        assert table["place"] and table["models"] and table["differs"], name  # noqa: PT018
+        assert table["figures"] or table["remarks"], f"{name}: a figure without numbers says what is known of it"
+        places = [figure[:3] for figure in table["figures"]]
         assert len(places) == len(set(places)), name
 
 

@@ -1,15 +1,13 @@
-"""Replay one text over the range of a setting, or over a grid of two.
+"""Replay one text over the range of a setting.
 
 replayer = Replayer(session)
-*_, curve = curves.sweep(replayer, session.strategy, {"node_budget": curves.span(session.strategy, "node_budget")})
+*_, curve = curves.sweep(replayer, session.strategy, "node_budget")
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from math import prod
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 Setting = int | float | str
 """A value of a setting."""
 COUNT = 11
-"""Default number of values of a setting."""
+"""Number of values of a setting."""
 WIDE = 10
 """A range whose ends have at least this ratio is divided by ratios, not by differences."""
 SMALLEST = 0.001
@@ -36,13 +34,13 @@ SMALLEST = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One replay: `values` of the varied settings, the replayed `strategy`, `rows` of all target passes.
+    """One replay: `value` of the varied setting, the replayed `strategy`, `rows` of all target passes.
 
     `tokens_per_second`: modelled from the measured costs of passes. `inexact`: why a real run might differ.
-    `refused`: why the replay failed; `strategy` is None if the values contradict another setting.
+    `refused`: why the replay failed; `strategy` is None if the value contradicts another setting.
     """
 
-    values: tuple[Setting, ...]
+    value: Setting
     strategy: Strategy | None = None
     iterations: int = 0
     tokens_per_iteration: float = 0.0
@@ -55,16 +53,16 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The replays so far: `strategy` has the current settings, `plain` is plain decoding of the same text."""
+    """The replays so far, of all `values` of the setting `name`.
+
+    `strategy` has the current settings, `plain` is plain decoding of the same text.
+    """
 
     strategy: Strategy
-    ranges: Mapping[str, tuple[Setting, ...]]
+    name: str
+    values: tuple[Setting, ...]
     plain: Point
     points: tuple[Point, ...] = field(default=(), repr=False)
-
-    @property
-    def total(self) -> int:
-        return prod(map(len, self.ranges.values()))
 
     @property
     def replayed(self) -> tuple[Point, ...]:
@@ -90,10 +88,10 @@ def variable(strategy: Strategy) -> list[str]:
     ]
 
 
-def span(strategy: Strategy, name: str, count: int = COUNT) -> tuple[Setting, ...]:
-    """About `count` values of a setting within its bounds and those of the other settings, with the current value.
+def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
+    """About `COUNT` values of a setting within its bounds and those of the other settings, with the current value.
 
-    A choice has all its values. `sweep` accepts any other list.
+    A choice has all its values.
 
     Raises:
         SettingsError: the setting does not exist, or has only one value.
@@ -112,7 +110,7 @@ def span(strategy: Strategy, name: str, count: int = COUNT) -> tuple[Setting, ..
     if start == stop:
         raise SettingsError(f"{type(strategy).__name__}: the other settings leave {name} no value but {now}.")
     by_ratio = start >= 0 and stop / (start or smallest) >= WIDE
-    spread = np.geomspace(start or smallest, stop, count - 1) if by_ratio else np.linspace(start, stop, count)
+    spread = np.geomspace(start or smallest, stop, COUNT - 1) if by_ratio else np.linspace(start, stop, COUNT)
     values = {round(value) if number is int else float(f"{value:.2g}") for value in spread.tolist()}
     ordered = sorted({start, *[value for value in values if start < value < stop], stop, middle})
     return (*ordered, now) if isinstance(now, str) else tuple(ordered)
@@ -121,29 +119,26 @@ def span(strategy: Strategy, name: str, count: int = COUNT) -> tuple[Setting, ..
 def sweep(
     replayer: Replayer,
     strategy: Strategy,
-    ranges: Mapping[str, Sequence[Setting]],
+    name: str,
+    values: Sequence[Setting] = (),
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[Curve]:
-    """Yield the curve after each replay; the last one has a point for every combination of the values in `ranges`.
+    """Yield the curve after each replay; the last one has a point for each of `values`, by default those of `span`.
 
     `check` is called often; an error that it raises ends the sweep.
     """
     plain = _point(replayer, Autoregressive(), {}, check)
     if plain.refused:  # then this text cannot be replayed at all
         raise NotRecordedError(plain.refused)
-    curve = Curve(strategy, {name: tuple(values) for name, values in ranges.items()}, plain)
-    for values in product(*ranges.values()):
+    curve = Curve(strategy, name, tuple(values) or span(strategy, name), plain)
+    for value in curve.values:
         check()
-        point = _point(replayer, strategy, dict(zip(ranges, values, strict=True)), check)
+        point = _point(replayer, strategy, {name: value}, check)
         curve = replace(curve, points=(*curve.points, point))
         yield curve
 
 
-def by_rows(
-    replayers: Sequence[Replayer],
-    strategies: Mapping[str, Sequence[Strategy]],
-    check: Callable[[], None] = lambda: None,
-) -> pd.DataFrame:
+def by_rows(replayers: Sequence[Replayer], strategies: Mapping[str, Sequence[Strategy]]) -> pd.DataFrame:
     """Several ways to draft over the rows of a verification pass, on the same texts, as a pandas DataFrame.
 
     One row per strategy of each list, in order: `name`, `strategy`, `rows` (mean of the target's passes),
@@ -157,7 +152,7 @@ def by_rows(
 
     found = []
     for name, strategy in [(name, each) for name, every in strategies.items() for each in every]:
-        replays = [replayer.replay(strategy, check) for replayer in replayers]
+        replays = [replayer.replay(strategy) for replayer in replayers]
         passes = [each for replay in replays for each in replay.passes]
         tokens = sum(len(each.committed) for each in passes)
         found.append(
@@ -173,16 +168,16 @@ def by_rows(
 
 
 def _point(replayer: Replayer, strategy: Strategy, changes: Mapping[str, Setting], check: Callable[[], None]) -> Point:
-    values, changed = tuple(changes.values()), None
+    value, changed = next(iter(changes.values()), ""), None
     try:
         changed = strategy.changed(**changes)
         replay = replayer.replay(changed, check)
     except CancelledError:
         raise
     except SpeclabError as error:
-        return Point(values, changed, refused=str(error))
+        return Point(value, changed, refused=str(error))
     return Point(
-        values, changed, replay.iterations, replay.tokens_per_iteration, replay.tokens_per_second, replay.draft_calls,
+        value, changed, replay.iterations, replay.tokens_per_iteration, replay.tokens_per_second, replay.draft_calls,
         sum(each.nodes for each in replay.passes), replay.inexact,
     )  # fmt: skip
 

@@ -17,13 +17,13 @@ from torch import Tensor
 from speclab.errors import NotRecordedError
 from speclab.models.answer import KEPT, Answer, Ids, RecordedAnswer, TopTokens
 from speclab.models.heads import HeadRunner
-from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 from speclab.settings import SessionSettings
 from speclab.trace.records import Trace
 from speclab.tree import Bools
 
 if TYPE_CHECKING:
+    from speclab.engine.session import Session
     from speclab.models.cache import HiddenStates
 
 Place = tuple[int, tuple[int, ...]]
@@ -65,15 +65,13 @@ class Text:
         missed: requested rows of this replay that are unknown.
     """
 
-    def __init__(
-        self, pair: ModelPair, trace: Trace, answers: Sequence[TopTokens] = (), *, ask_target: bool = False
-    ) -> None:
-        self.pair, self.trace = pair, trace
-        self.tokens = [*trace.prompt_ids, *trace.token_ids()]
-        self.rows: dict[Place, Row] = dict(self._recorded(answers))
+    def __init__(self, session: Session, *, ask_target: bool = False) -> None:
+        self.pair, self.trace = session.pair, session.trace
+        self.tokens = [*self.trace.prompt_ids, *self.trace.token_ids()]
+        self.rows: dict[Place, Row] = dict(self._recorded(session.answers))
         self.states: HiddenStates | None = None
         self.passes = self.missed = 0
-        self._asked = Memo(self, pair.target) if ask_target else None
+        self._asked = Memo(self, self.pair.target) if ask_target else None
 
     def below(self, place: Place, token: int) -> Place:
         """The place of a token that follows a place."""
@@ -111,13 +109,9 @@ class Text:
         if (len(prompt) - 1, ()) in self.rows and (0, ()) in self.rows:
             return
         for part, answer in text_passes(self.pair.target.fork(), prompt):
-            self.keep(part, answer)
-
-    def keep(self, part: range, answer: Answer) -> None:
-        """Keep the target's answers along a part of the text."""
-        for position, ids, log_probs in zip(part, *answer.topk(KEPT), strict=True):
-            self.rows[position, ()] = Row(ids, log_probs)
-        self.passes += 1
+            for position, ids, log_probs in zip(part, *answer.topk(KEPT), strict=True):
+                self.rows[position, ()] = Row(ids, log_probs)
+            self.passes += 1
 
     def watch(self, layers: Sequence[int]) -> None:
         """Provide the hidden states of these layers, from the decoding or by one more pass over the text."""
@@ -136,7 +130,7 @@ class Text:
         self.states = target.hidden
 
     def _recorded(self, answers: Sequence[TopTokens]) -> Iterator[tuple[Place, Row]]:
-        for step, (ids, log_probs) in zip(self.trace.steps, answers, strict=False):
+        for step, (ids, log_probs) in zip(self.trace.steps, answers, strict=True):
             tree, root = step.tree, self.below((step.prefix_length - 1, ()), int(step.tree.token[0]))
             places = [root]
             for node in range(1, len(tree)):

@@ -18,20 +18,17 @@ from speclab.analysis.known_text import (
     StandIn,
     Text,
     session_settings,
-    text_passes,
 )
 from speclab.drafters import cost
 from speclab.drafters.base import Strategy, checked
 from speclab.engine.acceptance import Rule
 from speclab.engine.decode import iterate, runners, start
-from speclab.engine.sampling import Targets
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError, SettingsError, named
 from speclab.models.block_head import BlockRunner
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.trace.records import Trace
 
 Check = Callable[[], None]
 """Raises an error if the replay was cancelled."""
@@ -105,16 +102,14 @@ class Replay:
         return sum(map(len, self.committed)) / self.seconds if self.passes else 0.0
 
 
-def replay(
-    run: Session | Trace, strategy: Strategy, *, pair: ModelPair | None = None, ask_target: bool = False
-) -> Replay:
-    """Replay the whole text of a run under `strategy`; for many strategies on one text use a `Replayer`.
+def replay(session: Session, strategy: Strategy) -> Replay:
+    """Replay the whole text of a session under `strategy`; for many strategies on one text use a `Replayer`.
 
     Raises:
         NotRecordedError: the records do not suffice; the message names what is missing.
         SpeclabError: the strategy does not fit the pair.
     """
-    return Replayer(run, pair, ask_target=ask_target).replay(strategy)
+    return Replayer(session).replay(strategy)
 
 
 class Replayer:
@@ -123,29 +118,18 @@ class Replayer:
     It has its own caches, so the session may go on; the text ends where the session was.
 
     Args:
-        run: a session, or a trace with the `pair` that wrote it.
         ask_target: tables of transitions learn from rejected rows too, but only rows of the decoded run are recorded.
             By default a replay skips the other rows and reports it (`inexact`); True runs the target for them.
 
     Raises:
-        NotRecordedError: the trace comes without its pair or from another target, has no iteration, or its text depends
-            on the drafts.
+        NotRecordedError: there is no iteration, or the text depends on the drafts.
     """
 
-    def __init__(self, run: Session | Trace, pair: ModelPair | None = None, *, ask_target: bool = False) -> None:
-        if isinstance(run, Session):
-            if pair is not None:
-                raise SettingsError("a session has its own models: leave pair= out, or replay its trace")
-            self._text = Text(run.pair, run.trace, run.answers, ask_target=ask_target)
-        elif not isinstance(run, Trace):
-            raise SettingsError(f"Expected a session, or a trace with its pair, got {named(run)}.")
-        elif pair is None:
-            raise NotRecordedError("a trace holds no models: give the pair that wrote it, as in replay(…, pair=pair)")
-        else:
-            self._text = Text(pair, run, ask_target=ask_target)
+    def __init__(self, session: Session, *, ask_target: bool = False) -> None:
+        if not isinstance(session, Session):
+            raise SettingsError(f"Expected a session to replay, got {named(session)}.")
+        self._text = Text(session, ask_target=ask_target)
         _check(self._text)
-        if isinstance(run, Trace):
-            _check_target(self._text)
         self._reported = 0
         self._memos = [_memo(self._text, runner) for runner in runners(self._text.pair)[1:]]
 
@@ -234,22 +218,3 @@ def _check(text: Text) -> None:
             "this text depends on the drafts, because its candidates were sampled from the draft's probabilities: "
             "replay a greedy text, or one sampled with candidates='top'"
         )
-
-
-def _check_target(text: Text) -> None:
-    """Refuse a text of another target, and keep this target's answers along the text."""
-    pair, tokens, begin = text.pair, text.tokens, len(text.trace.prompt_ids)
-    pair.encode(tokens)  # refuses unknown ids
-    settings = session_settings(text.trace)
-    processors = pair.rules.processors(pair.target.model, begin, settings.max_new_tokens)
-    for part, answer in text_passes(pair.target.fork(), tokens[:-1]):
-        text.keep(part, answer)
-        before = [tokens[: position + 1] for position in part]
-        targets = Targets(answer, [position + 1 for position in part], settings, processors, before.__getitem__)
-        for row, position in enumerate(part):
-            if position + 1 >= begin and targets.choose(row) != tokens[position + 1]:
-                chosen, written = (pair.token_text(token) for token in (targets.choose(row), tokens[position + 1]))
-                raise NotRecordedError(
-                    f"another target wrote this text: its generated token {position + 2 - begin} is {written!r}, "
-                    f"and {pair.target.name} chooses {chosen!r}; load the pair that wrote it"
-                )

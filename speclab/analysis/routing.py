@@ -61,9 +61,9 @@ class Regret:
     steps: tuple[Step, ...]
 
 
-def statistics(trace: Trace, cursor: int | None = None) -> Routing | None:
-    """Statistics of each part over `cursor` iterations (default: all); None if no iteration had two proposals."""
-    indices = [index for index, step in enumerate(trace.steps[:cursor]) if step.proposals]
+def statistics(trace: Trace) -> Routing | None:
+    """Statistics of each part; None if no iteration had two proposals."""
+    indices = [index for index, step in enumerate(trace.steps) if step.proposals]
     if not indices:
         return None
     steps = [trace.steps[index] for index in indices]

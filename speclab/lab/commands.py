@@ -221,14 +221,14 @@ class Commands:
         strategy, state = self._wanted().strategy, self.state
         if self.session is None or not self.session.steps:
             raise SettingsError("There is no text to replay: Step decodes the first iteration.")
-        from speclab.analysis.curves import span, sweep
+        from speclab.analysis.curves import sweep
         from speclab.analysis.replay import Replayer
         from speclab.views.compare_picture import curve_sentence, draw_curve
 
         drawn = 0.0
-        for curve in sweep(Replayer(self.session), strategy, {name: span(strategy, name)}, self._check):
-            if monotonic() - drawn > REDRAW_SECONDS or len(curve.points) == curve.total:
-                drawn, state.busy = monotonic(), f"Replaying: {len(curve.points)} of {curve.total}"
+        for curve in sweep(Replayer(self.session), strategy, name, check=self._check):
+            if monotonic() - drawn > REDRAW_SECONDS or len(curve.points) == len(curve.values):
+                drawn, state.busy = monotonic(), f"Replaying: {len(curve.points)} of {len(curve.values)}"
                 state.put("settings", "curve", draw_curve(curve), _paragraph(curve_sentence(curve)))
                 self._update()
 

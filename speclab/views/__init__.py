@@ -19,9 +19,21 @@ from typing import TYPE_CHECKING
 
 from speclab.errors import NotRecordedError
 from speclab.files import write_whole
+from speclab.trace.records import Trace
+from speclab.views.cache_picture import draw_cache
+from speclab.views.compare_picture import draw_compare, draw_curve, runs_of
+from speclab.views.decisions import draw_drafts, draw_pair
+from speclab.views.export import page, read
+from speclab.views.mask_picture import draw_mask
+from speclab.views.networks import step_graph, with_tops
+from speclab.views.node_picture import draw_node, draw_residual
 from speclab.views.phases import Phase, Position
+from speclab.views.preview import draw_whatif
+from speclab.views.run_picture import draw_metrics, draw_timeline
+from speclab.views.text_html import text_html
 from speclab.views.theme import ThemeName
 from speclab.views.theme import figure as _figure
+from speclab.views.tree_picture import draw_tree
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +44,7 @@ if TYPE_CHECKING:
     from speclab.analysis.curves import Curve
     from speclab.analysis.whatif import WhatIf
     from speclab.engine.session import Session
-    from speclab.trace.records import Step, Trace
+    from speclab.trace.records import Step
 
 __all__ = [
     "cache", "compare", "curve", "drafts", "export_html", "graph", "marginals", "mask", "metrics", "node", "pair",
@@ -57,7 +69,6 @@ def tree(
     selected: int | None = None,
     *,
     phase: Phase = "all",
-    level: int | None = None,
     width: int = 900,
     height: int = 380,
     theme: ThemeName = "light",
@@ -65,36 +76,21 @@ def tree(
     """The draft tree of an iteration: depth to the right, verdicts as colours and symbols, tokens beside the nodes.
 
     Args:
-        step: the iteration.
         selected: a node that gets a ring.
         phase: how far the iteration has come.
-        level: levels drafted so far in "draft", decisions taken so far in "accept"; None for all.
         width: pixels.
         height: pixels; nodes that do not fit are folded into stubs such as `+37`.
-        theme: "light" or "dark".
     """
-    from speclab.views.tree_picture import draw_tree
-
     _check(step, selected)
-    drawn = draw_tree(step, selected, position=Position(phase, level), width=width, height=height)
-    return _figure(drawn, theme)
+    return _figure(draw_tree(step, selected, position=Position(phase), width=width, height=height), theme)
 
 
-def mask(
-    step: Step,
-    selected: int | None = None,
-    *,
-    theme: ThemeName = "light",
-) -> Figure:
+def mask(step: Step, selected: int | None = None, *, theme: ThemeName = "light") -> Figure:
     """The attention mask of the verification pass: one row per node, the prefix folded into a band.
 
     Args:
-        step: the iteration.
         selected: a node whose row and column get a frame.
-        theme: "light" or "dark".
     """
-    from speclab.views.mask_picture import draw_mask
-
     _check(step, selected)
     return _figure(draw_mask(step, selected), theme)
 
@@ -103,16 +99,12 @@ def cache(step: Step, selected: int | None = None, *, prompt_length: int = 0, th
     """The KV caches of an iteration, slot by slot, during the pass and after the commit, with arrows for moved rows.
 
     Args:
-        step: the iteration.
         selected: a node whose slot gets a frame.
         prompt_length: how many of the first slots belong to the prompt.
-        theme: "light" or "dark".
 
     Raises:
         NotRecordedError: the iteration has no record of its caches.
     """
-    from speclab.views.cache_picture import draw_cache
-
     _check(step, selected)
     if not step.caches:
         raise NotRecordedError("This iteration has no record of its caches.")
@@ -125,8 +117,6 @@ def node(step: Step, selected: int = 0, *, theme: ThemeName = "light") -> Figure
     Raises:
         NotRecordedError: there is no such node.
     """
-    from speclab.views.node_picture import draw_node
-
     _check(step, selected)
     return _figure(draw_node(step, selected), theme)
 
@@ -137,8 +127,6 @@ def residual(step: Step, *, theme: ThemeName = "light") -> Figure:
     Raises:
         NotRecordedError: the iteration drew nothing, as at temperature 0.
     """
-    from speclab.views.node_picture import draw_residual
-
     if step.residual is None:
         raise NotRecordedError("This iteration drew from no residual: decode at a temperature above 0.")
     return _figure(draw_residual(step), theme)
@@ -150,8 +138,6 @@ def drafts(step: Step, *, theme: ThemeName = "light") -> Figure:
     Raises:
         NotRecordedError: there was only one tree.
     """
-    from speclab.views.decisions import draw_drafts
-
     if not step.proposals:
         raise NotRecordedError("This iteration has one draft tree: use tree(step).")
     return _figure(draw_drafts(step), theme)
@@ -161,15 +147,11 @@ def pair(
     before: Step, after: Step, names: tuple[str, str] = ("before", "after"), *, theme: ThemeName = "light"
 ) -> Figure:
     """Two iterations side by side on the same columns, such as an iteration and its fork."""
-    from speclab.views.decisions import draw_pair
-
     return _figure(draw_pair(before, after, names), theme)
 
 
 def whatif(step: Step, found: WhatIf, *, theme: ThemeName = "light") -> Figure:
     """The tree that another setting would have drafted (`speclab.what_if`), over the tree of the iteration."""
-    from speclab.views.preview import draw_whatif
-
     return _figure(draw_whatif(step, found), theme)
 
 
@@ -177,12 +159,8 @@ def timeline(trace: Trace, cursor: int | None = None, *, theme: ThemeName = "lig
     """One bar per iteration: accepted tokens, the target's token, and the depth of the draft.
 
     Args:
-        trace: the run.
         cursor: iterations shown, all by default; later ones are fainter.
-        theme: "light" or "dark".
     """
-    from speclab.views.run_picture import draw_timeline
-
     return _figure(draw_timeline(trace, cursor), theme)
 
 
@@ -192,8 +170,6 @@ def metrics(trace: Trace, cursor: int | None = None, *, theme: ThemeName = "ligh
     Raises:
         NotRecordedError: the run has no iteration yet.
     """
-    from speclab.views.run_picture import draw_metrics
-
     if not trace.steps[:cursor]:
         raise NotRecordedError("This run has no iteration yet: decode one first.")
     return _figure(draw_metrics(trace, cursor), theme)
@@ -205,9 +181,6 @@ def compare(comparison: Comparison | Trace, *others: Trace, theme: ThemeName = "
     Raises:
         NotRecordedError: there is no run.
     """
-    from speclab.trace.records import Trace
-    from speclab.views.compare_picture import draw_compare, runs_of
-
     runs = runs_of(comparison, *others) if isinstance(comparison, Trace) else comparison
     if not runs.runs:
         raise NotRecordedError("There is nothing to compare: the comparison stopped before a strategy had run.")
@@ -216,8 +189,6 @@ def compare(comparison: Comparison | Trace, *others: Trace, theme: ThemeName = "
 
 def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:
     """Tokens per iteration over the range of a setting, from replays (`speclab.analysis.curves`)."""
-    from speclab.views.compare_picture import draw_curve
-
     return _figure(draw_curve(found), theme)
 
 
@@ -233,12 +204,11 @@ def marginals(
     Args:
         runs: by the name of a drafter, what it decoded.
         rows: of `curves.by_rows`, drawn as tokens per iteration and per second over the rows of a verification pass.
-        theme: "light" or "dark".
 
     Raises:
         NotRecordedError: a drafter drafted nothing, or the target's choices were not recorded.
     """
-    from speclab.views.marginals_picture import draw_marginals
+    from speclab.views.marginals_picture import draw_marginals  # needs pandas, which is slow to import
 
     return _figure(draw_marginals(runs, rows), theme)
 
@@ -252,16 +222,11 @@ def graph(step: Step) -> DiGraph[int | str]:
     they were recorded.
     Graph attributes: index, prefix_length, rule and the settings of the iteration.
     """
-    from speclab.views.networks import step_graph, with_tops
-
     return with_tops(step_graph(step), step)
 
 
 def text(trace: Trace, cursor: int | None = None) -> Html:
     """The prompt and the text of `cursor` iterations as HTML, with the origin of each token."""
-    from speclab.views.export import read
-    from speclab.views.text_html import text_html
-
     return Html(f"<style>{read('page.css')}</style>{text_html(trace, cursor)}")
 
 
@@ -269,15 +234,11 @@ def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | Non
     """Write a run as one page that steps through iterations and phases without a kernel; returns the path.
 
     Args:
-        trace: the run.
-        path: the file.
         cursor: iterations shown when the page opens; by default the first.
 
     Raises:
         TraceError: the folder is missing, read-only or full.
     """
-    from speclab.views.export import page
-
     return write_whole(path, page(trace, Path(path).stem, cursor).encode())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from speclab.trace.records import Trace
-from speclab.views.theme import INK, LOOKS, MUTED, SOURCE_COLORS, Spec, note, spec
+from speclab.views.theme import INK, LOOKS, MUTED, Spec, note, spec
 from speclab.views.tokens import clip, plot_lines, plot_text, plural, table
 
 if TYPE_CHECKING:
@@ -75,52 +75,43 @@ def runs_of(*traces: Trace) -> Comparison:
 
 
 def draw_curve(curve: Curve) -> Spec:
-    """Tokens per iteration over the values of a setting; with two settings, one line per value of the second.
+    """Tokens per iteration over the values of a setting.
 
     A square marks the current settings, a star the most tokens per iteration.
     """
-    first, *others = curve.ranges
-    values = list(curve.ranges[first])
-    lines: dict[Setting | None, list[Point]] = {}
-    for point in curve.replayed:
-        lines.setdefault(point.values[1] if others else None, []).append(point)
-    best = max(curve.replayed, key=lambda point: point.tokens_per_iteration, default=None)
-    data = []
-    for number, (other, points) in enumerate(lines.items()):
-        color = SOURCE_COLORS[number % len(SOURCE_COLORS)]
-        symbols = ["square" if point is curve.here else "star" if point is best else "circle" for point in points]
-        data.append({
-            "type": "scatter", "mode": "lines+markers", "x": [values.index(point.values[0]) for point in points],
-            "y": [round(point.tokens_per_iteration, 3) for point in points], "line": {"color": color, "width": 2},
-            "marker": {"symbol": symbols, "size": [6 if each == "circle" else 12 for each in symbols],
-                       "line": {"width": 1, "color": INK}},
-            "name": "" if other is None else f"{_spaced(others[0])} {_value(other)}",
-            "hovertext": [_tip(curve, point) for point in points], "hoverinfo": "text",
-        })  # fmt: skip
+    values, points = list(curve.values), curve.replayed
+    best = max(points, key=lambda point: point.tokens_per_iteration, default=None)
+    symbols = ["square" if point is curve.here else "star" if point is best else "circle" for point in points]
+    line = {
+        "type": "scatter", "mode": "lines+markers", "x": [values.index(point.value) for point in points],
+        "y": [round(point.tokens_per_iteration, 3) for point in points], "line": {"color": BLUE, "width": 2},
+        "marker": {"symbol": symbols, "size": [6 if each == "circle" else 12 for each in symbols],
+                   "line": {"width": 1, "color": INK}},
+        "hovertext": [_tip(curve, point) for point in points], "hoverinfo": "text",
+    }  # fmt: skip
     marks = [("now", curve.here)] if curve.here is best else [("now", curve.here), ("best", best)]
     notes = [
-        note(f"<b>{word} {point.tokens_per_iteration:.2f}</b>", values.index(point.values[0]),
+        note(f"<b>{word} {point.tokens_per_iteration:.2f}</b>", values.index(point.value),
              point.tokens_per_iteration, xref="x", yref="y", xanchor="center", yshift=8, font={"size": 11})
         for word, point in marks if point is not None and not point.refused
     ]  # fmt: skip
     ticks = {"tickvals": list(range(len(values))), "ticktext": [plot_text(_value(value)) for value in values]}
     return spec(
-        data,
+        [line] if points else [],
         curve_sentence(curve),
         "curve",
         height=200,
         margin={"l": 52, "r": 12, "t": 22, "b": 44},
-        xaxis={**ticks, "title": {"text": plot_text(_spaced(first))}, "range": [-0.5, len(values) - 0.5]},
+        xaxis={**ticks, "title": {"text": plot_text(_spaced(curve.name))}, "range": [-0.5, len(values) - 0.5]},
         yaxis={"title": {"text": "tokens per iteration"}, "rangemode": "normal", "nticks": 5},
         annotations=[*notes, note("replayed", 1, 1, xanchor="right", font={"size": 11, "color": MUTED})],
-        showlegend=bool(others),
         dragmode=False,
     )
 
 
 def curve_sentence(curve: Curve) -> str:
     """Describe the best value and the current one."""
-    done = "" if len(curve.points) == curve.total else f" ({len(curve.points)} of {curve.total} replays)"
+    done = "" if len(curve.points) == len(curve.values) else f" ({len(curve.points)} of {len(curve.values)} replays)"
     text = f"On {plural(curve.plain.iterations, 'token')} of text{done}"
     best = max(curve.replayed, key=lambda point: point.tokens_per_iteration, default=None)
     if best is None:
@@ -132,8 +123,7 @@ def curve_sentence(curve: Curve) -> str:
 
 
 def _name(curve: Curve, point: Point) -> str:
-    named = zip(curve.ranges, point.values, strict=True)
-    return ", ".join([f"{_spaced(name)} {_value(value)}" for name, value in named])
+    return f"{_spaced(curve.name)} {_value(point.value)}"
 
 
 def _tip(curve: Curve, point: Point) -> str:

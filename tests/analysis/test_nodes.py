@@ -10,7 +10,7 @@ from table_runner import random_probs
 
 import speclab
 from speclab import views
-from speclab.analysis.nodes import COLUMNS, calibration, token_kind
+from speclab.analysis.nodes import COLUMNS, calibration
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.errors import NotRecordedError, SettingsError
 from speclab.tree import DraftTree
@@ -151,16 +151,3 @@ def test_without_drafts_the_columns_are_there_and_anything_else_is_refused():
         assert list(frame.columns) == list(COLUMNS)
     with refused(SettingsError, "'run.json.gz'", "load_trace"):
         speclab.nodes(["run.json.gz"])
-
-
-@pytest.mark.parametrize(
-    ("kind", "texts"),
-    {
-        "word start": [" the", "\nThe", " don't", " é"], "continuation": ["ing", "The", "日本", "x1"],
-        "digits": ["7", " 12", "２"], "punctuation": [".", " (", "...\n", "->", "$"],
-        "white space": [" ", "\n\n", "\t"],
-        "special": ["</s>", "<|im_end|>", "<unk>", "[PAD]"], "other": ["", "<0xE2>", "3D", "#17"],
-    }.items(),
-)  # fmt: skip
-def test_kinds_of_tokens(kind, texts):
-    assert {text: token_kind(text) for text in texts} == dict.fromkeys(texts, kind)

@@ -114,19 +114,6 @@ def test_no_model_runs_for_what_was_asked_before(monkeypatch):
     assert len(calls) - asked < smaller.draft_calls / 2, "most paths were asked for before"
 
 
-def test_a_trace_is_replayed_on_the_pair_that_wrote_it(tmp_path):
-    for options in ({}, {"temperature": 0.7, "seed": 5}):
-        path = run(LLAMA, speclab.Autoregressive(), **options).trace.save(tmp_path / "run.json.gz")
-        trace = speclab.load_trace(path)
-        replay = speclab.replay(trace, speclab.DynaTree(), pair=LLAMA)
-        assert_is_run(replay, run(LLAMA, speclab.DynaTree(), **options))
-        assert replay.text_passes == 1
-    with refused(NotRecordedError, "another target wrote this text"):
-        speclab.replay(trace, speclab.DynaTree(), pair=pair_of("gpt2"))
-    with refused(NotRecordedError, "pair="):
-        speclab.replay(trace, speclab.DynaTree())
-
-
 def test_a_replay_follows_a_text_that_goes_on_meanwhile_no_further():
     session = speclab.Session(LLAMA, speclab.DynaTree(), PROMPT, max_new_tokens=COUNT)
     session.step()
@@ -148,7 +135,7 @@ def test_seconds_are_those_of_the_measured_passes():
 
 DRAWING = speclab.LinearSpeculation(candidates="independent")
 REFUSED = {
-    "a pair for a session": (SettingsError, (), lambda: speclab.replay(run(LLAMA, DYNATREE), DYNATREE, pair=LLAMA)),
+    "a trace": (SettingsError, ("session",), lambda: speclab.replay(run(LLAMA, DYNATREE).trace, DYNATREE)),
     "a class": (SettingsError, (), lambda: Replayer(run(LLAMA, DYNATREE)).replay(speclab.DynaTree)),
     "nothing decoded": (
         NotRecordedError, ("decode",), lambda: Replayer(speclab.Session(LLAMA, DYNATREE, PROMPT, max_new_tokens=9)),
@@ -164,7 +151,7 @@ REFUSED = {
         lambda: Replayer(run(replace(LLAMA, draft=None, heads=()), speclab.Autoregressive())).replay(DYNATREE),
     ),
     "drawn candidates": (
-        NotRecordedError, ("candidates='top'",), lambda: Replayer(run(LLAMA, DRAWING, temperature=0.9).trace, LLAMA),
+        NotRecordedError, ("candidates='top'",), lambda: Replayer(run(LLAMA, DRAWING, temperature=0.9)),
     ),
     "candidates to draw": (
         NotRecordedError, ("drawn at random",), lambda: Replayer(run(LLAMA, DYNATREE, temperature=0.9)).replay(DRAWING),

@@ -116,7 +116,6 @@ def test_the_statistics_are_sums_over_the_steps():
         assert part.share == pytest.approx(np.mean(reached) / 9)
     margins = [abs(step.proposals[0].score - step.proposals[1].score) for step in session.steps]
     assert found.margin == pytest.approx(np.mean(margins))
-    assert routing.statistics(session.trace, 3).iterations == 3
 
 
 def test_where_nothing_was_chosen_there_is_nothing_to_count_or_regret():

@@ -220,12 +220,10 @@ def test_every_run_has_a_bar_and_a_row_and_differences_are_named():
 def test_a_curve_marks_the_current_value_and_the_best():
     strategy = speclab.FixedTree(depth=3)
     points = tuple(
-        Point(
-            (depth,), strategy.changed(depth=depth), 10, 1.0 + depth / 4, 50.0, refused="too deep" if depth == 5 else ""
-        )
+        Point(depth, strategy.changed(depth=depth), 10, 1.0 + depth / 4, 50.0, refused="too deep" if depth == 5 else "")
         for depth in (1, 2, 3, 4, 5)
     )
-    curve = Curve(strategy, {"depth": (1, 2, 3, 4, 5)}, Point((), iterations=40), points)
+    curve = Curve(strategy, "depth", (1, 2, 3, 4, 5), Point("", iterations=40), points)
     (line,) = draw_curve(curve)["data"]
     assert line["y"] == [1.25, 1.5, 1.75, 2.0], "what was refused has no point"
     assert line["marker"]["symbol"] == ["circle", "circle", "square", "star"]
