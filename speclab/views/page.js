@@ -151,9 +151,12 @@ function drawTree(table, kinds, room, { looks, links, tips, second, fresh, verif
 
 // The figure of a mask with its cells: before verify the expected ones, as far as the nodes are drafted.
 function drawMask(mask, words, position, verified, compare) {
-  const count = position.phase === "draft" ? position.present : mask.codes.length;
+  const absent = new Set(position.phase === "draft" ? position.absent : []);
+  let count = position.phase === "draft" ? mask.figure.layout.meta.rows : mask.codes.length;
+  while (absent.has(count - 1)) count -= 1;
   const seen = code => (verified ? code : code === MASK.missing ? MASK.ancestor : code === MASK.extra ? 0 : code);
-  const z = mask.codes.slice(0, count).map(row => [...row.slice(0, count)].map(code => seen(+code)));
+  const z = mask.codes.slice(0, count).map((row, y) =>
+    [...row.slice(0, count)].map((code, x) => (absent.has(y) || absent.has(x) ? 0 : seen(+code))));
   const [band, heat] = mask.figure.data, axis = mask.figure.layout.yaxis, dots = {};
   const many = count > 96; // too many for a sentence each
   const text = many ? undefined : z.map((row, y) => row.map((code, x) => `${mask.names[y]} ${words[code]} ${mask.names[x]}`));
@@ -272,7 +275,7 @@ function mount(element, host, Plotly) {
 
   // -- where one is
   const shown = () => run.iterations[at.cursor - 1] ?? null;
-  const before = () => ({ phase: "all", kinds: "", fresh: [], present: 0, sentence: run.header?.sentence ?? "" });
+  const before = () => ({ phase: "all", kinds: "", fresh: [], absent: [], sentence: run.header?.sentence ?? "" });
   const position = () => shown()?.positions[at.tick] ?? before();
   const reached = phase => run.header.phases.indexOf(position().phase) >= run.header.phases.indexOf(phase);
   const asking = () => predict.asked !== null && predict.asked === at.cursor - 1;

@@ -88,7 +88,7 @@ def _position(step: Step, made: Data, position: Position) -> Data:
         "phase": position.phase,
         "level": position.level,
         "kinds": tree_picture.codes(made, kinds),
-        "present": len(step.tree) - list(kinds.values()).count(None),
+        "absent": [node for node in range(len(step.tree)) if kinds[node] is None],
         "fresh": sorted(fresh(step, position)),
         "sentence": sentences.position_sentence(step, position),
     }

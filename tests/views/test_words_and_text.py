@@ -27,6 +27,7 @@ from speclab.prompts import Message
 from speclab.trace.records import Event
 from speclab.views.decisions import block_table
 from speclab.views.phases import decisions, fresh, node_kinds, own_kind, positions
+from speclab.views.run_data import iteration
 from speclab.views.sentences import node_sentence, position_sentence, summary
 from speclab.views.text_html import prompt_piece, text_html, text_piece
 from speclab.views.tokens import clip, display, label, percent, plot_text, quoted, table, width
@@ -71,6 +72,8 @@ def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
     ]  # fmt: skip
     assert [fresh(step, position) for position in drafted] == [set(), {1}, {3}, {2}, {4}]
     assert [sorted(notes(step, position)) for position in drafted] == [[], [1], [1, 3], [1, 2, 3], [1, 2, 3, 4]]
+    absent = [each["absent"] for each in iteration(step, trace())["positions"] if each["phase"] == "draft"]
+    assert absent == [[1, 2, 3, 4], [2, 3, 4], [2, 4], [4], []], "rows that the mask leaves out"
     sentences = [position_sentence(step, position) for position in drafted]
     assert sentences[0].count("' old' 60 %") == 3
     assert sentences[2].endswith("node 3, turn 2.")
