@@ -46,9 +46,9 @@ def test_sources_of_trees_by_hand():
     assert source_rates([SAVED, SAVED])[T] == rates[T] + rates[T]
     assert SourceRate().share == SourceRate().rate == SourceRate().first_rate == 0
     assert source_rates([]) == {}
-    paths = [[C] * 3, [C, C, T, T], [T], [], [C]]
+    paths = [[C] * 3, [C, T, T, T], [T], [], [C]]
     chains = [judged([*range(-1, len(path))], ["target", *path], [RIGHT] * (len(path) + 1)) for path in paths]
-    assert attribution(chains) == Attribution(4, 4, 1, 2)
+    assert attribution(chains) == Attribution(4, 4, 1, 3)
 
 
 def test_rates_and_kinds_of_path_of_a_run_add_up_to_its_metrics():

@@ -79,6 +79,8 @@ def test_going_back_and_forth_costs_no_model_call_and_shows_the_same(strategy):
         assert (session.cursor, session.metrics.iterations, session.done) == (index, index, index == len(steps))
     assert session.back() is session.back() is None, "before the first iteration there is nothing to go back to"
     assert [session.step() for _ in steps] == steps
+    assert session.back() is steps[-2]
+    assert session.step() is steps[-1]
     assert (session.done, calls(session)) == (True, spent)
 
 

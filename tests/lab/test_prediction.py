@@ -29,6 +29,9 @@ def test_what_was_predicted_is_said_and_counted_once_however_often_the_cell_runs
         assert asked.reveal(3, "Two accepted, and the bonus.") == says
         assert Prediction.score() == f"{right} of 1 predictions right."
         assert asked._field.disabled, "the answer is final"
+    worded = Prediction("Which?", ("tree", "chain"))
+    worded.predict("tree")
+    assert worded.reveal("tree").startswith("✓")
 
 
 @pytest.mark.parametrize(
