@@ -12,7 +12,7 @@ import weakref
 import pytest
 from ipywidgets.widgets.widget import _instances
 from lab_tools import PROMPT, Page, every, html, settle
-from outside_decoder import Outside
+from outside_decoder import decode
 
 import speclab
 from speclab import clinic
@@ -119,7 +119,7 @@ def test_steps_of_another_decoder_are_opened(sent, tmp_path):
 
 
 def test_a_check_marks_an_opened_run_and_can_be_stopped(pair, sent, tmp_path):
-    Outside(pair.target.model, "sibling").decode(PROMPT, tmp_path / "run.jsonl")
+    decode(pair.target.model, PROMPT, tmp_path / "run.jsonl", "sibling")
     trace = speclab.load_steps(tmp_path / "run.jsonl")
     lab = speclab.Lab(pair, trace=trace)
     page = Page(lab, sent)
