@@ -128,10 +128,6 @@ class DraftTree:
         return total
 
     @cached_property
-    def sources(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.source))
-
-    @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         lists: list[list[int]] = [[] for _ in range(len(self.token))]
         for node, parent in enumerate(self.parent.tolist()):

@@ -48,13 +48,8 @@ class Comparison:
         return all(not run.trace.settings.get("temperature") for run in self.runs if run.trace is not None)
 
     @property
-    def reference(self) -> tuple[int, ...]:
+    def reference(self) -> ComparedRun | None:
         """The run that the others are compared with: the first complete one, else the first."""
-        run = self._reference
-        return () if run is None else run.token_ids
-
-    @property
-    def _reference(self) -> ComparedRun | None:
         begun = sorted([run for run in self.runs if run.token_ids], key=lambda run: not run.complete)
         return begun[0] if begun else None
 
@@ -63,9 +58,9 @@ class Comparison:
 
         A finished text differs from a longer one at its end.
         """
-        if self._reference is None:
+        if self.reference is None:
             return None
-        shorter, longer = sorted((run, self._reference), key=lambda each: len(each.token_ids))
+        shorter, longer = sorted((run, self.reference), key=lambda each: len(each.token_ids))
         for index, (token, other) in enumerate(zip(shorter.token_ids, longer.token_ids, strict=False)):
             if token != other:
                 return index

@@ -183,7 +183,7 @@ class Commands:
         changed = "; ".join(differences(state.applied, wanted)) or "the same settings"
         self._fork(state.cursor - 1, wanted)
         new = self.step()
-        from speclab.views.preview import draw_pair
+        from speclab.views.decisions import draw_pair
 
         names = ("As it was", f"With {changed}")
         sentence = f"Iteration {new.index + 1} decoded again with {changed}: {against(new, old)}."
@@ -318,7 +318,7 @@ class Commands:
         """Send the page the run as a file to download: an HTML page, or a trace."""
         trace = self._trace()
         if what == "page":
-            from speclab.views.export import page
+            from speclab.views.run_data import page
 
             name, mime, content = "run.html", "text/html", page(trace, "run").encode()
         else:
@@ -456,7 +456,7 @@ class Commands:
         if self._pinned is None or step is None:
             self.state.put("compare", "pinned")
             return
-        from speclab.views.preview import draw_pair
+        from speclab.views.decisions import draw_pair
 
         names = (f"Pinned: iteration {self._pinned.index + 1}", f"Iteration {step.index + 1}")
         self.state.put("compare", "pinned", draw_pair(self._pinned, step, names))

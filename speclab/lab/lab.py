@@ -29,7 +29,7 @@ from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
 from speclab.trace.records import Finding, Step, Trace
 from speclab.views import export_html
-from speclab.views.export import describe, snapshot
+from speclab.views.run_data import describe, snapshot
 from speclab.views.sentences import title
 
 if TYPE_CHECKING:

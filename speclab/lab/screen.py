@@ -11,8 +11,7 @@ from anywidget import AnyWidget
 
 from speclab.lab.state import LabState
 from speclab.trace.records import Step
-from speclab.views.export import plotly_js, read
-from speclab.views.run_data import header, iteration
+from speclab.views.run_data import header, iteration, plotly_js, read
 
 _HERE = Path(__file__).parent
 

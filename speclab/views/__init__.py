@@ -19,16 +19,14 @@ from typing import TYPE_CHECKING
 
 from speclab.errors import NotRecordedError
 from speclab.files import write_whole
-from speclab.trace.records import Trace
 from speclab.views.cache_picture import draw_cache
-from speclab.views.compare_picture import draw_compare, draw_curve, runs_of
-from speclab.views.decisions import draw_drafts, draw_pair
-from speclab.views.export import page, read
+from speclab.views.compare_picture import draw_compare, draw_curve
 from speclab.views.mask_picture import draw_mask
 from speclab.views.networks import step_graph, with_tops
 from speclab.views.node_picture import draw_node, draw_residual
 from speclab.views.phases import Phase, Position
 from speclab.views.preview import draw_whatif
+from speclab.views.run_data import page, read
 from speclab.views.run_picture import draw_metrics, draw_timeline
 from speclab.views.text_html import text_html
 from speclab.views.theme import ThemeName
@@ -44,10 +42,10 @@ if TYPE_CHECKING:
     from speclab.analysis.curves import Curve
     from speclab.analysis.whatif import WhatIf
     from speclab.engine.session import Session
-    from speclab.trace.records import Step
+    from speclab.trace.records import Step, Trace
 
 __all__ = [
-    "cache", "compare", "curve", "drafts", "export_html", "graph", "marginals", "mask", "metrics", "node", "pair",
+    "cache", "compare", "curve", "export_html", "graph", "marginals", "mask", "metrics", "node",
     "residual", "text", "timeline", "tree", "whatif",
 ]  # fmt: skip
 
@@ -132,24 +130,6 @@ def residual(step: Step, *, theme: ThemeName = "light") -> Figure:
     return _figure(draw_residual(step), theme)
 
 
-def drafts(step: Step, *, theme: ThemeName = "light") -> Figure:
-    """The proposed trees of an iteration, side by side, with the confidence that decided between them.
-
-    Raises:
-        NotRecordedError: there was only one tree.
-    """
-    if not step.proposals:
-        raise NotRecordedError("This iteration has one draft tree: use tree(step).")
-    return _figure(draw_drafts(step), theme)
-
-
-def pair(
-    before: Step, after: Step, names: tuple[str, str] = ("before", "after"), *, theme: ThemeName = "light"
-) -> Figure:
-    """Two iterations side by side on the same columns, such as an iteration and its fork."""
-    return _figure(draw_pair(before, after, names), theme)
-
-
 def whatif(step: Step, found: WhatIf, *, theme: ThemeName = "light") -> Figure:
     """The tree that another setting would have drafted (`speclab.what_if`), over the tree of the iteration."""
     return _figure(draw_whatif(step, found), theme)
@@ -175,16 +155,15 @@ def metrics(trace: Trace, cursor: int | None = None, *, theme: ThemeName = "ligh
     return _figure(draw_metrics(trace, cursor), theme)
 
 
-def compare(comparison: Comparison | Trace, *others: Trace, theme: ThemeName = "light") -> Figure:
-    """Tokens per iteration of several runs, one bar each; the runs come from `speclab.compare(…)` or are traces.
+def compare(comparison: Comparison, *, theme: ThemeName = "light") -> Figure:
+    """Tokens per iteration of the runs of `speclab.compare(…)`, one bar each.
 
     Raises:
         NotRecordedError: there is no run.
     """
-    runs = runs_of(comparison, *others) if isinstance(comparison, Trace) else comparison
-    if not runs.runs:
+    if not comparison.runs:
         raise NotRecordedError("There is nothing to compare: the comparison stopped before a strategy had run.")
-    return _figure(draw_compare(runs), theme)
+    return _figure(draw_compare(comparison), theme)
 
 
 def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:

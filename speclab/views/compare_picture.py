@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from speclab.trace.records import Trace
 from speclab.views.theme import INK, LOOKS, MUTED, Spec, note, spec
 from speclab.views.tokens import clip, plot_lines, plot_text, plural, table
 
@@ -65,13 +64,6 @@ def _text(comparison: Comparison, run: ComparedRun) -> str:
     else:
         text = f"differs from token {differs + 1}, as samples do"
     return f"{text}; {run.problem}" if run.problem else text
-
-
-def runs_of(*traces: Trace) -> Comparison:
-    """Convert traces to a comparison, named by their strategies."""
-    from speclab.analysis.compare import ComparedRun, Comparison
-
-    return Comparison(tuple([ComparedRun(str(trace.settings.get("strategy")), trace) for trace in traces]))
 
 
 def draw_curve(curve: Curve) -> Spec:

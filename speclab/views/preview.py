@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from speclab.drafters.base import Measure, measured
 from speclab.trace.records import Step
 from speclab.tree import DraftTree
-from speclab.views.decisions import draw_pair
 from speclab.views.networks import OWN, attach, step_graph
 from speclab.views.phases import verified_root
 from speclab.views.theme import Spec
@@ -23,8 +22,6 @@ from speclab.views.tree_picture import codes, tree_figure, tree_table
 
 if TYPE_CHECKING:
     from speclab.analysis.whatif import WhatIf
-
-__all__ = ["dots", "draw_pair", "draw_whatif", "preview", "whatif_preview", "whatif_sentence"]
 
 DOTS, RADIUS, STACK = 18, 2.3, 3
 """Pixels of a strip of dots, pixels of a dot, and most dots above each other."""

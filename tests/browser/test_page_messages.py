@@ -11,10 +11,9 @@ import pytest
 from opened import ARTIFACTS, PATIENCE
 from view_samples import trace
 
-from speclab.views.export import read
 from speclab.views.phases import last_on_path
 from speclab.views.preview import preview
-from speclab.views.run_data import header, iteration
+from speclab.views.run_data import header, iteration, read
 
 pytestmark = pytest.mark.browser
 RUN = trace(4)

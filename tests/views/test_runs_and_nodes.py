@@ -214,7 +214,6 @@ def test_every_run_has_a_bar_and_a_row_and_differences_are_named():
     assert "differs from token 1" in listed
     assert "did not run: no head here" in listed
     views.compare(compared)
-    views.compare(one, other)
 
 
 def test_a_curve_marks_the_current_value_and_the_best():
@@ -240,7 +239,7 @@ def test_every_view_is_a_figure_in_the_colours_of_its_theme(theme):
     for made in (
         views.tree(step, 1, theme=theme), views.mask(step, 1, theme=theme), views.node(step, theme=theme),
         views.cache(step, 1, prompt_length=5, theme=theme), views.timeline(run, 2, theme=theme),
-        views.metrics(run, theme=theme), views.residual(stopped(), theme=theme), views.pair(step, step, theme=theme),
+        views.metrics(run, theme=theme), views.residual(stopped(), theme=theme),
     ):  # fmt: skip
         assert "var(--" not in made.to_json()
         assert made.layout.meta["sentence"].strip().endswith(".")
@@ -254,7 +253,6 @@ def test_every_view_is_a_figure_in_the_colours_of_its_theme(theme):
         lambda: views.tree(five_nodes(), phase="learn"),
         lambda: views.tree(five_nodes(), theme="blue"),
         lambda: views.residual(five_nodes()),
-        lambda: views.drafts(five_nodes()),
         lambda: views.metrics(replace(trace(1), steps=())),
         lambda: views.cache(replace(five_nodes(), caches=())),
     ],
