@@ -39,13 +39,6 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**NAMED_LLAMA, "hidden_size": 24, "target_hidden_size": 32}, {"pickled": True, "embeddings": True}
     ),
     "SafeAILab, EAGLE of LLaMA 2": (NAMED_LLAMA, {"eagle": True, "ids": None, "pickled": True, "embeddings": True}),
-    "SafeAILab, every token": (NAMED_LLAMA, {"ids": None, "pickled": True, "maps": "zero"}),
-    "AngelSlim, Qwen3 32B": (
-        {"architectures": ["Eagle3LlamaForCausalLM"], "head_dim": 16, "rope_theta": 500.0}, {"maps": "d2t"}
-    ),
-    "lmsys, Qwen3 235B": (
-        {**SPECFORGE, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3], "use_aux_hidden_state": True}}, {}
-    ),
     "SpecForge, Qwen2.5-VL": (
         {**SPECFORGE, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}, "target_model_type": "qwen2_5_vl"},
         {"embeddings": True},
@@ -63,7 +56,6 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "nebius, gpt-oss 20B": ({**NAMED_LLAMA, "truncated_vocab_size": len(SOME), "rope_scaling": YARN}, {}),
     "RedHatAI, Qwen3 8B": (SPECULATORS, {"embeddings": True}),
-    "RedHatAI, gpt-oss 20B": ({**SPECULATORS, "norm_before_fc": True}, {"embeddings": True, "input_norm": True}),
     "RedHatAI, Llama 4 Maverick": (
         {**SPECULATORS, "eagle_aux_hidden_state_layer_ids": None}, {"ids": None, "embeddings": True}
     ),

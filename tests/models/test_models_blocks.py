@@ -28,7 +28,6 @@ SOME = [0, 1, 2, 4, 5, 7, 8, 9, 11, 13, 20, 33, 40, 51, 60]
 VARIANTS = {
     "every token": {},
     "a draft vocabulary": {"ids": SOME},
-    "one layer, read in another order": {"depth": 1, "layers": (4, 2, 5), "block_size": 2},
     "no shared heads, wide": {"key_value_heads": 4, "head_width": 16, "block_size": 9},
     "slow positions": {"rope_theta": 500.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
 }
@@ -160,21 +159,14 @@ def test_what_was_saved_is_read_again_where_its_settings_stand_beside_those_of_q
     ("error", "changes", "named"),
     [
         (HeadMismatchError, {"hidden_size": 64}, "64"),
-        (HeadMismatchError, {"vocab_size": 99}, "99"),
         (HeadMismatchError, {"target": "llama-70b"}, "llama-70b"),
         (HeadMismatchError, {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 5]}}, "layers (2, 6)"),
         (HeadMismatchError, {"dflash_config": {"mask_token_id": 64, "target_layer_ids": [0, 1]}}, "masks"),
         (HeadMismatchError, {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1, 2]}}, "fc.weight"),
-        (HeadMismatchError, {"num_hidden_layers": 3}, "layers.2"),
         (ModelNotFoundError, {"dflash_config": {"mask_token_id": 3}}, "target_layer_ids"),
-        (ModelNotFoundError, {"hidden_size": None}, "hidden_size"),
         (UnsupportedModelError, {"is_causal": True}, "is_causal"),
         (UnsupportedModelError, {"layer_types": ["sliding_attention", "full_attention"]}, "sliding"),
-        (UnsupportedModelError, {"output_multiplier": 0.5}, "output_multiplier"),
-        (UnsupportedModelError, {"final_logit_softcapping": 30.0}, "final_logit_softcapping"),
         (UnsupportedModelError, {"input_embedding_scale": 8.0}, "input_embedding_scale"),
-        (UnsupportedModelError, {"attention_bias": True}, "attention_bias"),
-        (UnsupportedModelError, {"hidden_act": "gelu"}, "hidden_act"),
     ],
 )
 def test_configs_of_another_target_or_of_what_is_not_run(tmp_path, error, changes, named):
@@ -187,8 +179,6 @@ def test_configs_of_another_target_or_of_what_is_not_run(tmp_path, error, change
     [
         ({"layers.1.self_attn.k_norm.weight": None}, "k_norm"),
         ({"candidate_selector.hidden_projection.weight": torch.ones(2, 2)}, "candidate_selector"),
-        ({"d2t": torch.full((15,), 60)}, "74"),
-        ({"d2t": torch.zeros(15)}, "int64"),
     ],
 )
 def test_weights_that_are_not_those_of_the_config(tmp_path, change, named):
@@ -197,17 +187,3 @@ def test_weights_that_are_not_those_of_the_config(tmp_path, change, named):
     save_file({name: it for name, it in weights.items() if it is not None}, folder / "model.safetensors")
     with refused(HeadMismatchError, "block", named):
         load(folder)
-
-
-def test_a_head_in_memory_of_another_target():
-    with refused(HeadMismatchError, "masks"):
-        load(random_block(target(), 1, mask_token_id=64))
-
-
-def test_a_head_whose_weights_are_no_numbers_is_named_and_its_cache_stays():
-    head = random_block(target(), 1, "broken")
-    torch.nn.init.constant_(head.fc.weight, float("nan"))
-    runner = BlockRunner(head, Runner(target()))
-    with refused(speclab.LogitsError, "broken", "NaN"):
-        runner.draft(3, torch.ones(4, 64))
-    assert (runner.length, runner.cache.length, runner.calls) == (0, 0, 0)

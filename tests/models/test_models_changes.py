@@ -97,15 +97,6 @@ def test_the_next_text_is_the_changed_modules(name):
     assert fork.pair.target.length == len(PROMPT) + len(fork.token_ids) - 1
 
 
-def test_a_module_in_another_dtype_decodes_in_it():
-    pair = _pair("llama")
-    _decoded(pair)
-    pair.target.model.to(torch.bfloat16)
-    session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW, check=True)
-    session.run()
-    assert session.pair.describe()["target_dtype"] == "bfloat16"
-
-
 def test_another_vocabulary_is_one_sentence():
     pair = _pair("llama")
     pair.target.model.resize_token_embeddings(80)

@@ -30,9 +30,6 @@ TEMPLATES = {
     "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
     "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}"
     "<{{ m.role }}>{{ m.content }}</{{ m.role }}>\n{% endfor %}" + GENERATION,
-    "the system message inside the user's": "{% for m in messages %}{% if m.role != 'system' %}{% if loop.last and "
-    "messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}<{{ m.role }}>{{ m.content }}\n{% endif %}"
-    "{% endfor %}" + GENERATION,
     "users and assistants alone": "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}"
     "{{ m.role }}: {{ m.content }}\n{% endif %}{% endfor %}" + GENERATION,
 }
@@ -107,12 +104,8 @@ def test_ids_are_those_of_the_template_and_each_message_knows_its_tokens(pairs, 
         (FIRST, [said("wizard", "Hi")], ["no role 'wizard'"]),
         ("users and assistants alone", [said("system", "Be kind."), said("user", "Hi")], ["message 1", "'system'"]),
         ("turns in order, no system", [said("system", "Be kind.")], ["System role not supported"]),
-        ("turns in order, no system", [said("user", "a"), said("user", "b")], ["must alternate"]),
         (FIRST, [said("user", "Hi"), 7], ["Message 2", "role"]),
         (FIRST, [{"role": "user"}], ["Message 1", "content"]),
-        (FIRST, [said("user", ["Hi"])], ["Message 1", "content"]),
-        (FIRST, [said("user", "\ud800")], ["UTF-8"]),
-        (FIRST, [], ["empty"]),
         (FIRST, said("user", "Hi"), ["messages"]),
         (FIRST, [said("user", "Hi"), said("assistant", "")], []),
     ],

@@ -97,12 +97,10 @@ def test_a_folder_of_several_and_a_file_that_is_not_there(whole, tmp_path):
     "damage",
     [
         lambda data: data[:-1000],
-        lambda data: data[:500],
         lambda data: b"PK" + data[2:],
-        lambda data: data[:4] + bytes([1]) + data[5:],
         lambda data: data[:8] + bytes([255] * 16) + data[24:],
     ],
-    ids=["weights cut", "header cut", "other format", "old version", "endless"],
+    ids=["weights cut", "other format", "endless"],
 )
 def test_a_damaged_file_is_one_sentence(whole, tmp_path, damage):
     broken = tmp_path / "broken.gguf"

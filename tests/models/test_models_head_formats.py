@@ -79,16 +79,12 @@ def test_a_head_computes_what_its_format_says(tmp_path, variant, packing, monkey
         assert (got - wanted).abs().max() < 1e-5 * max(1.0, float(wanted.abs().max()))
 
 
-@pytest.mark.parametrize(
-    ("variant", "dtype", "near"),
-    [("NVIDIA, gpt-oss 120B", torch.bfloat16, 0.06), ("SpecForge, EAGLE-3.1 of Qwen3 30B", torch.float16, 0.01)],
-)
-def test_in_half_precision_it_computes_the_same_but_for_rounding(tmp_path, variant, dtype, near):
-    half = target().to(dtype)
-    folder = write(tmp_path / "head", half, variant)
+def test_in_half_precision_it_computes_the_same_but_for_rounding(tmp_path):
+    half = target().to(torch.bfloat16)
+    folder = write(tmp_path / "head", half, "NVIDIA, gpt-oss 120B")
     exact = plain(folder, copy.deepcopy(half).float())
     for got, wanted in zip(drafted(folder, half), exact, strict=True):
-        assert (got.float() - wanted).abs().max() < near * wanted.abs().max()
+        assert (got.float() - wanted).abs().max() < 0.06 * wanted.abs().max()
 
 
 @pytest.mark.parametrize(
@@ -98,17 +94,12 @@ def test_in_half_precision_it_computes_the_same_but_for_rounding(tmp_path, varia
         ({"eagle_aux_hidden_state_layer_ids": [4, 1, 2]}, (1, 2, 4), "input"),
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 2]}}, (2, 3, 4), "output"),
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]}}, (2, 3, 4), "input"),
-        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": []}}, (2, 2, 2), "none"),
-        ({"eagle_config": [3]}, (2, 2, 2), "none"),
     ],
 )
 def test_layers_are_counted_as_their_folder_does_and_joined_in_their_order(tmp_path, ids, layers, counted):
     config = read_head(write(tmp_path / "head", (model := target()), **ids), Runner(model)).config
     assert config.layers == layers
     assert counted in config.layer_ids
-
-
-# What does not fit, and what is something else
 
 
 def load(folder, model=None):
@@ -119,10 +110,8 @@ def load(folder, model=None):
     ("changes", "named"),
     [
         ({"hidden_size": 48}, ("48", "32")),
-        ({"vocab_size": 99}, ("99", "64")),
         ({"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, ("9", "5")),
         ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, ("96", "64")),
-        ({"target_hidden_size": 16}, ("16", "32")),
     ],
 )
 def test_sizes_that_do_not_fit_are_said_with_both_numbers(tmp_path, changes, named):
@@ -137,12 +126,11 @@ def test_an_output_matrix_without_a_map(tmp_path):
         load(folder)
 
 
-@pytest.mark.parametrize("name", ["fc_norm.0.weight", "norm.bias", "eh_proj.weight"])
-def test_a_tensor_that_no_part_of_the_head_takes(tmp_path, name):
+def test_a_tensor_that_no_part_of_the_head_takes(tmp_path):
     """It was trained, and a head without it would draft something else."""
     folder = write(tmp_path / "head", target())
-    rewrite(folder, weights(folder) | {name: torch.ones(32)})
-    with refused(HeadMismatchError, name, "needs none"):
+    rewrite(folder, weights(folder) | {"norm.bias": torch.ones(32)})
+    with refused(HeadMismatchError, "norm.bias", "needs none"):
         load(folder)
 
 
@@ -156,29 +144,17 @@ def test_what_a_trainer_left_of_the_target_is_left_out(tmp_path):
 
 OTHERS = [
     ({"architectures": ["DFlash2DraftModel"]}, "", "DFlash2"),
-    ({"dflash_config": {"selector_rank": 4}}, "", "DFlash2"),
-    ({"dflash_config": {"projector_type": "domino"}}, "", "Domino"),
-    ({"speculators_model_type": "dflash"}, "", "dflash"),
-    ({"architectures": ["DominoDraftModel"], "dflash_config": {"projector_type": "domino"}}, "", "Domino"),
     ({"architectures": ["DSparkDraftModel"], "dflash_config": {"projector_type": "dspark"}}, "", "DSpark"),
-    ({"speculators_model_type": "dspark"}, "", "DSpark"),
-    ({"speculators_model_type": "peagle"}, "", "P-EAGLE"),
     ({}, "mask_hidden", "P-EAGLE"),
-    ({"medusa_num_heads": 4}, "", "MEDUSA"),
     ({"architectures": ["DeepSeekMTPModel"]}, "", "MTP"),
-    ({"speculators_model_type": "mtp"}, "", "MTP"),
-    ({"speculators_model_type": "falcon9"}, "", "falcon9"),
-    ({"model_type": "mlp_speculator"}, "", "MLP speculator"),
     ({"architectures": ["Eagle3DeepseekV2ForCausalLM"]}, "", "MLA"),
     ({}, "layers.1.mlp.up_proj.weight", "several layers"),
     ({}, "parallel_draft_heads.0.medusa_layers.0.linear.weight", "MEDUSA"),
     ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 4, 5]}}, "", "final norm"),
     ({}, "layers.0.mlp.experts.0.up_proj.weight", "mixture"),
     ({}, "fc.weight_scale", "quantised"),
-    ({"eagle_config": {"use_aux_hidden_state": False}}, "", "fuses no layers"),
     ({"hidden_act": "gelu"}, "", "gelu"),
     ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "", "dynamic"),
-    ({"layer_types": ["sliding_attention"]}, "", "sliding"),
 ]
 
 
@@ -192,19 +168,7 @@ def test_another_kind_of_head_is_refused_by_its_name(tmp_path, config, weight, n
         load(folder)
 
 
-def test_a_config_without_sizes(tmp_path):
-    for content in (
-        {},
-        {"rope_scaling": 3},
-        {"hidden_size": "wide"},
-        {"transformer_layer_config": {"model_type": "?"}},
-        {"layer_types": 5},
-        {"rope_theta": -1},
-        {"eagle_aux_hidden_state_layer_ids": [-1]},
-        {"rope_scaling": {"rope_type": "linear", "factor": float("inf")}},
-    ):
-        folder = write(tmp_path / "head", target())
-        config = json.loads((folder / "config.json").read_text()) if content else {}
-        (folder / "config.json").write_text(json.dumps(config | content))
-        with refused(ModelNotFoundError, "config.json in head"):
-            load(folder)
+@pytest.mark.parametrize("changes", [{"hidden_size": "wide"}, {"layer_types": 5}, {"rope_theta": -1}], ids=str)
+def test_a_config_without_sizes(tmp_path, changes):
+    with refused(ModelNotFoundError, "config.json in head"):
+        load(write(tmp_path / "head", target(), **changes))

@@ -37,9 +37,6 @@ def answers(head, target) -> list:
     return [runner.extend([token], states[[place]]) for place, token in enumerate(TEXT[1:])]
 
 
-# Our own format
-
-
 @pytest.mark.parametrize(("ids", "layers", "own_output"), [(None, (-1,), False), (SOME, (1, 2), True)])
 def test_what_was_saved_is_read_again(tmp_path, layers, ids, own_output):
     target = tiny("llama")
@@ -53,9 +50,6 @@ def test_what_was_saved_is_read_again(tmp_path, layers, ids, own_output):
     pair = speclab.load_pair(target=target, heads=[str(tmp_path / "prose"), head])
     assert [runner.name for runner in pair.heads] == ["prose", "prose"]
     assert pair.head_names == ("prose 0", "prose 1")
-
-
-# A draft vocabulary
 
 
 @pytest.mark.parametrize(("family", "own_output"), [("llama", False), ("gpt_neox", True), ("phi", False)])
@@ -90,11 +84,7 @@ def test_tokens_that_the_pair_does_not_have_are_never_proposed():
     [
         ({"d2t": torch.full((8,), 60)}, "67"),
         ({"d2t": torch.arange(8).neg()}, "twice"),
-        ({"d2t": torch.arange(8)}, "t2d"),
-        ({"d2t": torch.arange(8.0)}, "int64"),
-        ({"d2t": torch.arange(7)}, "d2t"),
         ({"t2d": torch.arange(64) > 8}, "t2d"),
-        ({"t2d": torch.ones(63, dtype=torch.bool)}, "t2d"),
         ({"lm_head.weight": torch.ones(9, 32)}, "lm_head"),
     ],
 )
@@ -104,9 +94,6 @@ def test_maps_that_name_no_vocabulary(tmp_path, change, named):
     save_file(load_file(file) | change, file)
     with refused(HeadMismatchError, "prose", named):
         load(tmp_path / "prose")
-
-
-# What does not fit
 
 
 def saved(folder, of, /, **changes: object):
@@ -124,24 +111,16 @@ def load(folder, target=None):
     ("error", "changes", "word"),
     [
         (HeadMismatchError, {"hidden_size": 64}, "64"),
-        (HeadMismatchError, {"vocab_size": 99}, "99"),
         (HeadMismatchError, {"target": "llama-70b"}, "llama-70b"),
         (HeadMismatchError, {"layers": [7]}, "layer"),
         (HeadMismatchError, {"feed_forward": 50}, "50"),
-        (ModelNotFoundError, {"feed_forward": 10**30}, "feed_forward"),
         (ModelNotFoundError, {"heads": 0}, "heads"),
-        (ModelNotFoundError, {"rope_scaling": {"rope_type": "llama3", "factor": float("inf")}}, "rope_scaling"),
         (ModelNotFoundError, {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling"),
     ],
 )
 def test_a_config_that_does_not_fit(tmp_path, error, changes, word):
     with refused(error, word):
         load(saved(tmp_path / "prose", tiny("llama"), **changes))
-
-
-def test_a_head_in_memory_for_another_target():
-    with refused(HeadMismatchError, "64"):
-        load(random_head(tiny("llama", hidden_size=64, head_dim=16), 1))
 
 
 def test_damaged_files(tmp_path):
@@ -155,20 +134,6 @@ def test_damaged_files(tmp_path):
     save_file(tensors, folder / "head.safetensors")
     with refused(HeadMismatchError, "prose"):
         load(folder)
-
-
-def test_a_pickle_of_no_tensors_and_a_config_of_eagle_that_holds_no_sizes(tmp_path):
-    folder = tmp_path / "eagle"
-    for pickled in ([1], {"fc.weight": 3}):
-        write(folder, tiny("llama"), EAGLE)
-        torch.save(pickled, folder / "pytorch_model.bin")
-        with pytest.raises(speclab.SpeclabError):
-            load(folder)
-    for content in ("{}", "[]", "[" * 100_000):
-        write(folder, tiny("llama"), EAGLE)
-        (folder / "config.json").write_text(content)
-        with refused(ModelNotFoundError, "config.json in eagle"):
-            load(folder)
 
 
 class _Trap:
@@ -187,8 +152,6 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path):
     with refused(ModelNotFoundError, "pytorch_model.bin", "run code", "safetensors"):
         load(tmp_path / "eagle")
     assert not (tmp_path / "sprung").exists()
-    torch.load(tmp_path / "eagle/pytorch_model.bin", weights_only=False)
-    assert (tmp_path / "sprung").exists(), "else the trap proves nothing"
 
 
 def test_a_head_whose_weights_are_no_numbers_is_named_and_its_cache_stays():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,6 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-import speclab
 from speclab.errors import (
     CancelledError,
     ModelNotFoundError,
@@ -29,7 +27,6 @@ from speclab.errors import (
 )
 from speclab.models import loading
 from speclab.models.pair import load_pair
-from speclab.models.presets import PRESETS
 from speclab.models.tokens import TokenTexts, compare
 
 pytestmark = pytest.mark.model
@@ -61,9 +58,6 @@ def refusal(error: type[SpeclabError], **given) -> str:
     return text
 
 
-# Folders
-
-
 def test_a_folder_is_loaded_as_it_was_saved(folder):
     loaded = load_pair(target=folder, draft=str(folder))
     assert loaded.tokenizer is None
@@ -82,18 +76,11 @@ def test_a_file_that_changes_after_the_load_does_not_reach_the_model(folder):
     assert all(torch.equal(weights, want[name]) for name, weights in loaded.state_dict().items())
 
 
-NAMES = ["./nowhere", "../up", "~/nowhere/at/all", "a/b/c", "sp ace"]
-STRAY = ["a\0b", "7" * 5000, "x/" * 3000, "a" * 97, "..", "a--b", "\ud800"]
-
-
-@pytest.mark.parametrize("name", [*NAMES, *STRAY], ids=lambda name: ascii(name)[:12])
-def test_a_name_of_no_model_is_not_asked_from_the_hub(name, monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", ["./nowhere", "~/nowhere/at/all", "a/b/c", "sp ace", "..", "a\0b", "7" * 5000])
+def test_a_name_of_no_model_is_not_asked_from_the_hub(name, monkeypatch):
     monkeypatch.setattr(loading, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
-    monkeypatch.chdir(tmp_path / "..")
-    parts = [{"target": name}] if name in NAMES else [{"heads": name}, {"tokenizer": name}]
-    for part in parts:
-        text = refusal(SpeclabError, **{"target": tiny("llama")} | part)
-        assert name in STRAY or "There is no folder" in text
+    for part in ("target", "heads", "tokenizer"):
+        refusal(SpeclabError, **{"target": tiny("llama")} | {part: name})
 
 
 def _written(name, content):
@@ -103,11 +90,6 @@ def _written(name, content):
 def _cut(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-
-
-def _pickled(folder):
-    torch.save(tiny("llama").state_dict(), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
 
 
 def _config(**values):
@@ -124,17 +106,12 @@ def _own_code(folder):
 
 
 DAMAGES = {
-    "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no safetensors weights"),
-    "pickled weights": (_pickled, "no safetensors weights"),
     "code of its own": (_own_code, "which speclab does not run"),
     "a header of 2^64-1 bytes": (_written("model.safetensors", b"\xff" * 8 + b"{}"), "header too large"),
     "a file cut short": (_cut, "not fully covered"),
     "a tensor that is missing": (_config(num_hidden_layers=3), "lack model.layers.2"),
-    "a config that is no JSON": (_written("config.json", b"\0"), "config.json"),
     "a family that is not known": (_config(model_type="unheard_of"), "does not load"),
-    "a size of text": (_config(hidden_size="x"), "hidden_size"),
-    "a size that is huge": (_config(hidden_size=10**9), "does not load"),
     "a tokenizer that is no JSON": (_written("tokenizer.json", b"{"), "tokenizer"),
 }
 
@@ -156,14 +133,6 @@ def test_unfit_families_are_refused_before_their_weights_are_read(tmp_path, monk
     assert "family gpt_neo" in refusal(UnsupportedModelError, target=tmp_path)
 
 
-def test_what_was_not_fetched_says_its_way_in(tmp_path, monkeypatch):
-    monkeypatch.setitem(PRESETS, "smollm2", replace(PRESETS["smollm2"], target=str(tmp_path / "none"), heads=()))
-    assert "speclab fetch smollm2" in refusal(ModelNotFoundError, name="smollm2")
-
-
-# The hub
-
-
 def no_network(monkeypatch) -> list[str]:
     asked = []
 
@@ -182,19 +151,6 @@ def test_without_a_network_a_hub_id_fails_after_one_attempt(monkeypatch):
     assert text.startswith("some/model is not on this machine")
     assert "load_pair()" in text
     assert len(asked) <= 2
-
-
-@pytest.mark.parametrize("offline", [True, False])
-def test_a_head_or_a_draft_inside_generate_that_is_not_here_is_offline_too(monkeypatch, offline):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
-    no_network(monkeypatch)
-    inside = speclab.custom_generate(speclab.DynaTree(), draft="some/draft")
-    for ask in (
-        lambda: load_pair(target=tiny("llama"), heads="some/draft"),
-        lambda: tiny("llama").generate(torch.tensor([[5, 6]]), max_new_tokens=2, custom_generate=inside),
-    ):
-        with pytest.raises(OfflineError, match="some/draft"):
-            ask()
 
 
 def test_what_the_hub_refuses_is_explained(monkeypatch):
@@ -240,9 +196,6 @@ def test_what_the_report_raises_ends_the_load(folder, monkeypatch):
     with pytest.raises(CancelledError):
         load_pair(target=folder, report=enough)
     assert not load_pair.__globals__["_ONE_AT_A_TIME"].locked()
-
-
-# Tokenizers, devices, dtypes
 
 
 @pytest.mark.parametrize(

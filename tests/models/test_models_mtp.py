@@ -184,27 +184,6 @@ def test_rows_of_a_tree_are_their_paths_by_transformers(load, family, layers):
         torch.testing.assert_close(rows[node], wanted, atol=2e-5, rtol=2e-5)
 
 
-def test_another_strategy_is_replayed_as_it_runs(load):
-    pair, drafting = load("deepseek_v3", 3), TREES["best first"]
-    session = speclab.Session(pair, TREES["chain"], TEXT, max_new_tokens=24)
-    session.run()
-    other = speclab.Session(pair, drafting, TEXT, max_new_tokens=24)
-    other.run()
-    replayed = speclab.replay(session, drafting)
-    assert [(each.nodes, each.accepted) for each in replayed.passes] == [
-        (len(step.tree), len(step.accepted)) for step in other.steps
-    ]
-
-
-@pytest.mark.parametrize("draft", ["mtp", None])
-def test_generate_drafts_with_them(load, draft):
-    pair = load("glm4_moe", 1)
-    decode = speclab.custom_generate(TREES["chain"], draft=draft or pair.heads)
-    assert library_text(pair.target.model, TEXT, 16, custom_generate=decode) == library_text(
-        pair.target.model, TEXT, 16
-    )
-
-
 def test_what_happens_to_the_file_after_loading_does_not_reach_the_layers(load):
     pair = load("mellum", 1)
     before = [weights.clone() for weights in pair.heads[0].model.parameters()]
