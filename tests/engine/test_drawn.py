@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 from records import assert_consistent, assert_same
-from refusals import refused
 from table_runner import mixed_probs, random_probs, table_pair
 from variants import DRAWN, VARIANTS
 
@@ -38,9 +37,6 @@ def finished(strategy: Strategy, **settings: object) -> speclab.Session:
     session = session_of(strategy, **settings)
     session.run()
     return session
-
-
-# Trees of draws
 
 
 @every_drawn
@@ -92,14 +88,6 @@ def test_at_temperature_0_candidates_are_the_most_probable_and_the_walk_is_greed
     one = finished(strategy, temperature=0.0)
     assert one.token_ids == finished(top, temperature=0.0).token_ids
     assert {step.rule for step in one.steps} == {"greedy"}
-
-
-def test_a_drafted_root_cannot_be_combined_with_draws():
-    with refused(speclab.SettingsError, "root='verified'", "candidates"):
-        speclab.DynaTree(root="drafted", candidates="independent")
-
-
-# A seed and its text; records
 
 
 SAVED = DRAWN | {name: VARIANTS[name] for name in ("fixed tree", "dynatree as in the paper")}
