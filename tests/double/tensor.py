@@ -67,12 +67,10 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     doubles = [tensor for tensor in tensors if isinstance(tensor, Double)]
     asked, inner_args, inner_kwargs = _without_device(operator, args, kwargs)
     if not doubles and (asked is None or asked.type != "cuda"):
-        if writes and isinstance(args[0], torch.Tensor):
-            waits.check_written(args[0])
         return operator(*args, **kwargs)
     if name not in COPIES:
         _check_devices(name, tensors, args, pointwise=name in POINTWISE or torch.Tag.pointwise in operator.tags)
-    late = _wait(name, args, kwargs, asked)
+    _wait(name, args, kwargs, asked)
     inner_args, inner_kwargs = tree_map(_inner, inner_args), tree_map(_inner, inner_kwargs)
     down = _to_host(name, args, asked)
     place = doubles[0].device if doubles else asked
@@ -81,8 +79,6 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     new = any(tensor.untyped_storage()._cdata not in shared for tensor in _tensors(answer))
     if down or (name in COPIES and not isinstance(args[name == "copy_"], Double)):
         waits.now().copies["download" if down else "upload"] += 1
-    if late:
-        waits.download_late(answer, answer) if down else waits.upload_late(args[1])
     return answer if down else _wrapped(answer, asked or place, doubles, viewed=not (writes or new))
 
 
@@ -91,8 +87,8 @@ def _to_host(name: str, args: tuple[Any, ...], asked: torch.device | None) -> bo
     return not isinstance(args[0], Double) if name == "copy_" else asked is not None and asked.type == "cpu"
 
 
-def _wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: torch.device | None) -> bool:
-    """Waits if the operator makes the host wait; whether it is a copy that is late instead."""
+def _wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: torch.device | None) -> None:
+    """Waits if the operator makes the host wait."""
     if name in SCALARS:
         waits.wait("number")
     elif name in SHAPES:
@@ -104,25 +100,13 @@ def _wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: torch
         if any(index.ndim and not isinstance(index, Double) for index in indices):
             waits.wait("upload")
     elif name == "copy_":
-        return _copied(args[0], args[1], bool(args[2] if len(args) > 2 else kwargs.get("non_blocking")))
+        target, source = args[:2]
+        host = source if isinstance(target, Double) else target
+        late = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking"))
+        if isinstance(target, Double) != isinstance(source, Double) and not (late and is_pinned(host)):
+            waits.wait("download" if host is target else "upload")
     elif name in COPIES and asked is not None and asked.type != args[0].device.type:
-        if asked.type == "cpu" and kwargs.get("non_blocking"):
-            return True
         waits.wait("download" if asked.type == "cpu" else "upload")
-    return False
-
-
-def _copied(target: torch.Tensor, source: torch.Tensor, late: bool) -> bool:
-    """As `_wait`, for a copy between two tensors: late only where the host's side is pinned."""
-    if isinstance(target, Double) == isinstance(source, Double):
-        return False
-    host = source if isinstance(target, Double) else target
-    if host is target:
-        waits.check_written(target)
-    if late and is_pinned(host):
-        return True
-    waits.wait("download" if host is target else "upload")
-    return False
 
 
 def _check_devices(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *, pointwise: bool) -> None:
@@ -208,9 +192,7 @@ def _moved(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwa
         return tensor.clone() if copied else tensor.to(dtype=dtype)
     if isinstance(tensor, Double):
         return Double(tensor.inner.detach().to(dtype, copy=True), place)
-    if late and is_pinned(tensor):
-        waits.upload_late(tensor)
-    else:
+    if not (late and is_pinned(tensor)):
         waits.wait("upload")
     waits.now().copies["upload"] += 1
     return Double(tensor.detach().to(dtype, copy=True), place)

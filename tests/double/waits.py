@@ -1,8 +1,4 @@
-"""What a device double counts: events, the current device, and whatever makes the host wait.
-
-Copies that do not block are late: until something waits, the host finds rubbish where a download is to arrive, and may
-not write where an upload is to be read from.
-"""
+"""What a device double counts: events, the current device, and whatever makes the host wait."""
 
 from __future__ import annotations
 
@@ -42,11 +38,9 @@ _machine = [Gpu()]
 
 
 def put(machine: Gpu) -> Gpu:
-    """The machine that counts from now on, without late copies."""
+    """The machine that counts from now on."""
     _machine[0] = machine
     _here.__dict__.clear()
-    _downloads.clear()
-    _uploads.clear()
     return machine
 
 
@@ -67,8 +61,6 @@ def line() -> str:
 
 
 _here = threading.local()
-_downloads: list[tuple[torch.Tensor, torch.Tensor]] = []
-_uploads: set[int] = set()
 
 
 def indexed(device: Any) -> torch.device:
@@ -96,7 +88,6 @@ class Event:
         wait("event")
 
     def query(self) -> bool:
-        arrive()
         return True
 
     def elapsed_time(self, other: Event) -> float:
@@ -122,35 +113,6 @@ class OnDevice:
 def wait(kind: str) -> None:
     """The host waits until what is queued is done."""
     now().waits[kind, line()] += 1
-    arrive()
-
-
-def arrive() -> None:
-    """Late copies are done."""
-    for host, value in _downloads:
-        host.copy_(value)
-    _downloads.clear()
-    _uploads.clear()
-
-
-def download_late(host: torch.Tensor, value: torch.Tensor) -> None:
-    """`value` will be in `host` when something has waited."""
-    _downloads.append((host, value.clone()))
-    if host.dtype == torch.bool:
-        host.copy_(~value)
-    else:
-        host.fill_(torch.nan if host.is_floating_point() else torch.iinfo(host.dtype).min)
-
-
-def upload_late(host: torch.Tensor) -> None:
-    """`host` will be read until something has waited."""
-    _uploads.add(host.untyped_storage().data_ptr())
-
-
-def check_written(host: torch.Tensor) -> None:
-    """Refuses to write where a late copy may still read."""
-    if _uploads and host.untyped_storage().data_ptr() in _uploads:
-        raise AssertionError(f"a host buffer is written while its upload may still be under way: {line()}")
 
 
 def patches() -> dict[str, object]:

@@ -109,7 +109,7 @@ MISTAKES = [
     *((SessionSettings, "temperature", value) for value in (-0.1, math.nan, math.inf)),
     (SessionSettings, "top_k", 0), (SessionSettings, "top_p", 1.1), (SessionSettings, "seed", 2**63),
     (DynaTree, "node_budget", 0), (DynaTree, "stop_probability", -1), (DynaTree, "root", "sideways"),
-    (DynaTree, "node_budget", 10**5000), (DynaTree, "root", "\0\ud800"), (DynaTree, "x" * 300_000, 1),
+    (DynaTree, "node_budget", 10**5000), (DynaTree, "root", "\0\ud800"),
 ]  # fmt: skip
 """Names and values come from a command line."""
 

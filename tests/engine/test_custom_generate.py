@@ -311,19 +311,6 @@ def test_a_model_that_reads_more_than_the_text_is_refused_until_it_does_not(insi
     assert own.generate(IDS, max_new_tokens=4, custom_generate=inside).shape == (1, len(PROMPT) + 4)
 
 
-def test_a_draft_with_another_tokenizer_is_refused(tmp_path):
-    tokenizer, paths = speclab.load_pair().tokenizer, [tmp_path / "a", tmp_path / "b"]
-    for path in paths:
-        tiny("llama", vocab=len(tokenizer)).save_pretrained(path)
-        tokenizer.save_pretrained(path)
-        tokenizer.add_tokens(["<new>"])
-        tokenizer.bos_token = "<new>"
-    own = type(model()).from_pretrained(paths[0])
-    for draft in (paths[1], type(model()).from_pretrained(paths[1])):
-        with refused(TokenizerMismatchError, "tokenizers", "family"):
-            own.generate(IDS, max_new_tokens=4, custom_generate=speclab.custom_generate(TREE, draft))
-
-
 @pytest.mark.parametrize(
     ("strategy", "draft", "error"),
     [

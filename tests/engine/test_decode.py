@@ -87,9 +87,6 @@ def test_by_default_an_iteration_is_one_target_call_and_at_most_one_draft_call_a
     assert (most > 0) == (name in MOST_DRAFT_CALLS)
 
 
-# Where a text ends
-
-
 @every_path
 def test_a_text_ends_at_eos_or_at_its_length_inside_an_accepted_path(strategy):
     whole = speclab.generate(agreeing(), strategy, PROMPT, max_new_tokens=16).token_ids

@@ -7,19 +7,16 @@ cannot be followed is named.
 from __future__ import annotations
 
 import copy
-import math
-from collections import Counter
 from contextlib import contextmanager
 from functools import cache
 
 import pytest
 import torch
-from distributions import assert_drawn_from, text_distribution
 from pairs import PROMPT, library_text, pair_of, target_of
 from reference.decoding import next_logits
 from tiny import tiny
 from transformers import GenerationConfig
-from variants import DRAWN, VARIANTS
+from variants import VARIANTS
 
 import speclab
 from speclab.errors import GenerationConfigWarning
@@ -127,37 +124,6 @@ def test_a_fork_goes_on_by_the_same_config_and_the_same_prompt(root):
         longer = session.fork(at=1, max_new_tokens=NEW + 9)
         longer.run()
         assert longer.token_ids == library(NEW + 9)
-
-
-VOCAB, LENGTH, START = 5, 3, [1, 3, 0]
-PENALTY = 1.8
-
-
-@cache
-def small() -> ModelPair:
-    sizes = {"vocab": VOCAB, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 32}
-    target, draft = (tiny("gpt2", seed=seed, **sizes) for seed in (1, 2))
-    target.generation_config.repetition_penalty = PENALTY
-    target.generation_config.begin_suppress_tokens = [2]
-    return speclab.load_pair(target=target, draft=draft)
-
-
-def penalised(text: tuple[int, ...]) -> list[float]:
-    """The logits after a text of `small`, by hand."""
-    after = processed(small().target.model, [*START, *text], PENALTY)
-    return after if text else [-math.inf if i == 2 else x for i, x in enumerate(after)]
-
-
-def texts_of(strategy: speclab.Strategy, seeds: range) -> list[tuple[int, ...]]:
-    settings = {"max_new_tokens": LENGTH, "temperature": 1.3}
-    return [tuple(speclab.generate(small(), strategy, START, seed=seed, **settings).token_ids) for seed in seeds]
-
-
-@pytest.mark.parametrize("strategy", [VARIANTS["plain"], DRAWN["tree without replacement"]], ids=["plain", "drawn"])
-def test_sampled_texts_have_the_processed_distribution(strategy):
-    probs = text_distribution(lambda text: [max(x, -1e9) for x in penalised(text)], LENGTH, temperature=1.3)
-    possible = {text: share for text, share in probs.items() if share > 0}
-    assert_drawn_from(Counter(texts_of(strategy, range(180))), possible)
 
 
 @pytest.mark.parametrize("root", ["verified", "drafted"])

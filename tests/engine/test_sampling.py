@@ -26,15 +26,6 @@ TARGET = random_probs(VOCAB, 1, low=0.3, high=1.0)
 PAIR = table_pair(TARGET, mixed_probs(TARGET, random_probs(VOCAB, 2), 0.4), VOCAB)
 
 
-def test_the_chi_square_test_can_fail():
-    for counts in ({0: 600, 1: 400}, {0: 500, 1: 500, 2: 1}):
-        with pytest.raises(AssertionError):
-            assert_drawn_from(Counter(counts), {0: 0.5, 1: 0.5, 2: 0.0})
-
-
-# The transforms
-
-
 @given(st.integers(0, 500), st.floats(0.05, 5), st.none() | st.integers(1, 12), st.none() | st.floats(0.05, 1))
 def test_transform_is_the_plain_one(seed, temperature, top_k, top_p):
     logits = torch.randn((3, 8), generator=torch.Generator().manual_seed(seed))
@@ -59,9 +50,6 @@ def test_a_device_without_float64_gets_its_distribution_from_the_host():
     there = SimpleNamespace(device=torch.device("mps"), cpu=lambda: logits, double=double)
     settings = SessionSettings(temperature=0.7, top_k=2, top_p=0.9)
     assert torch.equal(transform(there, settings), transform(logits, settings))
-
-
-# The numbers and the draw
 
 
 def test_numbers_are_uniform_over_seeds_and_positions_and_their_neighbours():
@@ -95,9 +83,6 @@ def test_a_draw_inverts_the_cumulative_distribution(weights, number):
 def test_a_draw_at_the_edges_never_takes_an_impossible_token():
     probs, numbers = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]), (0.0, 0.49, 0.5, 0.99, math.nextafter(1, 0), 1.0)
     assert [inverse_cdf(probs.double(), [number])[0] for number in numbers] == [1, 1, 3, 3, 3, 3]
-
-
-# Whole texts
 
 
 def _text(strategy, seed: int, **settings: object) -> list[int]:

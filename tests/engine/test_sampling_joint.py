@@ -53,9 +53,3 @@ SAMPLED |= {
 @pytest.mark.parametrize("strategy", SAMPLED.values(), ids=SAMPLED)
 def test_sampling_has_the_joint_distribution(strategy):
     assert_drawn_from(Counter(texts(strategy, 500)), PROBS)
-
-
-def test_drawn_candidates_give_other_texts_than_plain_sampling():
-    """Or the test above would test nothing."""
-    for strategy in DRAWN.values():
-        assert texts(strategy, 8) != PLAIN["warm"][:8]

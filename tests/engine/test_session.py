@@ -24,8 +24,6 @@ from sessions import (
 
 import speclab
 
-# Stepping
-
 
 @every_strategy
 def test_stepping_gives_the_targets_text_and_consistent_records(strategy):
@@ -64,9 +62,6 @@ def test_sessions_of_one_pair_do_not_meet():
     assert (pair.target.length, pair.target.calls, pair.draft.length) == (0, 0, 0)
 
 
-# Moving in time
-
-
 @every_strategy
 def test_going_back_and_forth_costs_no_model_call_and_shows_the_same(strategy):
     session = finished(strategy)
@@ -97,9 +92,6 @@ def test_run_stops_at_a_breakpoint_and_goes_on_from_there():
     assert session.token_ids == own_text()
 
 
-# Traces and figures
-
-
 def test_a_trace_names_what_ran_and_does_not_change_when_the_session_goes_on():
     session = session_of(STRATEGIES["chain"], temperature=0.7, seed=5, top_p=0.9)
     session.step()
@@ -112,15 +104,6 @@ def test_a_trace_names_what_ran_and_does_not_change_when_the_session_goes_on():
     assert trace.prefill_seconds > 0
     used = {*trace.prompt_ids, *trace.token_ids()}
     assert {token: f"#{token}" for token in used}.items() <= trace.texts.items()
-
-
-@every_strategy
-def test_the_figures_are_those_of_the_steps_shown(strategy):
-    session = finished(strategy)
-    figures = session.metrics
-    assert figures.tokens_per_iteration == pytest.approx((NEW - 1) / len(session.steps))
-    assert (figures.target_calls, figures.draft_calls) == (session.pair.target.calls, session.pair.draft.calls)
-    assert min(figures.ttft, figures.throughput) > 0
 
 
 # Errors; Ctrl-C is sent in test_interrupts.py
@@ -137,9 +120,6 @@ def test_an_error_in_the_model_loses_nothing():
     session.pair.target.probs = TARGET
     session.run()
     assert session.token_ids == own_text()
-
-
-# Cancel
 
 
 def cancelling(probs, session):

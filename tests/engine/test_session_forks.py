@@ -84,36 +84,6 @@ def test_a_text_that_ended_at_eos_can_be_forked_to_go_on():
     assert twin.token_ids == sessions.own_text()
 
 
-def test_every_strategy_is_forked():
-    """All but those that read a text of the user's, for which a table has no tokenizer, or heads of other kinds."""
-    kinds = {type(strategy).__name__ for strategy in EVERY.values()}
-    shipped = {name for name, kind in speclab.strategies().items() if kind.__module__.startswith("speclab.")}
-    assert kinds == shipped - {"Retrieval", "DualDraft", "DDTree"}
-
-
-# Forks of forks
-
-
-@pytest.mark.parametrize("strategy", EVERY.values(), ids=EVERY)
-def test_a_fork_of_a_fork_has_its_own_strategy_everywhere(strategy):
-    """Earlier than the first fork as well, and with another between: its settings, the same text."""
-    new = 8
-    session = sessions.finished(strategy, max_new_tokens=new)
-    for other in (EVERY["paper"], EVERY["recycling"]):
-        fork = session.fork(min(2, len(session.steps)), other)
-        fork.run()
-        for at in sorted({0, 1, len(fork.steps)}):
-            for wanted in (other, strategy):
-                twin = fork.fork(at, wanted)
-                assert (twin.strategy, twin.trace.steps) == (wanted, fork.steps[:at])
-                if not twin.done:
-                    twin.step()
-                    assert twin.steps[-1].settings["strategy"] == type(wanted).__name__
-                sessions.assert_caches_follow(twin)
-                assert twin.token_ids == sessions.own_text(new)[: len(twin.token_ids)]
-    assert session.token_ids == sessions.own_text(new)
-
-
 def test_a_fork_takes_what_its_own_strategy_had_learned_there():
     """Back in the iterations shared with the first session, its strategy goes on with what it had learned of them."""
     strategy = speclab.DynaTree(prune_probability=0.1, history="iteration")

@@ -16,7 +16,6 @@ from records import assert_consistent, assert_same
 from reference.decoding import decode
 
 import speclab
-from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters.base import Strategy
 from speclab.drafters.cost import with_node_budget
 
@@ -130,18 +129,6 @@ class Sessions(RuleBasedStateMachine):
             return multiple()
         twin = session.fork(max_new_tokens=most)
         return multiple(self._keep(twin, self.known[id(session)][1][: session.cursor]))
-
-    @rule(session=sessions, name=names)
-    def what_if(self, session: speclab.Session, name: str) -> None:
-        if not session.cursor:
-            return
-        step = session.steps[session.cursor - 1]
-        try:
-            same = what_if(step, in_force(step))
-            what_if(step, STRATEGIES[name])
-        except speclab.NotRecordedError:
-            return
-        assert same.tree.token.tolist() == step.tree.token.tolist()
 
     @rule(session=sessions)
     def save_and_load(self, session: speclab.Session) -> None:

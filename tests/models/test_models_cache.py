@@ -91,24 +91,3 @@ def test_a_copy_shares_no_storage():
     cache.update(*rows(9), 1)
     assert twin.length == 15
     assert torch.equal(twin.layers[1].keys, kept)
-
-
-def test_a_growth_that_fails_leaves_the_layer_as_it_was(monkeypatch):
-    monkeypatch.setattr(module, "FIRST_CAPACITY", 4)
-    layer = BufferLayer()
-    keys, values = rows(8)
-    layer.update(keys[:, :, :4], values[:, :, :4])
-    made = []
-
-    def scarce(buffer, capacity):
-        if made:
-            raise torch.OutOfMemoryError("no room for the second buffer")
-        made.append(buffer.new_empty(1, HEADS, capacity, DIM))
-        return made[0]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_wider", scarce)
-        with pytest.raises(torch.OutOfMemoryError):
-            layer.update(keys[:, :, 4:], values[:, :, 4:])
-    assert (layer.length, layer.capacity) == (4, 4)
-    assert torch.equal(layer.update(keys[:, :, 4:], values[:, :, 4:])[0], keys)

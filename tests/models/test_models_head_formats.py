@@ -168,7 +168,7 @@ def test_another_kind_of_head_is_refused_by_its_name(tmp_path, config, weight, n
         load(folder)
 
 
-@pytest.mark.parametrize("changes", [{"hidden_size": "wide"}, {"layer_types": 5}, {"rope_theta": -1}], ids=str)
+@pytest.mark.parametrize("changes", [{"rope_scaling": 3}, {"layer_types": 5}, {"rope_theta": -1}], ids=str)
 def test_a_config_without_sizes(tmp_path, changes):
     with refused(ModelNotFoundError, "config.json in head"):
         load(write(tmp_path / "head", target(), **changes))

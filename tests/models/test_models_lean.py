@@ -12,7 +12,6 @@ from runners import CLOSE, run_tree
 from strategies import draft_trees, token_lists
 from tiny import FAMILIES, tiny
 
-from speclab.models import lean
 from speclab.models.lean import lean_forward
 from speclab.models.runner import Runner
 
@@ -100,18 +99,3 @@ def test_a_hook_placed_later_is_called():
     runner.extend([4])
     torch.testing.assert_close(got, Runner(runner.model).extend([1, 2, 3]), **CLOSE)
     assert seen == [1]
-
-
-def test_the_time_of_one_row_decides(monkeypatch):
-    linear = lean.Linear(torch.nn.Linear(4, 4))
-    linear.pack()
-    for slow, faster in (("by_library", True), ("__call__", False)):
-        with monkeypatch.context() as patch:
-            now = [0.0]
-            own = getattr(lean.Linear, slow)
-            patch.setattr(lean, "perf_counter", lambda now=now: now[0])
-            patch.setattr(
-                lean.Linear, slow, lambda *args, now=now, own=own: now.__setitem__(0, now[0] + 1) or own(*args)
-            )
-            with torch.inference_mode():
-                assert lean._is_faster([linear]) is faster

@@ -185,20 +185,6 @@ def test_extend_computes_the_logits_of_the_last_token_only():
     assert shapes == [(1, 1, VOCABULARY)]
 
 
-def test_a_fork_calls_no_model_counts_for_itself_and_shares_no_storage():
-    runner = Runner(tiny("gpt_neox"))
-    runner.extend([1, 2, 3])
-    runner.extend([4])
-    hook = runner.model.register_forward_pre_hook(lambda *_: pytest.fail("a fork needs no pass"))
-    twin = runner.fork(2)
-    hook.remove()
-    assert (runner.calls, twin.calls, twin.length, runner.length) == (2, 0, 2, 4)
-    storages = [{layer.keys.untyped_storage().data_ptr() for layer in r.cache.layers} for r in (runner, twin)]
-    assert not storages[0] & storages[1]
-    twin.extend([9, 9])
-    assert (runner.calls, runner.length, twin.calls) == (2, 4, 1)
-
-
 def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
     runner = Runner(tiny("gpt_neox"), name="small")
     runner.extend([1, 2, 3])

@@ -101,13 +101,6 @@ def test_marks_that_were_encoded_twice_are_fixed_and_true_text_stays(broken, who
     assert read_documents(tmp_path, "tales") == [whole]
 
 
-@settings(max_examples=20)
-@given(st.lists(st.sampled_from(["said ", "it’s", "“Yes!”", " – ", "—", "\n", "“No…”"])).map("".join))
-def test_what_was_broken_is_whole_again(text):
-    twice = text.encode().decode("cp1252", errors="ignore")  # a byte that is no character there is lost
-    assert fix_mojibake(twice) == fix_mojibake(text) == text
-
-
 def test_any_unicode_round_trips_and_digits_stand_alone(tokenizer):
     @settings(max_examples=30)
     @given(st.text(max_size=40))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -76,15 +75,3 @@ def test_prompts_come_in_all_kinds_are_short_and_round_trip(family) -> None:
         ids = tokenizer(prompt.text).input_ids
         assert 20 <= len(ids) <= 120, prompt.name
         assert tokenizer.decode(ids) == prompt.text
-
-
-def test_the_card_states_every_figure() -> None:
-    card = (MINI / "README.md").read_text()
-    figures = json.loads((MINI / "figures.json").read_text())
-    held_out = dict.fromkeys(("target_nats_per_token", "target_nats_per_byte", "draft_nats_per_byte"), ".3f")
-    shares = dict.fromkeys(("looping", "periodic", "ended", "agreement_text", "agreement_own"), ".1%")
-    for part, formats in (("held_out", held_out | {"agreement": ".1%"}), ("prompts", shares)):
-        for name, entry in figures[part].items():
-            row = next(line for line in card.splitlines() if line.startswith(f"| {name} "))
-            for figure, form in formats.items():
-                assert format(entry[figure], form) in row, (name, figure)

@@ -174,12 +174,3 @@ def test_the_shipped_heads_are_small_and_differ(llama) -> None:
         drafted.append(tensors["t2d"])
         assert int(tensors["t2d"].sum()) == 8192
     assert not torch.equal(*drafted)
-
-
-def test_the_card_of_the_shipped_heads_states_every_figure() -> None:
-    card = (SHIPPED / "README.md").read_text()
-    figures = json.loads((SHIPPED / "figures.json").read_text())
-    for name, found in figures["heads"].items():
-        for kind, shares in found["agreement"].items():
-            cells = " | ".join(" / ".join(f"{100 * share:.0f}" for share in row) for row in shares)
-            assert f"| {name} | {kind} | {cells} | {100 * found['outside'][kind]:.1f}% |" in card
