@@ -77,13 +77,10 @@ def control(name: str, field: FieldInfo, value: Any) -> DOMWidget | None:
     if kind is float and low is not None and high is not None and low >= 0 and high <= 1:
         if not small_matters(field):
             return FloatSlider(value, min=low, max=high, step=0.01, description_allow_html=True, **shared)
-        return SelectionSlider(options=_small_values(low, high, value), value=value, **shared)
+        inside = [one for one in SMALL if low <= one <= high]
+        options = [(f"{one:g}", one) for one in sorted({*inside, value})]
+        return SelectionSlider(options=options, value=value, **shared)
     return FloatText(value, step=0.1, **shared) if kind is float else None
-
-
-def _small_values(low: float, high: float, value: float) -> list[tuple[str, float]]:
-    inside = [one for one in SMALL if low <= one <= high]
-    return [(f"{one:g}", one) for one in sorted({*inside, value})]
 
 
 def _title(name: str, field: FieldInfo) -> str:
@@ -208,9 +205,8 @@ class Sliders(VBox):
             return
         state = self._state
         try:
-            wanted = state.wanted.changed(
-                settings=None, strategy=state.wanted.strategy.changed(**self._values(name, value))
-            )
+            values = {one: widget.value for one, widget in self.controls.items()}  # contradicting ones are both kept
+            wanted = state.wanted.changed(state.wanted.strategy.changed(**values | {name: value}))
         except SettingsError as error:
             state.fail("settings", str(error))
         else:
@@ -223,9 +219,6 @@ class Sliders(VBox):
                 self._writing = False
             self._describe()
         self._edited()
-
-    def _values(self, name: str, value: Any) -> dict[str, Any]:
-        return {**{one: widget.value for one, widget in self.controls.items()}, name: value}
 
     def _restore(self) -> None:
         if self._state.applied is not None:

@@ -88,7 +88,7 @@ def draw_cache(step: Step, selected: int | None = None, *, prompt_length: int = 
     ticks = {"tickvals": list(strips.labels), "ticktext": list(strips.labels.values()), "tickfont": font}
     return spec(
         _traces(strips, font),
-        cache_sentence(step),
+        " ".join(cache_lines(step)) or "Caches: none.",
         "caches",
         height=PITCH * max(count, 1) + 16,
         margin={"l": LEFT, "r": 12, "t": 8, "b": 8},
@@ -186,11 +186,6 @@ def key(step: Step) -> list[tuple[str, str, str]]:
 
 def _sizes(record: CacheRecord) -> str:
     return f"{record.before + record.written} → {record.after} slots"
-
-
-def cache_sentence(step: Step) -> str:
-    """The `cache_lines` as one text."""
-    return " ".join(cache_lines(step)) or "Caches: none."
 
 
 def cache_lines(step: Step) -> list[str]:

@@ -94,7 +94,7 @@ def fold(made: Graph, rows: int, first: Iterable[Any] = ()) -> Graph:
     The id of a stub is "+" and its parent's id; `folded` lists its nodes. `first`: further nodes that are never folded;
     they and the path may take more rows.
     """
-    if _leaves(made) <= rows:
+    if sum(not degree for _, degree in made.out_degree()) <= rows:
         return made
     path = [node for node, data in made.nodes.items() if data["parent"] == -1 or data["accepted"] or node == OWN]
     shown: set[Any] = set()
@@ -114,10 +114,6 @@ def fold(made: Graph, rows: int, first: Iterable[Any] = ()) -> Graph:
         hidden[parent] -= 1
         used = wider
     return _with_stubs(made, shown)
-
-
-def _leaves(made: Graph) -> int:
-    return sum(not degree for _, degree in made.out_degree())
 
 
 def _with_stubs(made: Graph, shown: set[Any]) -> Graph:

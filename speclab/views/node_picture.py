@@ -158,14 +158,12 @@ def residual_sentence(step: Step) -> str:
             return f"{own}; there was no candidate."
         names = " or ".join([quoted(token, step.texts) for token in tried])
         return f"{own}; a candidate, {names}, would have been accepted if it had been drawn."
-    tests = [_test(step, trial) for trial in left.trials]
+    tests = [
+        f"{quoted(int(step.tree.token[trial.node]), step.texts)} was rejected: p / q = {percent(trial.target)} / "
+        f"{percent(trial.against)}, accepted with {percent(_ratio(trial))}"
+        for trial in left.trials
+    ]
     return f"{'; '.join(tests)}. The target then sampled {drawn} from the residual."
-
-
-def _test(step: Step, trial: Trial) -> str:
-    token = quoted(int(step.tree.token[trial.node]), step.texts)
-    ratio = percent(_ratio(trial))
-    return f"{token} was rejected: p / q = {percent(trial.target)} / {percent(trial.against)}, accepted with {ratio}"
 
 
 def _ratio(trial: Trial) -> float:

@@ -69,20 +69,17 @@ def own_kind(step: Step) -> Literal["bonus", "corrected"]:
 def decisions(step: Step) -> list[Decision]:
     """The acceptance decisions in order; the last has no winner unless the text ended inside the path."""
     node = 0 if verified_root(step) else -1
+    before = int(step.tree.token[0]) if step.root_choice is None else step.root_choice
     taken = []
     winners: list[int | None] = [*step.accepted]
     if step.bonus is not None:
         winners.append(None)
     for winner in winners:
         candidates = step.tree.children[node] if node >= 0 else (0,)
-        choice = step.nodes[node].target_choice if node >= 0 else _root_choice(step)
+        choice = step.nodes[node].target_choice if node >= 0 else before
         taken.append(Decision(node, choice, candidates, winner))
         node = node if winner is None else winner
     return taken
-
-
-def _root_choice(step: Step) -> int:
-    return int(step.tree.token[0]) if step.root_choice is None else step.root_choice
 
 
 def growth(step: Step) -> list[int]:

@@ -131,7 +131,7 @@ def _position(step: Step, made: Data, position: Position) -> Data:
 
 def _node(step: Step, node: int) -> Data:
     drafted, verified, grown = sentences.node_sentence(step, node)
-    before, after = sentences.tips(step, [node])[0]
+    before, after = sentences.tip(step, node)
     children, target, draft = node_picture.node_tops(step, node)
     return {
         "sentence": [drafted, verified, grown],

@@ -7,9 +7,9 @@ the page can extend a picture iteration by iteration.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from speclab.trace.metrics import Metrics
 from speclab.trace.records import Step, Trace
 from speclab.views.phases import own_kind
 from speclab.views.sentences import mark, summary
@@ -184,15 +184,9 @@ def draw_metrics(trace: Trace, cursor: int | None = None) -> Spec:
     return drawn
 
 
-def metrics_at(trace: Trace, cursor: int | None = None) -> Metrics:
-    """The metrics of the first `cursor` iterations."""
-    total = Trace((), 0, trace.steps[:cursor], {}, {}, {}).metrics.counts
-    return Metrics(total, trace.prefill_seconds, trace.prefill_calls)
-
-
 def metrics_sentence(trace: Trace, cursor: int | None = None) -> str:
     """`Metrics after 12 iterations: 3.42 tokens per iteration, 28 % of drafted tokens accepted, 412 tokens/s.`"""
-    figures = metrics_at(trace, cursor)
+    figures = replace(trace, steps=trace.steps[:cursor]).metrics
     if not figures.iterations:
         return "Metrics: no iteration yet."
     return (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from speclab.trace.records import RANKS, TIE, UNKNOWN, Event, Finding, Step, Trace
 from speclab.views.phases import WHOLE, Decision, Position, decisions, growth, own_kind, verified_root
 from speclab.views.tokens import percent, plural, quoted
@@ -175,25 +173,22 @@ def event_words(event: Event) -> str:
     return f"{event.kind}: {reason}" if reason else event.kind
 
 
-def tips(step: Step, nodes: Sequence[int]) -> list[tuple[list[str], list[str]]]:
-    """The tooltip lines of nodes: known from drafting, and known from verification."""
-    found = []
-    for node in nodes:
-        record = step.nodes[node]
-        depth = int(step.tree.depth[node])
-        drafted = [
-            f"node {node} {quoted(record.token, step.texts)} · id {record.token} · depth {depth}",
-            f"draft {percent(record.draft_prob)} · path {percent(record.path_prob)} · from {step.tree.source[node]}"
-            if "log_prob" not in step.missing
-            else "draft not recorded",
-            f"KV slot {record.kv_slot} · mask row {record.index} · position {step.prefix_length + depth}",
-        ]
-        verified = [f"target's choice after it: {_choice(step, node)}"]
-        if record.target_prob is not None:
-            verified.insert(0, f"target {percent(record.target_prob)}")
-        verified.append("root" if record.verdict == "root" else _verdict(step, node))
-        found.append((drafted, verified))
-    return found
+def tip(step: Step, node: int) -> tuple[list[str], list[str]]:
+    """The tooltip lines of a node: known from drafting, and known from verification."""
+    record = step.nodes[node]
+    depth = int(step.tree.depth[node])
+    drafted = [
+        f"node {node} {quoted(record.token, step.texts)} · id {record.token} · depth {depth}",
+        f"draft {percent(record.draft_prob)} · path {percent(record.path_prob)} · from {step.tree.source[node]}"
+        if "log_prob" not in step.missing
+        else "draft not recorded",
+        f"KV slot {record.kv_slot} · mask row {record.index} · position {step.prefix_length + depth}",
+    ]
+    verified = [f"target's choice after it: {_choice(step, node)}"]
+    if record.target_prob is not None:
+        verified.insert(0, f"target {percent(record.target_prob)}")
+    verified.append("root" if record.verdict == "root" else _verdict(step, node))
+    return drafted, verified
 
 
 def prompt_words(trace: Trace) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from speclab.trace.records import Event, Step
 from speclab.views.networks import CHAR, MARK, OWN, Graph, columns, fold, leaf_rows, step_graph
 from speclab.views.phases import WHOLE, Position, events_until, fresh, node_kinds, own_kind, own_shown
-from speclab.views.sentences import SIGNS, findings_at, mark, position_sentence, tips
+from speclab.views.sentences import SIGNS, findings_at, mark, position_sentence, tip
 from speclab.views.theme import (
     ABSENT,
     COMMITTED,
@@ -182,9 +182,9 @@ def marked(step: Step) -> list[int]:
 
 def node_tips(step: Step, position: Position = WHOLE) -> dict[int, str]:
     """The tooltips of drafted nodes; the target's part appears after verification."""
-    found = tips(step, range(len(step.tree)))
+    tips = [tip(step, node) for node in range(len(step.tree))]
     known = position.reached("verify")
-    return {node: plot_lines(*drafted, *(verified if known else [])) for node, (drafted, verified) in enumerate(found)}
+    return {node: plot_lines(*drafted, *(verified if known else [])) for node, (drafted, verified) in enumerate(tips)}
 
 
 def tree_figure(
