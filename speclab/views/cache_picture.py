@@ -121,8 +121,7 @@ def _add(strips: _Strips, step: Step, record: CacheRecord, prompt: int) -> None:
         end = max(min(-(-len(states) // ROW) * ROW, record.capacity), len(states), first + 1)
         states += ["free"] * (end - len(states))
         for start in range(first, end, ROW):
-            # "during 0" would look like a number of passes
-            label = f"{'after' if after else 'during'}, {start}…" if start == first else f"{start}…"
+            label = ("after" if after else "during") if start == first else f"from {start}"
             y = strips.row(label, states[start : start + ROW])
             for x, state in enumerate(states[start : start + ROW]):
                 slot = start + x
