@@ -56,7 +56,8 @@ def binding(step: Step | None, strategy: Strategy) -> list[str]:
 
 def control(name: str, field: FieldInfo, value: Any) -> DOMWidget | None:
     """A widget for a field; None if only Python can set it."""
-    kind, shared = field.annotation, {"description": _title(name, field), "tooltip": field.description or ""}
+    title = f"{name.replace('_', ' ')} {field.title or ''}".strip()
+    kind, shared = field.annotation, {"description": title, "tooltip": field.description or ""}
     low, high = bounds(field, 0.001 if kind is float else None)
     parts = [get_args(part)[0] if get_origin(part) is Annotated else part for part in get_args(kind)]
     words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
@@ -81,11 +82,6 @@ def control(name: str, field: FieldInfo, value: Any) -> DOMWidget | None:
         options = [(f"{one:g}", one) for one in sorted({*inside, value})]
         return SelectionSlider(options=options, value=value, **shared)
     return FloatText(value, step=0.1, **shared) if kind is float else None
-
-
-def _title(name: str, field: FieldInfo) -> str:
-    words = name.replace("_", " ")
-    return f"{words} {field.title}" if field.title else words
 
 
 def share(widget: DOMWidget, value: float) -> float:

@@ -20,17 +20,12 @@ HEAD = TAIL = 48
 
 def text_html(trace: Trace, cursor: int | None = None) -> str:
     """The prompt and the text of `cursor` iterations, with a legend."""
-    pieces = "".join([prompt_piece(trace), *(text_piece(step) for step in trace.steps[:cursor])])
-    sentence = escape(text_sentence(trace, cursor))
+    steps = trace.steps[:cursor]
+    pieces = "".join([prompt_piece(trace), *(text_piece(step) for step in steps)])
+    generated = f"{len(trace.token_ids(len(steps)))} generated in {plural(len(steps), 'iteration')}"
+    sentence = escape(f"Text: {prompt_words(trace)}, then {generated}.")
     body = f'<div class="sl-body" dir="auto" role="document" aria-label="{sentence}">{pieces}</div>'
     return f'<div class="speclab-text">{legend()}{body}</div>'
-
-
-def text_sentence(trace: Trace, cursor: int | None = None) -> str:
-    """`Text: 30 prompt tokens, then 41 generated in 12 iterations.`"""
-    count = len(trace.token_ids(len(trace.steps) if cursor is None else cursor))
-    iterations = plural(len(trace.steps[:cursor]), "iteration")
-    return f"Text: {prompt_words(trace)}, then {count} generated in {iterations}."
 
 
 def legend() -> str:
