@@ -119,7 +119,7 @@ def draw_pair(before: Step, after: Step, names: tuple[str, str] = ("before", "de
     tables = [tree_table(step_graph(step), rows=64) for step in (before, after)]
     kinds = [codes(made, step_kinds(step)) for made, step in zip(tables, (before, after), strict=True)]
     titles = [
-        f"{name}: {plural(step.counts.drafted, 'node')} drafted, {len(step.accepted)} accepted"
+        f"{name}: {step.counts.drafted} drafted, {len(step.accepted)} accepted"
         for name, step in zip(names, (before, after), strict=True)
     ]
     return trees_beside(tables, kinds, titles, "; ".join(titles) + ".")

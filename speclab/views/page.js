@@ -482,7 +482,7 @@ function mount(element, host, Plotly) {
       if (entry < 0) entry = Number(Object.entries(table.folded).find(([, nodes]) => nodes.includes(node))?.[0] ?? -1);
       const point = place.data?.find(trace => trace.name === "nodes"), x = tree.columns?.[table.depth[entry]];
       if (entry < 0 || x === undefined || !point) return [];
-      const pixels = { xsizemode: "pixel", ysizemode: "pixel", x0: -12, x1: 12, y0: -12, y1: 12 };
+      const pixels = { xsizemode: "pixel", ysizemode: "pixel", x0: -11, x1: 11, y0: -11, y1: 11 };
       return [{ type: "circle", xref: "x", yref: "y", ...pixels, xanchor: x, yanchor: table.row[entry], line }];
     }
     const rows = data.mask.figure.layout.meta.rows;

@@ -131,7 +131,7 @@ def test_an_iteration_decoded_again_stands_beside_itself_with_both_trees_whole()
     drawn = draw_pair(sixty_nodes(), five_nodes(), ("As it was", "With depth 2"))
     marks = [trace for trace in drawn["data"] if trace.get("name") == "nodes"]
     assert [len(trace["x"]) for trace in marks] == [61, 6]
-    assert "With depth 2: 4 nodes drafted, 2 accepted" in drawn["layout"]["annotations"][1]["text"]
+    assert "With depth 2: 4 drafted, 2 accepted" in drawn["layout"]["annotations"][1]["text"]
     columns = [{*trace["x"]} for trace in marks]
     assert columns[1] <= columns[0], "the same columns"
     figure(drawn)
