@@ -14,7 +14,6 @@ import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import io
 import os
 import sys
 import tempfile
@@ -51,12 +50,8 @@ class Fault(NamedTuple):
 def faults() -> list[Fault]:
     """The faults in `planted_faults.txt`."""
     lines = (ROOT / "tests" / "planted_faults.txt").read_text().splitlines()
-    parts = [
-        [part.strip().replace("\\n", "\n") for part in line.split(" || ")]
-        for line in lines
-        if line and not line.startswith("#")
-    ]
-    return [Fault(*part) for part in parts]
+    rows = [line.split(" || ") for line in lines if line and not line.startswith("#")]
+    return [Fault(*row) for row in rows]
 
 
 class Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
