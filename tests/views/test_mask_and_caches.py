@@ -59,6 +59,8 @@ def test_rows_that_are_no_candidates_follow_and_a_shorter_prefix_is_a_shorter_ba
     window = replace(five_nodes(), extra=(ExtraRow(5, 1, (0,), 12, 6),), prefix_seen=(8,) * 5)
     drawn = draw_mask(window)
     assert len(cells(drawn)) == 6
+    assert [bool(cell) for cell in cells(drawn)[5]] == [True, False, False, False, False, True]
+    assert not any(line[5] for line in cells(drawn)[:5])
     assert "the newest 8 prefix tokens" in mask_sentence(window)
     lengths = drawn["data"][0]["x"]
     assert lengths[0] < lengths[5]

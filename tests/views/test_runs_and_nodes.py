@@ -269,5 +269,8 @@ def test_an_iteration_is_plain_json_of_some_fifty_kilobytes_and_tells_every_posi
     assert len(json.dumps(data)) < 70_000
     assert len(json.dumps(iteration(sixty_nodes(), replace(run, steps=(sixty_nodes(0),) * 5)))) < 140_000
     assert [len(each["kinds"]) for each in data["positions"]] == [len(data["tree"]["id"])] * len(data["positions"])
+    longest = max(run.steps, key=lambda step: len(step.accepted))
+    assert len(longest.accepted) > 1
+    assert iteration(longest, run)["last"] == longest.accepted[-1]
     assert data["tokens"] == 1 + sum(len(step.committed) for step in run.steps[:3])
     json.dumps(header(run))
