@@ -68,9 +68,7 @@ def processed(model: torch.nn.Module, ids: list[int], penalty: float) -> list[fl
 
 ASKED = {
     "repetition_penalty": lambda _: {"repetition_penalty": 1.5},
-    "no_repeat_ngram_size": lambda _: {"no_repeat_ngram_size": 2},
     "bad_words_ids": lambda own: {"bad_words_ids": [[own[1]], [own[2], own[3]]]},
-    "suppress_tokens": lambda own: {"suppress_tokens": [own[1], own[4]]},
     "begin_suppress_tokens": lambda own: {"begin_suppress_tokens": [own[0]]},
     "min_new_tokens": lambda own: {"min_new_tokens": 9, "eos_token_id": own[4]},
     "min_new_tokens over min_length": lambda own: {"min_new_tokens": 2, "min_length": 33, "eos_token_id": own[4]},

@@ -45,7 +45,6 @@ def test_candidates_chosen_beforehand_change_no_token_of_any_text(strategy):
 
 SAMPLED = {name: DRAWN[name] for name in ("drawn chain", "independent tree", "tree without replacement")}
 SAMPLED |= {
-    "plain": speclab.Autoregressive(),
     "one drawn token": speclab.LinearSpeculation(draft_tokens=1, candidates="independent"),
 }
 

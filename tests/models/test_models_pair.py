@@ -46,15 +46,6 @@ def test_the_shipped_pair_continues_text(mini):
     assert one.decode(ids).startswith("Once upon a time")
 
 
-def test_fresh_pairs_share_modules_and_texts_and_not_caches(mini):
-    first, second = mini.fresh(), mini.fresh()
-    first.target.extend([1, 2, 3])
-    assert first.target.model is second.target.model is mini.target.model
-    assert (first.target.length, second.target.length, mini.target.length) == (3, 0, 0)
-    assert (first.target.calls, second.target.calls) == (1, 0)
-    assert first.texts is second.texts
-
-
 def test_texts_of_tokens_add_up_to_the_text(mini):
     for text in ("the\n\tcat", " naïve – 日本 🦊", "x" * 40, "a  b<|endoftext|>"):
         ids = mini.encode(text)

@@ -6,6 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from speclab.drafters.base import Context
+from speclab.drafters.draft_pass import HeadPass
+from speclab.drafters.grow import Nodes
+from speclab.models.heads import HeadRunner
+from speclab.models.runner import Runner
 from training.data import EOT, TokenizerConfig, train_tokenizer
 from training.loop import Schedule
 from training.model import Shape, build
@@ -72,3 +77,22 @@ def resumed(monkeypatch):
         return all(torch.equal(weight, again[name]) for name, weight in whole.state_dict().items())
 
     return check
+
+
+@pytest.fixture
+def ranked_tokens():
+    """A head's best `count` tokens and their log-probs behind a text and drafted tokens, row by row."""
+
+    def ranked(head, target, text: list[int], drafted: list[int], count: int) -> list[tuple[int, float]]:
+        runner = Runner(target)
+        runner.watch(head.config.layers)
+        runner.extend(text[:-1])
+        next_tokens = HeadPass(HeadRunner(head, runner), runner, Context(text, 99, lambda: None), count)
+        path = Nodes(text[-1], 0.0)
+        top = next_tokens(path, [0])[0]
+        for node, token in enumerate(drafted, 1):
+            path.add(node - 1, token, 0.0)
+            top = next_tokens(path, [node])[0]
+        return top
+
+    return ranked

@@ -10,9 +10,6 @@ from heads import random_block, random_head
 from reference.eagle3 import PlainHead
 
 import speclab
-from speclab.drafters.base import Context
-from speclab.drafters.draft_pass import HeadPass
-from speclab.drafters.grow import Nodes
 from speclab.models.block_head import BlockRunner
 from speclab.models.head_files import read_head
 from speclab.models.heads import HeadRunner
@@ -55,15 +52,17 @@ EAGLE3 = {"eagle3": True, "layers": (2, 1, 0), "own_output": True}
 
 
 @pytest.mark.parametrize("kind", [{}, EAGLE3, {**EAGLE3, "fc_norm": True, "norm_output": True}], ids=["1", "3", "3.1"])
-def test_the_loss_is_of_what_a_draft_computes_row_by_row(target, kind) -> None:
+def test_the_loss_is_of_what_a_draft_computes_row_by_row(target, ranked_tokens, kind) -> None:
     """Each row of the unrolled batch is what the head gives that deep in a drafted chain."""
     head = random_head(target, 1, heads=2, key_value_heads=2, feed_forward=24, **kind)
     tokens = torch.randint(0, 320, (9,), generator=torch.Generator().manual_seed(3))
-    wanted = target(tokens[None]).logits[0].detach().log_softmax(-1)
+    text, wanted = tokens.tolist(), target(tokens[None]).logits[0].detach().log_softmax(-1)
     depth, decay, total = 3, 0.7, 0.0
     for row in range(depth):
         places = range(row, len(tokens) - 1)
-        got = torch.stack([_drafted(head, target, tokens.tolist(), place + 1 - row, row) for place in places])
+        cuts = [(place - row + 2, place + 2) for place in places]
+        ranked = [ranked_tokens(head, target, text[:root], text[root:end], 320) for root, end in cuts]
+        got = torch.tensor([[log_prob for _, log_prob in sorted(top)] for top in ranked])
         log_probs = wanted[row + 1 : len(tokens)]
         total += decay**row * float((log_probs.exp() * (log_probs - got)).sum(-1).mean())
     output = target.get_output_embeddings().weight.detach()
@@ -71,20 +70,6 @@ def test_the_loss_is_of_what_a_draft_computes_row_by_row(target, kind) -> None:
     lesson = Lesson(output[tokens[None, 1:]], states[:, :-1], last[:, 1:])
     loss = unrolled_loss(head, lesson, output, depth, decay, 0.0).detach()
     assert float(loss) == pytest.approx(total / sum(decay**row for row in range(depth)), rel=1e-4)
-
-
-def _drafted(head, target, tokens: list[int], root: int, rows: int) -> torch.Tensor:
-    """The head's log-probs `[V]` after the root at place `root` of the text and `rows` drafted tokens."""
-    runner = Runner(target)
-    runner.watch(head.config.layers)
-    runner.extend(tokens[:root])
-    context, path = Context(tokens[: root + 1], rows, lambda: None), Nodes(tokens[root], 0.0)
-    next_tokens = HeadPass(HeadRunner(head, runner), runner, context, 320)
-    top = next_tokens(path, [0])[0]
-    for node in range(1, rows + 1):
-        path.add(node - 1, tokens[root + node], 0.0)
-        top = next_tokens(path, [node])[0]
-    return torch.tensor([log_prob for _, log_prob in sorted(top)])
 
 
 @pytest.mark.model
