@@ -52,14 +52,14 @@ SHARES = {
     "models": 4212,
     "drafters": 3370,
     "engine": 1855,
-    "analysis": 2322,
+    "analysis": 2350,
     "views": 3047,
     "lab": 2112,
     "bench": 374,
     "top": 1619,
 }
 """Most lines of each room. A room may take over what another gives back."""
-WHOLE = {"speclab": (19_900, 146_400, 113), "tests": (18_838, 167_201, 146)}
+WHOLE = {"speclab": (20_000, 148_000, 115), "tests": (18_838, 167_201, 146)}
 """Lines, tokens of code without docstrings and comments, and files, at most."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

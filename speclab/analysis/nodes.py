@@ -9,6 +9,8 @@ px.line(rates, x="depth", y="accepted", color="strategy")
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
 
 COLUMNS = {
     "run": "int64", "iteration": "int64", "node": "int64", "depth": "int64", "rank": "int64", "source": "str",
-    "token": "int64", "text": "str", "draft_prob": "float64", "path_prob": "float64",
+    "token": "int64", "text": "str", "kind": "str", "draft_prob": "float64", "path_prob": "float64",
     "target_prob": "float64", "entropy": "float64", "parent_accepted": "bool", "right": "boolean", "tried": "bool",
     "accepted": "bool", "verdict": "str", "rule": "str", "strategy": "str",
 }  # fmt: skip
+_SPECIAL = re.compile(r"(?i)<\|.*\|>|</?(s|unk|pad|bos|eos|mask|cls|sep)>|\[(UNK|PAD|CLS|SEP|MASK|BOS|EOS)\]")
 
 
 def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
@@ -36,7 +39,7 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
     |---|---|
     | `run`, `iteration`, `node` | place of the run among `traces`, `Step.index`, number in the draft tree |
     | `depth`, `rank` | drafted tokens on its path, itself included; place among its siblings; both from 1 |
-    | `source`, `token`, `text` | what proposed it, the token's id, its text |
+    | `source`, `token`, `text`, `kind` | what proposed it, the token's id, its text, `token_kind` |
     | `draft_prob`, `path_prob` | stated probability at its parent, and the product along its path |
     | `target_prob`, `entropy` | of the token and of the distribution (nats) that the target decided by at its parent |
     | `parent_accepted` | the parent is the root or lies on the accepted path |
@@ -83,6 +86,7 @@ def _rows(step: Step) -> Iterable[dict[str, Any]]:
     ranks = {child: rank for children in tree.children for rank, child in enumerate(children, start=1)}
     for node in range(int(verified_root), len(tree)):
         parent, record = int(tree.parent[node]), step.nodes[node]
+        text = step.texts.get(record.token, "")
         choice = step.nodes[parent].target_choice if parent >= 0 else step.root_choice
         known = choice != UNKNOWN and "draws" not in step.rule
         yield {
@@ -92,7 +96,8 @@ def _rows(step: Step) -> Iterable[dict[str, Any]]:
             "rank": ranks.get(node, 1),
             "source": tree.source[node],
             "token": record.token,
-            "text": step.texts.get(record.token, ""),
+            "text": text,
+            "kind": token_kind(text),
             "draft_prob": None if unstated else record.draft_prob,
             "path_prob": None if unstated else path_prob[node],
             "target_prob": record.target_prob,
@@ -105,3 +110,23 @@ def _rows(step: Step) -> Iterable[dict[str, Any]]:
             "verdict": record.verdict,
             "rule": step.rule,
         }
+
+
+def token_kind(text: str) -> str:
+    r"""The kind of a token by its text: the first kind that fits.
+
+    >>> [token_kind(text) for text in (" the", "ing", " 12", ").", "\n", "</s>", "<0xE2>")]
+    ['word start', 'continuation', 'digits', 'punctuation', 'white space', 'special', 'other']
+    """
+    if _SPECIAL.fullmatch(text):
+        return "special"
+    bare = text.strip()
+    if not bare:
+        return "white space" if text else "other"
+    if bare.isdecimal():
+        return "digits"
+    if all(unicodedata.category(char)[0] in "PS" for char in bare if not char.isspace()):
+        return "punctuation"
+    if bare[0].isalpha():
+        return "word start" if text[0].isspace() else "continuation"
+    return "other"

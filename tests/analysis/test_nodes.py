@@ -10,7 +10,7 @@ from table_runner import random_probs
 
 import speclab
 from speclab import views
-from speclab.analysis.nodes import COLUMNS, calibration
+from speclab.analysis.nodes import COLUMNS, calibration, token_kind
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.errors import NotRecordedError, SettingsError
 from speclab.tree import DraftTree
@@ -151,3 +151,9 @@ def test_without_drafts_the_columns_are_there_and_anything_else_is_refused():
         assert list(frame.columns) == list(COLUMNS)
     with refused(SettingsError, "'run.json.gz'", "load_trace"):
         speclab.nodes(["run.json.gz"])
+
+
+def test_kinds_of_tokens():
+    texts = [" the", "ing", " 12", "...\n", "\n\n", "<|im_end|>", "<0xE2>"]
+    kinds = ["word start", "continuation", "digits", "punctuation", "white space", "special", "other"]
+    assert [token_kind(text) for text in texts] == kinds
