@@ -98,13 +98,3 @@ def test_a_fork_takes_what_its_own_strategy_had_learned_there():
     changed = first.fork(6, max_new_tokens=70, seed=9).fork(4, temperature=0.0)
     assert changed.settings.max_new_tokens == 70
     assert changed.step().settings == first.steps[4].settings
-
-
-def test_the_first_step_of_a_fork_notes_what_it_has_not_learned():
-    first = sessions.finished(speclab.DynaTree())
-    fork = first.fork(3, EVERY["recycling"])
-    fork.run()
-    for at, strategy, learned in ((1, fork.strategy, False), (5, fork.strategy, True), (1, speclab.DynaTree(), True)):
-        assert bool(fork.fork(at, strategy).step().note) != learned
-    assert fork.fork(3, fork.strategy).step().note == fork.steps[3].note
-    assert [bool(step.note) for step in fork.trace.steps] == [place == 3 for place in range(len(fork.steps))]

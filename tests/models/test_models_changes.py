@@ -41,24 +41,6 @@ def _linear(model):
     return getattr(*_place(model))
 
 
-class _LowRank(nn.Module):
-    """What an adapter library puts in the place of a linear layer."""
-
-    def __init__(self, base):
-        super().__init__()
-        self.base_layer = base
-        self.down, self.up = nn.Linear(base.in_features, 2, bias=False), nn.Linear(2, base.out_features, bias=False)
-
-    def forward(self, rows):
-        return self.base_layer(rows) + 3 * self.up(self.down(rows))
-
-
-def _adapted(model):
-    torch.manual_seed(5)
-    mlp, name = _place(model)
-    setattr(mlp, name, _LowRank(getattr(mlp, name)))
-
-
 def _another_embedding(model):
     torch.manual_seed(3)
     model.set_input_embeddings(nn.Embedding(model.config.vocab_size, model.config.hidden_size))
@@ -71,7 +53,6 @@ def _written(model):
 
 CHANGES = {
     "no_grad": ("llama", _written),
-    "adapter": ("llama", _adapted),
     "embedding": ("gpt_neox", _another_embedding),
     "layers": ("llama", lambda model: setattr(model.model, "layers", model.model.layers[:1])),
     "inv_freq": ("gpt_neox", lambda model: model.gpt_neox.rotary_emb.inv_freq.mul_(0.1)),
