@@ -227,12 +227,12 @@ function mount(element, host, Plotly) {
   const title = made("span", { class: "sl-title" });
   const change = button("Change", { class: "speclab-change" }, () => host.send({ do: "change" }));
   const back = button("◀", { class: "sl-back", title: "one iteration back (←)", "aria-label": "back" }, () => go(at.cursor - 1));
-  const next = button("▶", { title: "one iteration on (→)", "aria-label": "forward" }, () => go(at.cursor + 1));
+  const next = button("▶", { title: "one iteration forward (→)", "aria-label": "forward" }, () => go(at.cursor + 1));
   const step = button("Step", { class: "speclab-step", title: "decode one iteration (space)" }, onStep);
   const phases = made("span", { class: "sl-phases", role: "group", "aria-label": "phases" });
   const until = untilControls();
   const stop = button("Stop", { class: "sl-stop" }, () => host.send({ do: "stop" }));
-  const play = button("Play", { class: "sl-play", title: "show phase after phase" }, () => (playing ? pause() : start()));
+  const play = button("Play", { class: "sl-play", title: "show one phase after another" }, () => (playing ? pause() : start()));
   const place = made("span", { class: "sl-place" }), menu = host.live ? menuOf() : "";
   const bar = made("div", { class: "sl-bar" }, back, ...(host.live ? [step] : [next]), place, phases, ...(host.live ? [until.all, stop] : []), play, menu);
   const line = made("div", { class: "sl-pending", role: "status" });
@@ -244,7 +244,7 @@ function mount(element, host, Plotly) {
   const stage = made("div", { class: "sl-stage" });
   const loading = made("div", { class: "sl-loading" });
   check.addEventListener("change", () => { at.compare = check.checked; draw(); });
-  const compared = made("label", { class: "sl-check", title: "a dot on every entry that the tree demands" }, check, "expected against given ");
+  const compared = made("label", { class: "sl-check", title: "mark every entry that the tree requires with a dot" }, check, "expected against given ");
   const masked = made("div", { class: "sl-masked" }, mask, made("div", {}, compared, verdict));
   const commit = made("div", { class: "sl-commit" });
   stage.append(tree, masked, commit, loading);
@@ -628,7 +628,7 @@ function mount(element, host, Plotly) {
       tab.hidden = tab.dataset.tab === "check" && !host.live && !found().length;
     }
     const placed = Object.values(parts[at.tab] ?? {}).flat(), list = [];
-    if (at.tab === "caches" && asking()) list.push("<p>What the caches keep is shown after your answer.</p>");
+    if (at.tab === "caches" && asking()) list.push("<p>The caches are shown after your answer.</p>");
     else if (at.tab === "caches" && data?.cache)
       list.push(keyOf(data), data.cache, data.cache_lines.map(one => `<p>${escaped(one)}</p>`).join(""));
     if (at.tab === "node") list.push(...nodeParts(data));
@@ -785,7 +785,7 @@ function mount(element, host, Plotly) {
       case "hint": lab.hint = message.sentence; break;
       case "file": download(message); break;
       case "restarted":
-        lab.dead = message.sentence ?? "The kernel was restarted: run the cell again. What was decoded can still be stepped through.";
+        lab.dead = message.sentence ?? "The kernel was restarted: run the cell again. You can still step through the decoded iterations.";
         lab.busy = null;
     }
     draw();
