@@ -253,7 +253,7 @@ def _trace(header: _Header, steps: list[Step], finished: str, pair: ModelPair | 
         cache = replace(step.caches[0], after=steps[index + 1].prefix_length)
         steps[index] = replace(step, caches=(cache,))
     tokens = sorted({*prompt, *(token for step in steps for token in _tokens(step))})
-    texts = pair.token_texts(tokens) if pair is not None else {token: str(token) for token in tokens}
+    texts = pair.token_texts(tokens) if pair is not None else {token: f" #{token}" for token in tokens}
     steps = [replace(step, texts={token: texts[token] for token in sorted(_tokens(step))}) for step in steps]
     about = {"target": header.model, "engine": header.engine, "tokenizer": header.tokenizer, "note": header.note}
     return Trace(

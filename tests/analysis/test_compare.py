@@ -18,13 +18,14 @@ def test_runs_are_compared_with_the_first_complete_one():
     assert tree.trace is None
     assert tree.problem
     assert plain.complete
-    assert plain.token_ids == lookup.token_ids == compared.reference
+    assert compared.reference is plain
+    assert plain.token_ids == lookup.token_ids
     assert compared.differs_at(lookup) is None
 
     stopped = replace(plain, trace=replace(plain.trace, steps=plain.trace.steps[:3], finished=""))
     other = replace(lookup, trace=replace(lookup.trace, first_token=lookup.trace.first_token + 1))
     again = Comparison((stopped, plain, other))
-    assert again.reference == plain.token_ids
+    assert again.reference is plain
     assert (again.differs_at(stopped), again.differs_at(other)) == (None, 0)
     ended = replace(stopped, trace=replace(stopped.trace, finished="end of text"))
     assert again.differs_at(ended) == len(ended.token_ids)

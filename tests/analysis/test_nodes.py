@@ -98,7 +98,7 @@ def test_right_is_what_the_target_chooses_on_and_off_the_accepted_path(name):
 SHARP = random_probs(VOCAB, 3, low=3, high=6)
 
 
-class Marginals(Strategy):
+class _Marginals(Strategy):
     """What a block head drafts: the two most probable tokens of each depth, with no regard to the path."""
 
     def drafter(self, pair):
@@ -119,7 +119,7 @@ class MarginalsDrafter(Drafter):
 
 def test_a_marginal_comes_true_on_the_accepted_path_and_not_off_it():
     pair = pair_of(SHARP, None)
-    runs = [finished(Marginals(), pair=pair, temperature=1.0, seed=seed) for seed in range(15)]
+    runs = [finished(_Marginals(), pair=pair, temperature=1.0, seed=seed) for seed in range(15)]
     frame = speclab.nodes(runs)
     found = calibration(frame, "depth").set_index(["depth", "parent_accepted"])
     (first, on, off) = (found.loc[key] for key in ((1, True), (2, True), (2, False)))
