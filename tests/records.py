@@ -45,7 +45,9 @@ def assert_consistent(step: Step) -> None:
     assert step.committed == (*tokens, *([] if step.bonus is None else [step.bonus]))
     for node, token in zip(path, step.committed[not verified :], strict=False):
         assert step.nodes[node].target_choice == token
-    assert (step.mask == tree.ancestor_mask()).all()
+    expected, windowed = tree.ancestor_mask(), min(step.prefix_seen) < step.prefix_length
+    assert not (step.mask & ~expected).any()
+    assert windowed or (step.mask == expected).all(), "only a window hides an ancestor"
     assert len(step.nodes) == len(step.prefix_seen) == n
     for node in step.nodes:
         _assert_node(step, node, path)

@@ -59,7 +59,7 @@ SHARES = {
     "top": 1619,
 }
 """Most lines of each room. A room may take over what another gives back."""
-WHOLE = {"speclab": (20_000, 148_000, 115), "tests": (18_838, 167_201, 146)}
+WHOLE = {"speclab": (20_000, 148_000, 115), "tests": (17_400, 155_300, 146)}
 """Lines, tokens of code without docstrings and comments, and files, at most."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

@@ -17,7 +17,10 @@ import speclab
 pytestmark = pytest.mark.model
 
 NEW, PADS = 20, 3
-STRATEGIES = [*PATHS.values(), *(kind() for kind in speclab.strategies().values() if not kind.by_hand)]
+STRATEGIES = [
+    *PATHS.values(),
+    *(kind() for kind in speclab.strategies().values() if not kind.by_hand and kind is not speclab.DDTree),
+]
 
 
 class Shunned(LogitsProcessor):
