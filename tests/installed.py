@@ -57,7 +57,7 @@ def copies_the_course(place: Path, folder: Path) -> str:
     """`speclab lab` finds the notebooks that the wheel installed, and copies them to any folder."""
     code = "from speclab import host; print(host.jupyter_command(None, [])[3])"
     first = Path(call(place / "python", "-c", code, folder=folder).strip())
-    course = {path.name for path in (ROOT / "notebooks").iterdir() if not path.name.startswith(".")}
+    course = {path.name for path in (ROOT / "notebooks").iterdir() if not path.name.startswith((".", "__"))}
     copied = {path.name for path in (folder / first.parent).iterdir()}
     assert course <= copied, course - copied
     return f"speclab lab: {len(course)} files in {first.parent}"
