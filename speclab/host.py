@@ -100,7 +100,7 @@ def _course() -> Path:
     """Copies the course's notebooks to a writable folder and returns the first; existing copies are kept."""
     originals = _originals()
     try:
-        for path in (path for path in originals.rglob("*") if path.is_file()):
+        for path in (path for path in originals.rglob("*") if path.is_file() and path.suffix != ".pyc"):
             copy = COPIES / path.relative_to(originals)
             if not copy.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)
