@@ -1,7 +1,7 @@
-"""Training of block heads (DFlash): the target is frozen, anchors lie at random places of its own text.
+"""Training of block heads (DFlash): the target is frozen, anchors are random positions in its own text.
 
 At an anchor the head sees the target's states before it, the anchor's token and masks. It learns the target's
-distribution at each of the block's places, the nearer places weighing more, since a chain ends at its first error.
+distribution at each position of the block. Nearer positions weigh more, because a chain ends at its first error.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MiniBlockConfig(DistillDataConfig, BlockRecipe):
     )
     draft_vocab_size: int = Field(3072, ge=2, description="Tokens that the head drafts from.")
     mask_token_id: int = Field(0, ge=0, description="Token whose embedding marks a masked place.")
-    schedule: Schedule = Schedule(minutes=40, peak_lr=3e-3)
+    schedule: Schedule = Schedule(minutes=32, peak_lr=3e-3)
 
 
 class ChatBlockConfig(BlockRecipe):
@@ -67,7 +67,7 @@ class ChatBlockConfig(BlockRecipe):
     draft_vocab_size: int = Field(8192, ge=2, description="Tokens that the head drafts from.")
     mask_token_id: int = Field(16, ge=0, description="Token whose embedding marks a masked place.")
     prompt_weight: float = Field(0.3, ge=0, description="Weight of a prompt's places beside the answer's, 1.")
-    schedule: Schedule = Schedule(minutes=45, peak_lr=3e-3, flat_until=0.5, final=0.02)
+    schedule: Schedule = Schedule(minutes=75, peak_lr=3e-3, flat_until=0.5, final=0.02)
 
 
 class Lesson(NamedTuple):
@@ -158,7 +158,7 @@ def train_chat_block(config: ChatBlockConfig) -> BlockHead:
     hidden = settings.hidden_size
     columns = torch.cat([torch.arange(hidden * at, hidden * (at + 1)) for at in map(config.kept.index, config.layers)])
     last = slice(hidden * config.kept.index(-1), hidden * (config.kept.index(-1) + 1))
-    scale = _scale(windows, columns, config.out / "scale.pt").bfloat16()
+    scale = windows.scale(columns, config.out / "scale.pt").bfloat16()
     small, output = matrix.bfloat16(), matrix[ids].bfloat16()
     drafted = torch.zeros(len(matrix)).index_fill_(0, ids, 1.0)
     whole = torch.compile(block_loss, dynamic=False) if config.compile else block_loss
@@ -186,19 +186,6 @@ def _anchors(batch: Tensor, config: BlockRecipe) -> Tensor:
     room = batch.shape[1] - config.block_size
     picked = torch.rand(len(batch), room).argsort(dim=1)[:, : config.anchors] + 1
     return picked.sort(dim=1).values
-
-
-def _scale(windows: Windows, columns: Tensor, path: Path) -> Tensor:
-    """What the columns of the states are divided by in training: some of the first token's would drown all others."""
-    if not path.is_file():
-        sample = torch.randint(1, len(windows.tokens), (4096,), generator=torch.Generator().manual_seed(0))
-        firsts = torch.tensor([document.start for document in windows.documents[:64]])
-        every, first = (windows.states(places)[:, columns].float() for places in (sample, firsts))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        usual = 1.5 * every.abs().median(0).values
-        torch.save(torch.maximum(usual, first.abs().amax(0) / 20).clamp(min=1e-4), path)
-    scale: Tensor = torch.load(path, weights_only=True)
-    return scale
 
 
 def _fresh(config: MiniBlockConfig | ChatBlockConfig, settings: Any, draft_vocab: int, target: str) -> BlockHead:

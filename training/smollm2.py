@@ -136,6 +136,21 @@ class Windows:
             out[here] = states[flat[here] - int(offset)]
         return out.view(*places.shape, -1)
 
+    def scale(self, columns: Tensor, path: Path) -> Tensor:
+        """Divisors of the states' columns in training, computed once and kept in `path`.
+
+        In some columns the first token's state is hundreds of times as large as all others.
+        """
+        if not path.is_file():
+            sample = torch.randint(1, len(self.tokens), (4096,), generator=torch.Generator().manual_seed(0))
+            firsts = torch.tensor([document.start for document in self.documents[:64]])
+            every, first = (self.states(places)[:, columns].float() for places in (sample, firsts))
+            usual = 1.5 * every.abs().median(0).values
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.save(torch.maximum(usual, first.abs().amax(0) / 20).clamp(min=1e-4), path)
+        scale: Tensor = torch.load(path, weights_only=True)
+        return scale
+
 
 def frequent(windows: Windows, kinds: dict[str, float], size: int, vocab_size: int) -> Tensor:
     """The `size` ids most frequent in answers (prompts count a tenth), each kind by its share; ascending."""
@@ -160,21 +175,7 @@ class Teacher:
         picked = [config.kept.index(layer) for layer in config.layers]
         self._columns = torch.cat([torch.arange(hidden * at, hidden * (at + 1)) for at in picked])
         self._last = slice(hidden * config.kept.index(-1), hidden * (config.kept.index(-1) + 1))
-        self.scale = self._scale(config.out.parent / "scale.pt")
-
-    def _scale(self, path: Path) -> Tensor:
-        """What the columns of the states are divided by in training; made once, for all heads on one base."""
-        if not path.is_file():
-            windows = self._windows
-            sample = torch.randint(1, len(windows.tokens), (4096,), generator=torch.Generator().manual_seed(0))
-            firsts = torch.tensor([document.start for document in windows.documents[:64]])
-            all_states, first = (windows.states(places)[:, self._columns].float() for places in (sample, firsts))
-            # In some columns the first token's state is hundreds of times as large as all others: it would drown them.
-            usual = 1.5 * all_states.abs().median(0).values
-            path.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(torch.maximum(usual, first.abs().amax(0) / 20).clamp(min=1e-4), path)
-        scale: Tensor = torch.load(path, weights_only=True)
-        return scale
+        self.scale = windows.scale(self._columns, config.out.parent / "scale.pt")
 
     @torch.no_grad()
     def lesson(self, places: Tensor) -> Lesson:
