@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from speclab.engine.session import Session
     from speclab.lab import Lab
     from speclab.lab.prediction import Prediction
-    from speclab.models.pair import ModelPair, load_pair
+    from speclab.pair import ModelPair, load_pair
     from speclab.trace.files import load_trace
     from speclab.trace.records import Step, Trace
     from speclab.trace.steps import load_steps
@@ -104,7 +104,7 @@ _HOME = {
     "Lab": "speclab.lab",
     "LinearSpeculation": "speclab.drafters.chain",
     "Lookahead": "speclab.drafters.lookahead",
-    "ModelPair": "speclab.models.pair",
+    "ModelPair": "speclab.pair",
     "Prediction": "speclab.lab.prediction",
     "PromptLookup": "speclab.drafters.prompt_lookup",
     "Replayer": "speclab.analysis.replay",
@@ -119,7 +119,7 @@ _HOME = {
     "compare": "speclab.analysis.compare",
     "custom_generate": "speclab.engine.custom_generate",
     "generate": "speclab.engine.generate",
-    "load_pair": "speclab.models.pair",
+    "load_pair": "speclab.pair",
     "load_trace": "speclab.trace.files",
     "load_steps": "speclab.trace.steps",
     "nodes": "speclab.analysis.nodes",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 Method = Strategy | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A strategy; arguments of transformers' `generate`; or several of them, and the fastest is measured."""
@@ -231,7 +231,7 @@ def _now(pair: ModelPair) -> float:
 
 @cache
 def _loaded_once(arguments: tuple[tuple[str, Any], ...]) -> ModelPair:
-    from speclab.models.pair import load_pair
+    from speclab.pair import load_pair
 
     return load_pair(**dict(arguments))
 

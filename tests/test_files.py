@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from refusals import refused
+from support.refusals import refused
 
 from speclab.errors import TraceError
 from speclab.files import read_whole, write_whole

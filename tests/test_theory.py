@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import draft_trees
+from support.strategies import draft_trees
 
 from speclab.errors import SettingsError
 from speclab.theory import (

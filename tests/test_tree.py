@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import draft_trees
+from support.strategies import draft_trees
 
 from speclab.errors import SettingsError
 from speclab.tree import CandidateSampling, DraftTree

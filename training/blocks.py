@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from speclab.models.block_head import BlockConfig, BlockHead
-from speclab.models.eagle import rotary
+from speclab.heads.block_head import BlockConfig, BlockHead
+from speclab.heads.eagle import rotary
 from training.draft import DistillDataConfig, distill_batches
 from training.heads import CODE, PROSE, CrossEntropy, frequent
 from training.loop import Recipe, Schedule, train

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import save_file
 
 from speclab.errors import SpeclabError
-from speclab.models.eagle import Head, HeadConfig
-from speclab.models.head_files import read_head
+from speclab.heads.eagle import Head, HeadConfig
+from speclab.heads.files import read_head
 from speclab.models.runner import Runner
 
 FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 import speclab
 from speclab.errors import SpeclabError
-from speclab.models.eagle import Head, rotary
-from speclab.models.head_files import read_head
+from speclab.heads.eagle import Head, rotary
+from speclab.heads.files import read_head
 from speclab.models.runner import Runner
 from training.answers import Ask, Writer, prompt_ids, worsened
 from training.heads import Ancestors, seen

@@ -17,8 +17,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from speclab.models.eagle import Head, HeadConfig, rotary
-from speclab.models.head_files import save_head
+from speclab.heads.eagle import Head, HeadConfig, rotary
+from speclab.heads.files import save_head
 from training.data import Batches
 from training.draft import DistillDataConfig, distill_batches
 from training.loop import Schedule, train

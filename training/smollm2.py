@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from speclab.errors import SpeclabError
-from speclab.models.eagle import Head, HeadConfig
-from speclab.models.head_files import save_head
-from speclab.models.presets import SMOLLM2
+from speclab.heads.eagle import Head, HeadConfig
+from speclab.heads.files import save_head
+from speclab.loading.presets import SMOLLM2
 from training.answers import AnswersConfig, prompt_ids, write_answers
 from training.head_figures import HeadFiguresConfig, head_figures
 from training.heads import Lesson, unrolled_loss

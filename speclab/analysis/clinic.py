@@ -24,7 +24,7 @@ from speclab.analysis.faults import FAULTS, BrokenPair, Fault, broken
 from speclab.analysis.oracle import Oracle, Progress, explain_draft
 from speclab.engine.session import Session
 from speclab.errors import SettingsError, named
-from speclab.models.pair import ModelPair
+from speclab.pair import ModelPair
 from speclab.trace.records import TIE, Finding, Step, Trace
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from speclab.trace.records import Trace
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.engine.session import Session
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from transformers import PreTrainedModel
 
 from speclab.errors import SettingsError
 from speclab.models.answer import Answer
-from speclab.models.pair import ModelPair
 from speclab.models.probe import sharing_weights
 from speclab.models.runner import Runner
+from speclab.pair import ModelPair
 from speclab.tree import Bools
 
 PADDING = 8

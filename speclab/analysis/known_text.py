@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from speclab.errors import NotRecordedError
+from speclab.heads.runner import HeadRunner
 from speclab.models.answer import KEPT, Answer, Ids, RecordedAnswer, TopTokens
-from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 from speclab.settings import SessionSettings
 from speclab.trace.records import Trace

@@ -16,8 +16,8 @@ from speclab.analysis.detectors import name
 from speclab.analysis.faults import final_norm, without_final_norm
 from speclab.analysis.known_text import session_settings
 from speclab.drafters.draft_pass import DRAFT
-from speclab.engine.sampling import transform
-from speclab.models.pair import ModelPair
+from speclab.pair import ModelPair
+from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import UNKNOWN, Step, Trace
 

@@ -25,10 +25,10 @@ from speclab.engine.acceptance import Rule
 from speclab.engine.decode import iterate, runners, start
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError, SettingsError, named
-from speclab.models.block_head import BlockRunner
-from speclab.models.heads import HeadRunner
-from speclab.models.pair import ModelPair
+from speclab.heads.block_head import BlockRunner
+from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
+from speclab.pair import ModelPair
 
 Check = Callable[[], None]
 """Raises an error if the replay was cancelled."""

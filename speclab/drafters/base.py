@@ -22,10 +22,10 @@ from speclab.trace.records import Adaptation, Event, Proposal, Step, Value
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
+    from speclab.heads.runner import HeadRunner
     from speclab.models.answer import Answer
-    from speclab.models.heads import HeadRunner
-    from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
+    from speclab.pair import ModelPair
 
 Root = Literal["verified", "drafted"]
 Batch = TypeVar("Batch")

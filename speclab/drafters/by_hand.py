@@ -19,7 +19,7 @@ from speclab.trace.records import Step
 from speclab.tree import CandidateSampling, DraftTree
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 MOST = 512
 """Most nodes of a tree."""

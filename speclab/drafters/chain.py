@@ -12,7 +12,7 @@ from speclab.drafters.grow import GrownStrategy, Shape
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 
 class Autoregressive(Strategy):

@@ -30,9 +30,9 @@ from speclab.files import read_whole, write_whole
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from speclab.models.heads import HeadRunner
-    from speclab.models.pair import ModelPair
+    from speclab.heads.runner import HeadRunner
     from speclab.models.runner import Runner
+    from speclab.pair import ModelPair
 
 LEAST, MOST = 4, 64
 EXTRA = 4 / 3
@@ -129,8 +129,8 @@ def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
     """
     import torch
 
-    from speclab.models.block_head import BlockRunner
-    from speclab.models.heads import HeadRunner
+    from speclab.heads.block_head import BlockRunner
+    from speclab.heads.runner import HeadRunner
 
     fork = runner.fork()
     prefix = [0] * (PREFIX if runner.context is None else max(1, min(PREFIX, runner.context // 2)))

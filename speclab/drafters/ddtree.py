@@ -21,7 +21,7 @@ from speclab.trace.records import RANKS, Event, Value
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 
 class DDTree(Strategy):

@@ -16,7 +16,7 @@ from speclab.drafters.cost import NodeBudget
 from speclab.drafters.grow import GrownDrafter, GrownStrategy, Shape
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 
 class DraftHead(GrownStrategy):

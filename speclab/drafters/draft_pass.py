@@ -16,11 +16,11 @@ from speclab.tree import Bools, CandidateSampling, Floats
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from speclab.heads.block_head import BlockRunner
+    from speclab.heads.runner import HeadRunner
     from speclab.models.answer import Answer
-    from speclab.models.block_head import BlockRunner
-    from speclab.models.heads import HeadRunner
-    from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
+    from speclab.pair import ModelPair
 
 DRAFT = "draft"
 """The source of a draft model's nodes; a head's nodes have the head's name."""
@@ -85,7 +85,7 @@ class DraftPass:
         """For each node that ran: the slots of its ancestors and its own, counted from the prefix."""
         self._begun = False
         if sampled != "top":
-            from speclab.engine.sampling import PositionalRng, RngPurpose  # imports torch
+            from speclab.sampling import PositionalRng, RngPurpose  # imports torch
 
             self._rng = PositionalRng(context.sampling.seed, len(context.tokens) - 1, RngPurpose.DRAFTING)
 
@@ -104,7 +104,7 @@ class DraftPass:
 
     def draw(self, node: int, count: int) -> TopK:
         """Samples of the next token after a node, in the order drawn, with their log-probabilities."""
-        from speclab.engine.acceptance import draw_independent, draw_without_replacement
+        from speclab.sampling import draw_independent, draw_without_replacement
 
         probs = self.draft_probs[node]
         independent = self.sampling is CandidateSampling.INDEPENDENT
@@ -136,7 +136,7 @@ class DraftPass:
         if self.sampling is CandidateSampling.DETERMINISTIC:
             ids, log_probs = answer.topk(self._width)
             return [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), log_probs.tolist(), strict=True)]
-        from speclab.engine.sampling import transform
+        from speclab.sampling import transform
 
         if answer.rows is None:
             raise NotRecordedError(
@@ -263,7 +263,7 @@ class DraftPassDrafter(Drafter):
     """
 
     def __init__(self, settings: Strategy, pair: ModelPair, head: int | None = None) -> None:
-        from speclab.models.heads import HeadRunner  # imports torch
+        from speclab.heads.runner import HeadRunner  # imports torch
 
         super().__init__(settings)
         runner: Runner | HeadRunner
@@ -282,8 +282,8 @@ class DraftPassDrafter(Drafter):
 
     def begin(self, context: Context, width: int, candidates: Candidates = "top") -> DraftPass:
         """Starts the passes of a new tree; arguments as in `DraftPass`."""
-        from speclab.models.block_head import BlockRunner
-        from speclab.models.heads import HeadRunner
+        from speclab.heads.block_head import BlockRunner
+        from speclab.heads.runner import HeadRunner
 
         runner = self.runners[0]
         if isinstance(runner, BlockRunner):

@@ -24,7 +24,7 @@ from speclab.trace.records import Event, Proposal, Value
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 PARTS = ("first", "second")
 LEAST_LOG_PROB = -700.0

@@ -17,7 +17,7 @@ from speclab.drafters.grow import GrownDrafter, GrownStrategy, Shape
 from speclab.trace.records import Adaptation, Value
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 Window = tuple[float, ...]
 

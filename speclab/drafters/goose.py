@@ -23,7 +23,7 @@ from speclab.drafters.transitions import Carry, TableDrafter, Width
 from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 SMOOTHING = 0.3  # weight of the newest iteration in the running acceptance of copies (appendix C.3)
 LONG = 8  # tokens that make a chain long (appendix C.3)

@@ -22,7 +22,7 @@ from speclab.trace.records import Event, Value
 from speclab.tree import CandidateSampling, DraftTree
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 BLANK, CONTEXT = "blank", "the context"
 """Gates: the draft has no next tokens for this node, or the models' context ends."""

@@ -12,7 +12,7 @@ from speclab.drafters.prompt_lookup import LongestNgram, NgramIndex, ShortestNgr
 from speclab.drafters.transitions import TableDrafter, Width
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 COPIED = 0.5
 """A copied token's probability in the records; it decides nothing."""

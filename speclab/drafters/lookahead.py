@@ -28,7 +28,7 @@ from speclab.trace.records import Adaptation, Event
 from speclab.tree import Bools
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 Ngram = tuple[int, ...]
 Window = tuple[Ngram, ...]

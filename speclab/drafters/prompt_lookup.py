@@ -15,7 +15,7 @@ from speclab.trace.records import Event
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 Pick = Literal["last", "first"]
 LongestNgram = Annotated[int, Field(ge=1, le=16, description="tokens of the longest n-gram, tried first")]

@@ -21,7 +21,7 @@ from speclab.prompts import examples
 from speclab.trace.records import Event, Value
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 BREAK = -1
 """Separates two texts; no phrase crosses it."""

@@ -23,7 +23,7 @@ from speclab.theory import sequoia_shape
 from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 PRIOR, PRIOR_TRIES = 0.4, 8.0
 """Prior acceptance of the first child, divided by the squared rank for the others, and its weight in tries. Not in the

@@ -15,7 +15,7 @@ from speclab.drafters.cost import NodeBudget, with_node_budget
 from speclab.drafters.transitions import Carry, TableDrafter, Width
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 LEVELS = (8, 21, 25, 15, 8, 3)
 """Drafted nodes of the paper's tree by depth, from 1."""

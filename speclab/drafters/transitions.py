@@ -19,8 +19,8 @@ from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
     from speclab.models.answer import Answer
-    from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
+    from speclab.pair import ModelPair
 
 Width = Annotated[int, Field(ge=1, le=16, title="k", description="successors kept of each token")]
 Carry = Annotated[

@@ -12,17 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from speclab.sampling import Probabilities, Rng, without
 from speclab.trace.records import Trial
 from speclab.tree import DraftTree
 
 Choice = Callable[[int], int]
 """The target's next token after a node."""
-Probabilities = NDArray[Any]
 DistributionFn = Callable[[int], Probabilities]
 """A distribution `[V]` of the token after a node."""
 
@@ -39,16 +37,6 @@ class Rule(StrEnum):
     def follows_the_target(self) -> bool:
         """Whether the text equals what the target alone decodes with this seed, token for token."""
         return self in {Rule.GREEDY, Rule.SAMPLE_AND_MATCH}
-
-
-class Rng(Protocol):
-    """The random numbers of one position of the text; a test may enumerate every outcome."""
-
-    def accepts(self, probability: Any) -> bool:
-        """True with this probability."""
-
-    def draws(self, probs: Probabilities) -> int:
-        """A token, drawn from `probs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +130,3 @@ def residual(p: Probabilities, q: Probabilities) -> Probabilities:
     mass = left.sum()
     # Equal distributions reject nothing, except when rounding makes p / q smaller than 1.
     return left / mass if mass > 0 else p
-
-
-def draw_independent(probs: Probabilities, count: int, rng: Rng) -> list[int]:
-    """`count` tokens for `recursive_rejection`; repeats are possible."""
-    return [rng.draws(probs) for _ in range(count)]
-
-
-def draw_without_replacement(probs: Probabilities, count: int, rng: Rng) -> list[int]:
-    """`count` different tokens for `rejection_without_replacement`, or as many as are possible."""
-    drawn: list[int] = []
-    for _ in range(min(count, int(np.count_nonzero(probs)))):
-        drawn.append(rng.draws(probs))
-        probs = without(probs, drawn[-1])
-    return drawn
-
-
-def without(probs: Probabilities, token: int) -> Probabilities:
-    rest = probs.copy()
-    rest[token] = 0 * rest[token]
-    mass = rest.sum()
-    return rest / mass if mass > 0 else rest

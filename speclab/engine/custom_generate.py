@@ -32,12 +32,12 @@ from speclab.drafters import cost
 from speclab.drafters.base import Context, Draft, Strategy, checked
 from speclab.engine.decode import iterate, start
 from speclab.errors import ModelNotFoundError, NoDraftError, SettingsError, UnsupportedModelError
-from speclab.models.head_files import HeadSource, bare, listed
-from speclab.models.loading import Loader, is_here, shown_name
-from speclab.models.pair import ModelPair, load_pair
+from speclab.heads.files import HeadSource, bare, listed
+from speclab.loading.loader import Loader, is_here, shown_name
+from speclab.loading.tokens import compare
 from speclab.models.probe import unfit
 from speclab.models.runner import use_maskable_attention
-from speclab.models.tokens import compare
+from speclab.pair import ModelPair, load_pair
 from speclab.settings import SessionSettings
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {

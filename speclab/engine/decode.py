@@ -19,13 +19,14 @@ from speclab.engine.acceptance import (
     rejection_without_replacement,
     sample_and_match,
 )
-from speclab.engine.sampling import PositionalRng, RngPurpose, RowProcessor, Targets
+from speclab.engine.targets import RowProcessor, Targets
 from speclab.errors import CancelledError, ContextExceededError, SettingsError
+from speclab.heads.runner import HeadRunner
 from speclab.models.answer import Answer
-from speclab.models.heads import HeadRunner
-from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 from speclab.models.transfers import Stopwatch
+from speclab.pair import ModelPair
+from speclab.sampling import PositionalRng, RngPurpose
 from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts
 from speclab.trace.records import Adaptation

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from speclab.engine.acceptance import Rule
 from speclab.engine.decode import Decoding
-from speclab.engine.sampling import Targets, transform, uniform
+from speclab.engine.targets import Targets
 from speclab.errors import ExactnessError
+from speclab.sampling import transform, uniform
 from speclab.settings import SessionSettings
 
 TOLERANCE = {torch.bfloat16: 0.8, torch.float16: 0.2}

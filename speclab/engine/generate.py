@@ -10,7 +10,7 @@ from speclab.drafters import cost
 from speclab.drafters.base import Strategy, checked
 from speclab.engine.decode import iterate, start
 from speclab.engine.exactness import Checker
-from speclab.models.pair import ModelPair, checked_pair
+from speclab.pair import ModelPair, checked_pair
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts, Metrics

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from speclab.drafters.base import TopK
-from speclab.engine.acceptance import Probabilities, without
 from speclab.engine.decode import Decoding, Iteration, runners
-from speclab.engine.sampling import inverse_cdf, transform, uniform
 from speclab.models.answer import KEPT, TopTokens, topk
 from speclab.models.transfers import to_device
+from speclab.sampling import Probabilities, inverse_cdf, transform, uniform, without
 from speclab.trace.records import RANKS, CacheRecord, ExtraRow, NodeRecord, Residual, Step, TokenProb, Trial, Verdict
 from speclab.tree import Bools
 

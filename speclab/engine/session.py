@@ -16,7 +16,7 @@ from speclab.engine.exactness import Checker
 from speclab.engine.record import kept_answers, record
 from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
 from speclab.models.answer import KEPT, TopTokens
-from speclab.models.pair import ModelPair, checked_pair
+from speclab.pair import ModelPair, checked_pair
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition, compiled, stateful

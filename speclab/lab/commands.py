@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from speclab.analysis.compare import Comparison
     from speclab.drafters.base import Strategy
     from speclab.engine.session import Session
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
 REDRAW_SECONDS = 0.3
@@ -373,7 +373,7 @@ class Commands:
         elif choice != self._choice or self.pair is None:
             busy, self.state.busy = self.state.busy, f"Loading {choice}"
             self._update()
-            from speclab.models.pair import load_pair
+            from speclab.pair import load_pair
 
             self.pair = load_pair(**choice.arguments(), report=lambda _: self._check())
             self._choice, self.state.busy = choice, busy

@@ -13,7 +13,7 @@ from speclab.trace.records import Step
 from speclab.views.preview import preview
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 
 class Editor:

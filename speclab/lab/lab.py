@@ -23,7 +23,7 @@ from speclab.lab.settings_tab import Sliders, close
 from speclab.lab.setup import SetupForm, chats_with, heads_and_draft, setup_line
 from speclab.lab.state import LabConfig, LabState, ModelChoice
 from speclab.lab.worker import Worker
-from speclab.models.presets import PRESETS, find
+from speclab.loading.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
@@ -34,7 +34,7 @@ from speclab.views.sentences import title
 
 if TYPE_CHECKING:
     from speclab.engine.session import Session
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 REAL = "smollm2"
 """The preset of a new lab if it was fetched; else the shipped family."""

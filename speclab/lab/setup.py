@@ -24,12 +24,12 @@ from ipywidgets import (
 from speclab.drafters import strategies
 from speclab.errors import PromptError, SettingsError, SpeclabError
 from speclab.lab.state import LabConfig, LabState, ModelChoice, prompt_text
-from speclab.models.presets import PRESETS
+from speclab.loading.presets import PRESETS
 from speclab.prompts import as_messages, examples, is_conversation
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 GIVEN, OWN, CUSTOM = "given", "own", "custom"
 DEVICES = (("automatic", None), ("CPU", "cpu"), ("CUDA", "cuda"), ("Apple GPU", "mps"))

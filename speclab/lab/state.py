@@ -11,13 +11,13 @@ from traitlets import Dict, HasTraits, Instance, Int, Unicode
 
 from speclab.drafters.base import Strategy
 from speclab.errors import SettingsError
-from speclab.models.presets import PRESETS
+from speclab.loading.presets import PRESETS
 from speclab.prompts import PromptInput, is_conversation
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step, Trace
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Models: runners with their KV caches, pairs, presets. Import the modules themselves: this file is cheap."""
+"""Models: runners with their KV caches, masks and the probe. Import the modules themselves: this file is cheap."""

@@ -22,7 +22,7 @@ from speclab.trace.records import UNKNOWN, Adaptation, CacheRecord, NodeRecord, 
 from speclab.tree import Bools, DraftTree
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.pair import ModelPair
 
 MAX_BYTES = 1 << 30
 """Largest file."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pairs import PROMPT, headed_pair, library_text, pair_of
-from variants import VARIANTS
+from support.pairs import PROMPT, headed_pair, library_text, pair_of
+from support.variants import VARIANTS
 
 import speclab
 from speclab import clinic

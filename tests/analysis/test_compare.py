@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from table_runner import random_probs, table_pair
+from support.table_runner import random_probs, table_pair
 
 import speclab
 from speclab.analysis.compare import Comparison, compare

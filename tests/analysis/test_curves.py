@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pairs import PROMPT, pair_of
+from support.pairs import PROMPT, pair_of
 
 import speclab
 from speclab import views
 from speclab.analysis.curves import COUNT, by_rows, span, sweep, variable
 from speclab.analysis.replay import Replayer
 from speclab.errors import CancelledError, SettingsError
-from speclab.models.pair import ModelPair
+from speclab.pair import ModelPair
 from speclab.settings import bounds
 
 KINDS = [kind for kind in speclab.strategies().values() if all(not f.is_required() for f in kind.model_fields.values())]

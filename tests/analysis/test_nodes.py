@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from refusals import refused
-from sessions import STRATEGIES, TARGET, VOCAB, finished, pair_of
-from table_runner import random_probs
+from support.refusals import refused
+from support.sessions import STRATEGIES, TARGET, VOCAB, finished, pair_of
+from support.table_runner import random_probs
 
 import speclab
 from speclab import views

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairs import PROMPT, headed_pair, models_pair, pair_of
-from refusals import refused
-from variants import VARIANTS, dynatrees
+from support.pairs import PROMPT, headed_pair, models_pair, pair_of
+from support.refusals import refused
+from support.variants import VARIANTS, dynatrees
 
 import speclab
 from speclab import clinic

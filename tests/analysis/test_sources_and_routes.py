@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from refusals import refused
-from table_runner import mixed_probs, random_probs, table_pair
+from support.refusals import refused
+from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.analysis import routing
 from speclab.analysis.attribution import Attribution, SourceRate, attribution, source_rates
 from speclab.drafters.goose import Goose
 from speclab.engine.acceptance import sample_and_match
-from speclab.models.pair import ModelPair
+from speclab.pair import ModelPair
 
 RIGHT, WRONG = 1, 0
 C, T = "context", "transition"

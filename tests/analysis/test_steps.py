@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 import torch
-from outside_decoder import FAULTS, decode
-from pairs import PROMPT, pair_of
+from support.outside_decoder import FAULTS, decode
+from support.pairs import PROMPT, pair_of
 from typer.testing import CliRunner
 
 import speclab

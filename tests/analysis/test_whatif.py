@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sessions import DRAFT, PROMPT, TARGET
-from table_runner import mixed_probs, random_probs, table_pair
-from variants import VARIANTS, dynatrees
+from support.sessions import DRAFT, PROMPT, TARGET
+from support.table_runner import mixed_probs, random_probs, table_pair
+from support.variants import VARIANTS, dynatrees
 
 import speclab
 from speclab.analysis.whatif import WhatIf, in_force, what_if

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from opened import ARTIFACTS, PATIENCE
-from view_samples import trace
+from support.view_samples import trace
 
 from speclab.trace.records import Finding
 from speclab.views import export_html

@@ -9,7 +9,7 @@ from pathlib import Path
 import plotly
 import pytest
 from opened import ARTIFACTS, PATIENCE
-from view_samples import trace
+from support.view_samples import trace
 
 from speclab.views.phases import last_on_path
 from speclab.views.preview import preview

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from heads import random_head
-from tiny import tiny
+from support.heads import random_head
+from support.tiny import tiny
 
 import speclab
 from double import on_gpu

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairs import PROMPT, assert_cache_is_fresh, library_text, own_text, pair_of, target_of
-from records import assert_consistent, paths_of
-from refusals import refused
-from strategies import draft_trees
+from support.pairs import PROMPT, assert_cache_is_fresh, library_text, own_text, pair_of, target_of
+from support.records import assert_consistent, paths_of
+from support.refusals import refused
+from support.strategies import draft_trees
 
 import speclab
 from speclab import ByHand, DraftTree, DynaTree, SettingsError, TreeEdit

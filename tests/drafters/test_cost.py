@@ -8,8 +8,8 @@ import pytest
 from conftest import measured_pass_seconds
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs import PROMPT, headed_pair, pair_of
-from refusals import refused
+from support.pairs import PROMPT, headed_pair, pair_of
+from support.refusals import refused
 
 import speclab
 from speclab.drafters import cost

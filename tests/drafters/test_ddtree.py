@@ -7,11 +7,11 @@ import math
 import random
 
 import pytest
-from heads import random_block, random_head
-from pairs import PROMPT, assert_cache_is_fresh, block_pair, library_text, target_of
-from records import assert_consistent, assert_same
-from refusals import refused
-from tiny import FAMILIES, tiny
+from support.heads import random_block, random_head
+from support.pairs import PROMPT, assert_cache_is_fresh, block_pair, library_text, target_of
+from support.records import assert_consistent, assert_same
+from support.refusals import refused
+from support.tiny import FAMILIES, tiny
 
 import speclab
 from speclab.drafters.ddtree import best_paths

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from heads import random_head
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairs import SMALL as VOCAB
-from pairs import assert_cache_is_fresh, headed_pair, library_text, pair_of, target_of
-from records import assert_consistent, assert_same, paths_of
 from reference.eagle2 import best_paths, head_probs
-from table_runner import random_probs, table_pair
-from tiny import tiny
-from variants import DRAWN, VARIANTS
+from support.heads import random_head
+from support.pairs import SMALL as VOCAB
+from support.pairs import assert_cache_is_fresh, headed_pair, library_text, pair_of, target_of
+from support.records import assert_consistent, assert_same, paths_of
+from support.table_runner import random_probs, table_pair
+from support.tiny import tiny
+from support.variants import DRAWN, VARIANTS
 
 import speclab
 from speclab.analysis.whatif import in_force, what_if

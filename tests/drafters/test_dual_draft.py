@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairs import SMALL as VOCAB
-from pairs import assert_cache_is_fresh, headed_pair, library_text, models_pair, target_of
-from records import assert_consistent, assert_same, paths_of
 from reference.eagle2 import best_paths, mean_confidence
-from refusals import refused
-from strategies import draft_trees
-from table_runner import mixed_probs, random_probs, table_pair
+from support.pairs import SMALL as VOCAB
+from support.pairs import assert_cache_is_fresh, headed_pair, library_text, models_pair, target_of
+from support.records import assert_consistent, assert_same, paths_of
+from support.refusals import refused
+from support.strategies import draft_trees
+from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.analysis.routing import followed
 from speclab.drafters.base import Draft
 from speclab.drafters.dual_draft import merge, route
-from speclab.models.pair import ModelPair
+from speclab.pair import ModelPair
 from speclab.tree import DraftTree
 
 PROMPT = [5, 9, 2, 11, 3, 7, 7, 1]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from records import assert_consistent, assert_same
-from refusals import refused
-from table_runner import mixed_probs, random_probs, table_pair
-from words import word_tokenizer
+from support.records import assert_consistent, assert_same
+from support.refusals import refused
+from support.table_runner import mixed_probs, random_probs, table_pair
+from support.words import word_tokenizer
 
 import speclab
 from speclab.drafters.base import Context, Strategy
-from speclab.models.pair import ModelPair
+from speclab.pair import ModelPair
 
 ALONE: dict[str, Strategy] = {
     "prompt lookup": speclab.PromptLookup(),

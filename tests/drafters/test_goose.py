@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import paths_of
 from reference import goose as reference
 from reference.transitions import Table, logs
-from table_runner import mixed_probs, random_probs, table_pair
+from support.records import paths_of
+from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.drafters.base import Context

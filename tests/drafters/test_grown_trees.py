@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import dynatree as reference
-from table_runner import TableRunner, mixed_probs, random_probs, table_pair
-from variants import dynatrees
+from support.table_runner import TableRunner, mixed_probs, random_probs, table_pair
+from support.variants import dynatrees
 
 import speclab
 from speclab.drafters.base import Context, Draft, Strategy

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from records import assert_consistent, paths_of
 from reference.lookahead import Lookahead as Reference
 from reference.lookahead import Pool
-from table_runner import mixed_probs, random_probs, table_pair
+from support.records import assert_consistent, paths_of
+from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.drafters.lookahead import NgramPool

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from records import assert_same
-from refusals import refused
-from table_runner import mixed_probs, random_probs, table_pair
+from support.records import assert_same
+from support.refusals import refused
+from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab import Draft, Drafter, DraftTree

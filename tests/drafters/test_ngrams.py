@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import lookup as reference
-from table_runner import random_probs, table_pair
+from support.table_runner import random_probs, table_pair
 
 import speclab
 from speclab.drafters.base import Context

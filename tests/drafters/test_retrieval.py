@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from records import paths_of
 from reference import retrieval as reference
-from refusals import refused
-from table_runner import random_probs, table_pair
-from words import word_tokenizer
+from support.records import paths_of
+from support.refusals import refused
+from support.table_runner import random_probs, table_pair
+from support.words import word_tokenizer
 
 import speclab
 from speclab.drafters.base import Context

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from table_runner import mixed_probs, random_probs, table_pair
+from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.drafters.base import Context

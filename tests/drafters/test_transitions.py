@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from records import paths_of
 from reference import transitions as reference
-from table_runner import TableRunner, mixed_probs, random_probs, table_pair
+from support.records import paths_of
+from support.table_runner import TableRunner, mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.drafters import transitions

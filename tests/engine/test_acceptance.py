@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.dynatree import select_commit
-from strategies import draft_trees
+from support.strategies import draft_trees
 
 from speclab.engine.acceptance import sample_and_match
 from speclab.tree import DraftTree

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from speclab.engine.acceptance import (
     Acceptance,
-    draw_independent,
-    draw_without_replacement,
     recursive_rejection,
     rejection_without_replacement,
     sample_and_match,
 )
+from speclab.sampling import draw_independent, draw_without_replacement
 from speclab.tree import DraftTree
 
 VOCAB, ROOT = 3, 9

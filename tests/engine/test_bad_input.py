@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from refusals import LONE, PAIR, SHORT, VOCAB, both_ways, refused
-from words import word_tokenizer
+from support.refusals import LONE, PAIR, SHORT, VOCAB, both_ways, refused
+from support.words import word_tokenizer
 
 import speclab
 from speclab import (

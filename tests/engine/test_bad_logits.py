@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from refusals import both_ways, refused
-from tiny import tiny
+from support.refusals import both_ways, refused
+from support.tiny import tiny
 
 import speclab
-from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 from speclab.models.transfers import check_finite
+from speclab.pair import ModelPair
 
 pytestmark = pytest.mark.model
 

@@ -12,11 +12,12 @@ from functools import partial
 import pytest
 import torch
 from distributions import assert_drawn_from, text_distribution
-from heads import random_head
-from pairs import NOISE, PROMPT, draft_of, noisy, target_of
 from reference.decoding import next_logits
-from refusals import refused
-from tiny import tiny
+from support.heads import random_head
+from support.pairs import NOISE, PROMPT, draft_of, noisy, target_of
+from support.refusals import refused
+from support.tiny import tiny
+from support.variants import DRAWN, VARIANTS
 from transformers import (
     DynamicCache,
     LogitsProcessor,
@@ -25,9 +26,9 @@ from transformers import (
     StopStringCriteria,
     pipeline,
 )
-from variants import DRAWN, VARIANTS
 
 import speclab
+from speclab import pair as models_pair
 from speclab.errors import (
     ContextExceededError,
     NoDraftError,
@@ -37,7 +38,6 @@ from speclab.errors import (
     UnsupportedModelError,
 )
 from speclab.models import lean
-from speclab.models import pair as models_pair
 from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model

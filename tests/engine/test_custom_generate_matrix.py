@@ -6,11 +6,11 @@ from functools import cache
 
 import pytest
 import torch
-from heads import random_head
-from pairs import NOISE, PROMPT, draft_of, target_of
-from tiny import FAMILIES
+from support.heads import random_head
+from support.pairs import NOISE, PROMPT, draft_of, target_of
+from support.tiny import FAMILIES
+from support.variants import PATHS
 from transformers import LogitsProcessor, StoppingCriteria
-from variants import PATHS
 
 import speclab
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from records import assert_consistent
-from refusals import refused
-from table_runner import TableRunner, mixed_probs, random_probs, table_pair
-from variants import PATHS, VARIANTS
-from words import word_tokenizer
+from support.records import assert_consistent
+from support.refusals import refused
+from support.table_runner import TableRunner, mixed_probs, random_probs, table_pair
+from support.variants import PATHS, VARIANTS
+from support.words import word_tokenizer
 
 import speclab
 from speclab.drafters.base import Strategy
-from speclab.models.pair import ModelPair
+from speclab.pair import ModelPair
 
 VOCAB, PROMPT = 8, [1, 2, 3]
 TABLE = random_probs(VOCAB, 5, low=0.5, high=2.5)

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from records import assert_consistent, assert_same
-from table_runner import mixed_probs, random_probs, table_pair
-from variants import DRAWN, VARIANTS
+from support.records import assert_consistent, assert_same
+from support.table_runner import mixed_probs, random_probs, table_pair
+from support.variants import DRAWN, VARIANTS
 
 import speclab
 from speclab.drafters.base import Context, Draft, Strategy

@@ -7,11 +7,21 @@ import math
 
 import pytest
 import torch
-from pairs import NOISE, PROMPT, block_pair, draft_of, library_text, own_text, pair_of, run_and_check_caches, target_of
 from reference.decoding import argmax, next_logits, softmax
-from refusals import refused
-from tiny import BORDER, tiny
-from variants import PATHS, VARIANTS
+from support.pairs import (
+    NOISE,
+    PROMPT,
+    block_pair,
+    draft_of,
+    library_text,
+    own_text,
+    pair_of,
+    run_and_check_caches,
+    target_of,
+)
+from support.refusals import refused
+from support.tiny import BORDER, tiny
+from support.variants import PATHS, VARIANTS
 
 import speclab
 

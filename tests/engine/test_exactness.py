@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pairs import PROMPT
-from tiny import tiny
+from support.pairs import PROMPT
+from support.tiny import tiny
 
 import speclab
 from speclab.analysis import clinic

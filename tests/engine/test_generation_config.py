@@ -12,17 +12,17 @@ from functools import cache
 
 import pytest
 import torch
-from pairs import PROMPT, library_text, pair_of, target_of
 from reference.decoding import next_logits
-from tiny import tiny
+from support.pairs import PROMPT, library_text, pair_of, target_of
+from support.tiny import tiny
+from support.variants import VARIANTS
 from transformers import GenerationConfig
-from variants import VARIANTS
 
 import speclab
 from speclab.errors import GenerationConfigWarning
 from speclab.models import processors
-from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
+from speclab.pair import ModelPair
 
 pytestmark = pytest.mark.model
 

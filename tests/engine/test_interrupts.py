@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from pairs import pair_of
-from records import assert_same
+from support.pairs import pair_of
+from support.records import assert_same
 
 import speclab
 from speclab.engine import decode, generate, session

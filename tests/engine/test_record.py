@@ -8,13 +8,13 @@ from types import FunctionType, ModuleType
 import numpy as np
 import pytest
 import torch
-from table_runner import random_probs, table_pair
-from tiny import tiny
+from support.table_runner import random_probs, table_pair
+from support.tiny import tiny
 
 import speclab
 from speclab.engine import session as room
-from speclab.engine.sampling import transform
 from speclab.models.runner import Runner
+from speclab.sampling import transform
 from speclab.settings import SessionSettings
 
 

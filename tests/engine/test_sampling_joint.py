@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 from distributions import assert_drawn_from, logits_of, text_distribution
-from table_runner import mixed_probs, random_probs, table_pair
-from variants import DRAWN, VARIANTS
+from support.table_runner import mixed_probs, random_probs, table_pair
+from support.variants import DRAWN, VARIANTS
 
 import speclab
 from speclab.drafters.base import Strategy

@@ -11,14 +11,14 @@ from functools import cache
 
 import pytest
 from distributions import chi_square, chi_square_critical, text_distribution
-from heads import random_block, random_head
 from reference.decoding import next_logits
-from tiny import tiny
-from variants import DRAWN
+from support.heads import random_block, random_head
+from support.tiny import tiny
+from support.variants import DRAWN
 
 import speclab
-from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
+from speclab.pair import ModelPair
 
 pytestmark = pytest.mark.model
 

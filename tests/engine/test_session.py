@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from records import assert_consistent, assert_same
-from refusals import refused
-from sessions import (
+from support.records import assert_consistent, assert_same
+from support.refusals import refused
+from support.sessions import (
     DRAFT,
     NEW,
     PROMPT,

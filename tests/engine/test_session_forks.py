@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import sessions
-from records import assert_same
+from support import sessions
+from support.records import assert_same
 
 import speclab
 from speclab.drafters.base import Strategy

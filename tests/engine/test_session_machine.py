@@ -11,9 +11,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
-from pairs import assert_cache_is_fresh, pair_of
-from records import assert_consistent, assert_same
 from reference.decoding import decode
+from support.pairs import assert_cache_is_fresh, pair_of
+from support.records import assert_consistent, assert_same
 
 import speclab
 from speclab.drafters.base import Strategy

@@ -9,11 +9,11 @@ import comm
 import pytest
 import torch
 from lab_tools import PROMPT, Page
-from tiny import tiny
+from support.tiny import tiny
 
 from speclab.lab import Lab
-from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
+from speclab.pair import ModelPair
 
 
 @pytest.fixture(scope="session")

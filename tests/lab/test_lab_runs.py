@@ -12,7 +12,7 @@ import weakref
 import pytest
 from ipywidgets.widgets.widget import _instances
 from lab_tools import PROMPT, Page, every, html, settle
-from outside_decoder import decode
+from support.outside_decoder import decode
 
 import speclab
 from speclab import clinic

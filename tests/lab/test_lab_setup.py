@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from lab_tools import Page, every, settle
-from tiny import tiny
+from support.tiny import tiny
 
 import speclab
 from speclab.lab.setup import CUSTOM, OWN, lacking
 from speclab.lab.state import ModelChoice
-from speclab.models.presets import PRESETS
+from speclab.loading.presets import PRESETS
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_a_fork_and_a_switch_are_shown_in_the_form(page, form):
 
 
 def test_models_are_loaded_once_when_a_page_asks(make, sent, monkeypatch):
-    from speclab.models import pair as models
+    from speclab import pair as models
 
     asked, load = [], models.load_pair
     monkeypatch.setattr(models, "load_pair", lambda *args, **named: asked.append(named) or load(*args, **named))
@@ -156,7 +156,7 @@ def test_models_are_loaded_once_when_a_page_asks(make, sent, monkeypatch):
 
 
 def test_a_load_that_fails_is_said_and_tried_again(make, sent, monkeypatch):
-    from speclab.models import pair as models
+    from speclab import pair as models
 
     load = models.load_pair
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from refusals import refused
+from support.refusals import refused
 
 from speclab.errors import SettingsError
 from speclab.lab.prediction import Prediction

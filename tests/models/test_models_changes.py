@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from heads import random_head
-from pairs import library_text
-from tiny import tiny
+from support.heads import random_head
+from support.pairs import library_text
+from support.tiny import tiny
 from torch import nn
 
 from speclab import Autoregressive, DraftHead, LinearSpeculation, Session, SpeclabError, generate
 from speclab.errors import ExactnessError
-from speclab.models.heads import HeadRunner
+from speclab.heads.runner import HeadRunner
 from speclab.models.lean import LeanForward
-from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
+from speclab.pair import ModelPair
 
 pytestmark = pytest.mark.model
 PROMPT, NEW = [3, 1, 4, 1, 5, 9, 2, 6], 10

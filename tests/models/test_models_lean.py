@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runners import CLOSE, run_tree
-from strategies import draft_trees, token_lists
-from tiny import FAMILIES, tiny
+from support.runners import CLOSE, run_tree
+from support.strategies import draft_trees, token_lists
+from support.tiny import FAMILIES, tiny
 
 from speclab.models.lean import lean_forward
 from speclab.models.runner import Runner

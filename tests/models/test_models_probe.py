@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import FAMILIES, WINDOW, tiny
+from support.tiny import FAMILIES, WINDOW, tiny
 from transformers import CONFIG_MAPPING
 
 from speclab.errors import UnsupportedModelError

@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runners import CLOSE, plain, run_tree, runner_of, small_buffers
-from strategies import draft_trees, token_lists
-from tiny import FAMILIES, WINDOW, tiny
+from support.runners import CLOSE, plain, run_tree, runner_of, small_buffers
+from support.strategies import draft_trees, token_lists
+from support.tiny import FAMILIES, WINDOW, tiny
 
 from speclab.errors import OutOfMemoryError
 from speclab.models.runner import Runner

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from pairs import library_text
-from tiny import tiny
+from support.pairs import library_text
+from support.tiny import tiny
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import distribute_module

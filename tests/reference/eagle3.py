@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 
 import torch
-from head_folders import weights
+from support.head_folders import weights
 
 
 def rms(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:

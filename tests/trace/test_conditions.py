@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import TREE, step_of
+from support.traces import TREE, step_of
 
 from speclab.drafters import setting_names
 from speclab.errors import ExpressionError, SettingsError

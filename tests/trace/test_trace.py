@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from records import assert_same
-from strategies import draft_trees
-from traces import TREE, step_of, trace_of
+from support.records import assert_same
+from support.strategies import draft_trees
+from support.traces import TREE, step_of, trace_of
 
 from speclab.trace.files import load_trace
 from speclab.trace.metrics import Counts, Metrics

@@ -8,8 +8,8 @@ import json
 import tracemalloc
 
 import pytest
-from records import assert_same
-from traces import TREE, step_of, trace_of
+from support.records import assert_same
+from support.traces import TREE, step_of, trace_of
 
 import speclab
 from speclab.errors import TraceError

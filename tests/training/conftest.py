@@ -9,7 +9,7 @@ import torch
 from speclab.drafters.base import Context
 from speclab.drafters.draft_pass import HeadPass
 from speclab.drafters.grow import Nodes
-from speclab.models.heads import HeadRunner
+from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
 from training.data import EOT, TokenizerConfig, train_tokenizer
 from training.loop import Schedule

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from heads import random_block, random_head
 from reference.eagle3 import PlainHead
+from support.heads import random_block, random_head
 
 import speclab
-from speclab.models.block_head import BlockRunner
-from speclab.models.head_files import read_head
-from speclab.models.heads import HeadRunner
+from speclab.heads.block_head import BlockRunner
+from speclab.heads.files import read_head
+from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
 from training import heads as recipe
 from training.blocks import Lesson as BlockLesson

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from heads import random_head
+from support.heads import random_head
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import speclab

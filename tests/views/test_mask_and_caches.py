@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
-from view_samples import SLOT_BYTES, five_nodes, large, sixty_nodes, steps
+from support.view_samples import SLOT_BYTES, five_nodes, large, sixty_nodes, steps
 
 from speclab.trace.records import CacheRecord, ExtraRow
 from speclab.views.cache_picture import cache_lines, checks, draw_cache, slots

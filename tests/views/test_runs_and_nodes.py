@@ -7,10 +7,10 @@ import math
 from dataclasses import replace
 
 import pytest
-from refusals import refused
-from sessions import PROMPT
-from table_runner import mixed_probs, random_probs, table_pair
-from view_samples import five_nodes, odd_tokens, one_node, sixty_nodes, trace, words
+from support.refusals import refused
+from support.sessions import PROMPT
+from support.table_runner import mixed_probs, random_probs, table_pair
+from support.view_samples import five_nodes, odd_tokens, one_node, sixty_nodes, trace, words
 
 import speclab
 from speclab import views

@@ -8,7 +8,17 @@ import networkx as nx
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from view_samples import drafted_root, ended_inside, five_nodes, large, odd_tokens, one_node, sixty_nodes, steps, words
+from support.view_samples import (
+    drafted_root,
+    ended_inside,
+    five_nodes,
+    large,
+    odd_tokens,
+    one_node,
+    sixty_nodes,
+    steps,
+    words,
+)
 
 from speclab import views
 from speclab.views.networks import OWN, fold, leaf_rows, step_graph

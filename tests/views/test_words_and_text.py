@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from view_samples import (
+from support.view_samples import (
     ANY_TEXTS,
     drafted_root,
     ended_inside,

@@ -1,0 +1,1 @@
+"""Draft heads: small modules that read the target's states; their runners, folders and formats."""

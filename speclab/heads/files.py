@@ -1,0 +1,186 @@
+"""Draft heads on disk: speclab's own folder (`head.json`, `head.safetensors`), checks against a target, and loading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from speclab.errors import HeadMismatchError, ModelNotFoundError
+from speclab.files import read_whole
+from speclab.heads.block_head import BlockConfig, BlockHead, BlockRunner
+from speclab.heads.eagle import DraftModule, Head, HeadConfig, rotary
+from speclab.heads.formats import EMBEDDINGS, OUTPUT, is_foreign_head, read_foreign, read_tensors
+from speclab.heads.mtp import MtpHead, MtpRunner, load_mtp
+from speclab.heads.runner import HeadRunner
+from speclab.loading.loader import HEAD_FILES, Loader, Source, folder_of, locate, unwrapped
+from speclab.models.runner import Runner
+
+CONFIG, WEIGHTS = "head.json", "head.safetensors"
+MTP = "mtp"
+"""In the place of a folder: the MTP layers of the target's own checkpoint."""
+HeadSource = Source | nn.Module | Runner | HeadRunner
+_LONGEST_CONFIG = 1 << 20
+
+
+def save_head(head: Head, folder: Path) -> None:
+    """Writes `head.json` and `head.safetensors`, its weights in float16."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(_with_floats(head.state_dict(), torch.float16), folder / WEIGHTS)
+    (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone; a wheel is read by all
+    (folder / CONFIG).write_text(head.config.model_dump_json(indent=2) + "\n")
+
+
+def read_head(folder: Path, target: Runner) -> DraftModule:
+    """The head in a folder, float32, checked against its target.
+
+    Raises:
+        ModelNotFoundError: files are missing, damaged, or pickles of more than tensors.
+        UnsupportedModelError: it is a kind of head that speclab does not run.
+        HeadMismatchError: it was made for another target.
+    """
+    ours = (folder / CONFIG).is_file()
+    config, tensors = _read_ours(folder) if ours else read_foreign(folder, target)
+    try:
+        rotary(config, torch.arange(2))
+    except Exception as error:  # transformers raises many errors for invalid scaling settings
+        raise ModelNotFoundError(
+            f"{CONFIG if ours else 'config.json'} in {folder.name} has no usable rope_scaling ({str(error)[:120]}): "
+            "download the head again."
+        ) from None
+    _check_target(config, target)
+    _check_parts(config, tensors)
+    with torch.device("meta"):
+        head = (
+            BlockHead(config)
+            if isinstance(config, BlockConfig)
+            else Head(config, own_output=OUTPUT in tensors, own_embeddings=EMBEDDINGS in tensors)
+        )
+    needed = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
+    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if needed != given:
+        name = min(dict(needed.items() ^ given.items()))
+        raise HeadMismatchError(
+            f"The weights in {folder.name} do not fit their config at {name} (needs {needed.get(name, 'none')}, has "
+            f"{given.get(name, 'none')}): fetch or train the head again."
+        )
+    head.load_state_dict(_with_floats(tensors, torch.float32), assign=True)
+    _check_vocabulary(head)
+    return head
+
+
+def _read_ours(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
+    try:
+        config = HeadConfig.model_validate_json(read_whole(folder / CONFIG, ModelNotFoundError, _LONGEST_CONFIG))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ModelNotFoundError(f"{CONFIG} in {folder.name} is not valid at {where}: {first['msg']}.") from None
+    return config, read_tensors(folder / WEIGHTS)
+
+
+def _with_floats(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in plain.items()}
+
+
+def _check_target(config: HeadConfig, target: Runner) -> None:
+    text = target.model.config.get_text_config(decoder=True)
+    depth, reason = text.num_hidden_layers, ""
+    if config.states_size != text.hidden_size:
+        reason = f"needs hidden states of width {config.states_size}, but {target.name} has {text.hidden_size}"
+    elif config.vocab_size != text.vocab_size:
+        reason = f"needs a vocabulary of {config.vocab_size}, but {target.name} has {text.vocab_size}"
+    elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
+        reason = f"reads layers {config.layers}, but {target.name} has {depth}"
+    elif isinstance(config, BlockConfig) and config.mask_token_id >= config.vocab_size:
+        reason = f"masks with token id {config.mask_token_id}, and {target.name} has {config.vocab_size} ids"
+    if reason:
+        raise HeadMismatchError(f"The draft head {config.name} {reason}: load heads that were trained for this target.")
+    if config.target and not f"/{target.name}".endswith(f"/{config.target}"):  # any owner of a copy
+        raise HeadMismatchError(
+            f"The draft head {config.name} was trained for {config.target}, not for {target.name}: load heads of this "
+            f'target, or empty "target" in its config if both are one model under two names.'
+        )
+
+
+def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
+    fuse, output = tensors.get("fuse.weight"), tensors.get(OUTPUT)
+    width, proposed = config.states_size * len(config.layers), config.draft_vocab_size or config.vocab_size
+    reason = ""
+    if fuse is not None and fuse.ndim == 2 and fuse.shape[1] != width:
+        reason = f"its fc reads {fuse.shape[1]} numbers per token, but its {len(config.layers)} layers have {width}"
+    elif output is not None and output.ndim == 2 and len(output) != proposed:
+        named = f"d2t names {proposed}" if "d2t" in tensors else f"has no d2t for a vocabulary of {proposed}"
+        reason = f"its lm_head proposes {len(output)} tokens, and it {named}"
+    elif config.states_size != config.hidden_size and EMBEDDINGS not in tensors:
+        reason = f"its layer is {config.hidden_size} wide for a target of {config.states_size}, without embed_tokens"
+    if reason:
+        raise HeadMismatchError(
+            f"The parts of the draft head {config.name} do not fit together: {reason}; download or train it again."
+        )
+
+
+def _check_vocabulary(head: DraftModule) -> None:
+    ids = head.token_ids
+    if ids is None:
+        return
+    d2t, size, reason = head.get_buffer("d2t"), head.config.vocab_size, ""
+    t2d = dict(head.named_buffers()).get("t2d")  # a block head has none
+    if d2t.dtype != torch.int64 or (t2d is not None and t2d.dtype != torch.bool):
+        reason = "d2t is not int64, or t2d not bool"
+    elif not bool(((ids >= 0) & (ids < size)).all()):
+        reason = f"d2t names token ids from {ids.min()} to {ids.max()}, and there are {size}"
+    elif len(ids.unique()) < len(ids):
+        reason = "d2t names a token twice"
+    elif t2d is not None and not torch.equal(t2d.nonzero()[:, 0], ids.sort().values):
+        reason = "t2d marks other tokens than d2t names"
+    if reason:
+        name = head.config.name
+        raise HeadMismatchError(f"The draft vocabulary of {name} is damaged: {reason}; fetch or train the head again.")
+
+
+def listed(heads: HeadSource | Sequence[HeadSource] | None) -> Sequence[HeadSource]:
+    if heads is None:
+        return ()
+    return heads if isinstance(heads, Sequence) and not isinstance(heads, str) else (heads,)
+
+
+def bare(source: object) -> DraftModule | Source:
+    """A head, a transformers model or a name, without the runner or wrappers around it."""
+    module = source.model if isinstance(source, Runner | HeadRunner) else source
+    return module if isinstance(module, DraftModule) else unwrapped(module)
+
+
+def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner | Runner:
+    """A draft head for `target`, or a draft model in its place.
+
+    Raises:
+        SpeclabError: it is missing, damaged, or made for another target.
+    """
+    source = bare(source)
+    if isinstance(source, DraftModule):
+        _check_target(source.config, target)
+        _check_vocabulary(source)
+        return _runner(source, target)
+    if source == MTP:
+        return load_mtp(target, loader)
+    if not isinstance(source, PreTrainedModel):
+        folder = folder_of(source)
+        if folder is None and str(source).count("/") == 1 and not str(source).startswith((".", "/", "~")):
+            folder = locate(source, loader.report, HEAD_FILES)
+        if folder is not None and ((folder / CONFIG).is_file() or is_foreign_head(folder)):
+            loader.report(f"Loading the draft head {folder.name}…")
+            return _runner(read_head(folder, target), target)
+    return loader.runner(source)
+
+
+def _runner(head: DraftModule, target: Runner) -> HeadRunner:
+    if isinstance(head, MtpHead):
+        return MtpRunner(head, target)
+    return (BlockRunner if isinstance(head, BlockHead) else HeadRunner)(head, target)

@@ -1,0 +1,155 @@
+"""MTP layers as a draft head: decoder layers that a checkpoint has after its last one (DeepSeek-V3, section 2.2).
+
+Layer 0 reads the embedding of a token and the target's hidden state at the position before it, each normed and joined
+by a matrix; layer 1 reads the token and layer 0's output at the position before, and so on. Layer d answers for depth d
+of a tree; below the last layer's depth it is that layer again, which then reads its own output.
+
+Every token runs through all layers, and entry i of each layer's cache belongs to token i + 1. Layer k has no input at
+its first k entries, so later ones do not see them. For a drafted token at depth d only the layers from d on count: the
+first answers, the others serve the tokens below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from transformers import modeling_layers
+
+from speclab.errors import UnsupportedModelError
+from speclab.heads.eagle import DraftModule, HeadConfig
+from speclab.heads.runner import HeadRunner
+from speclab.loading.loader import Loader, locate, no_progress_bar
+from speclab.models.answer import Answer
+from speclab.models.cache import KVCache
+from speclab.models.masks import MaskPlan
+from speclab.models.runner import Runner
+from speclab.models.transfers import check_finite, to_device
+from speclab.tree import Bools
+
+
+class MtpHead(DraftModule):
+    """The layers of transformers' `MtpModel`; embeddings and output matrix are the target's."""
+
+    lm_head = embed_tokens = None
+
+    def __init__(self, model: Any) -> None:
+        config = model.config
+        sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
+        heads = {"heads": config.num_attention_heads, "key_value_heads": config.num_key_value_heads}
+        super().__init__(HeadConfig(name="mtp", **sizes, **heads, feed_forward=config.intermediate_size))
+        self.plan = MaskPlan.of(config)
+        self.kinds: Sequence[str | None] = getattr(config, "layer_types", None) or [None] * len(model.layers)
+        self.layers, self.rotary = model.layers, model.rotary_emb
+        self.turns_by_kind: bool = model.has_per_layer_rope
+
+    def run(
+        self, layer: int, embedded: Tensor, reads: Tensor, token_positions: Tensor, mask: Any, cache: KVCache
+    ) -> Tensor:
+        """The output of one layer for rows `[m, hidden]` at positions `[m]`, which are appended to the cache."""
+        kind = self.kinds[layer]
+        mask = (mask[kind] if isinstance(mask, dict) else mask).clone()
+        cached = mask.shape[-1] - len(token_positions)
+        mask[..., max(layer - cached, 0) :, :layer] = torch.finfo(mask.dtype).min
+        options = {"layer_type": kind} if self.turns_by_kind else {}
+        out: Tensor = self.layers[layer](
+            embedded[None],
+            reads[None],
+            position_embeddings=self.rotary(embedded[None], position_ids=token_positions[None], **options),
+            attention_mask=mask,
+            position_ids=token_positions[None],
+            past_key_values=cache,
+        )
+        return out[0]
+
+
+class MtpRunner(HeadRunner):
+    """A `HeadRunner` of MTP layers.
+
+    Its feature at a position is the output of every layer, then the depth in the tree: `[layers * hidden + 1]`.
+    """
+
+    model: MtpHead
+
+    def __init__(self, head: MtpHead, target: Runner) -> None:
+        super().__init__(head, target)
+        self.cache = KVCache(range(len(head.layers) - 1))  # its hidden states are read by the next token's layers
+        self._output = target.model.get_output_embeddings()
+        self._columns: list[int] = []  # the position of each entry's token
+
+    def _rows(
+        self,
+        tokens: Sequence[int],
+        features: Tensor,
+        positions: Sequence[int],
+        visible: Bools | None,
+        topk: int,
+        *,
+        fuse: bool,
+        last_only: bool,
+    ) -> tuple[Answer, Tensor]:
+        rows, last = len(tokens), len(self.model.layers) - 1
+        self._columns = [*self._columns[: self.length], *(position + 1 for position in positions)]
+        columns = to_device(self._columns, self.device)
+        token_positions = columns[self.length :]
+        hidden = to_device(np.logical_not(np.tri(rows, dtype=np.bool_) if visible is None else visible), self.device)
+        mask = self.model.plan.build(hidden, token_positions, columns, self.dtype)
+        embedded = self._embed(to_device(tokens, self.device))
+        depth = torch.zeros_like(token_positions) if fuse else features[:, -1].long() + 1
+        above = features if fuse else features[:, :-1].unflatten(1, (last + 1, -1))
+        store, before = self.cache.hidden, features.new_zeros((1, last, self.config.hidden_size))
+        if store is not None and self.length:
+            before = store.rows(self.length - 1, self.length, range(last)).view_as(before)
+        outputs: list[Tensor] = []
+        for layer in range(last + 1):
+            if fuse:  # of a text: the layer before, at the token before
+                reads = torch.cat((before[:, layer - 1], outputs[-1][:-1])) if layer else above
+            else:  # of a tree: the layer before at the parent, or below the layer's depth its own
+                reads = torch.where(depth[:, None] > layer, above[:, layer], above[:, max(layer - 1, 0)])
+            outputs.append(self.model.run(layer, embedded, reads, token_positions, mask, self.cache))
+        out = torch.stack(outputs, dim=1)
+        if store is not None:
+            store.append(out[:, :last])
+        answers = out[torch.arange(rows, device=self.device), depth.clamp(max=last)]
+        logits = self._output(answers[-1:] if last_only else answers)[:, : self.vocab_size]
+        answer = check_finite(logits, topk, self.name, vocab_size=self.vocab_size)
+        return answer, torch.cat((out.flatten(1), depth[:, None].to(out.dtype)), dim=1)
+
+
+def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
+    """The MTP layers of the target's own checkpoint.
+
+    Raises:
+        UnsupportedModelError: it has none, or transformers cannot load them.
+    """
+    config, library = target.model.config, getattr(modeling_layers, "MtpModel", None)
+    path = str(config.name_or_path)
+    if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
+        reason = f"transformers finds none in this checkpoint of family {target.family}"
+    elif library is None:
+        reason = f"transformers {transformers.__version__} does not load any"
+    elif not path:
+        reason = "the target was not loaded from a checkpoint"
+    else:
+        loader.report(f"Loading the MTP layers of {target.name}…")
+        try:
+            config.name_or_path = str(locate(path, loader.report))
+            with no_progress_bar():
+                model = library.from_pretrained(target.model, device_map={"": target.device})
+            for weights in model.layers.parameters():  # the library maps them from their file, which may change
+                weights.data = weights.data.clone()
+            return MtpRunner(MtpHead(model), target)
+        except RuntimeError:
+            reason = "their weights are missing, or do not fit"
+        except Exception as error:  # whatever the library misses in the config or in the files
+            reason = next(iter(str(error).splitlines()), "")[:80]
+        finally:
+            config.name_or_path = path
+    raise UnsupportedModelError(
+        f"{target.name} cannot draft with MTP layers ({reason}): load a draft head (heads=folder), or choose another "
+        "target."
+    )

@@ -1,0 +1,1 @@
+"""Loading: presets, hub ids, folders and GGUF files, tokenizers and chat templates."""

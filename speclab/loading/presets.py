@@ -1,0 +1,110 @@
+"""Models by name: the shipped mini family, SmolLM2, and well-known models on the hub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from speclab.errors import INSTALL, ModelNotFoundError
+
+_SHIPPED = Path(__file__).parents[1] / "models"
+MINI = _SHIPPED / "mini"
+MINI_HEADS = _SHIPPED / "mini_heads"
+SMOLLM2 = user_cache_path("speclab") / "smollm2-1" / "SmolLM2-135M-Instruct"
+"""Where `speclab fetch smollm2` stores the model; 1 is the version of the conversion."""
+_SMOLLM2_HEADS = _SHIPPED / "smollm2_heads"
+_BLOCK = "block"
+_ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_GATED = "gated: accept the licence on the hub first"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A target and a draft with its tokenizer, or None if there is no small model of its kind."""
+
+    target: str  # a hub id, or a folder
+    draft: str | None
+    parameters: int  # of both, from published configs
+    note: str = ""
+    tokenizer: str | None = None  # its folder, if not the target's
+    dtype: str | None = None
+    heads: tuple[str, ...] = ()  # folders of draft heads for the target, block heads last
+    hub: str | None = None  # the original of a target that `speclab fetch` downloads
+    download: int = 0  # bytes that `speclab fetch` downloads
+    chat: bool = False  # its tokenizer has a chat template
+
+    @property
+    def missing(self) -> bool:
+        """Whether `speclab fetch` has to download it first."""
+        return self.hub is not None and not (Path(self.target) / "config.json").is_file()
+
+    @property
+    def has_block_head(self) -> bool:
+        """Whether one of its heads drafts a whole block in one pass."""
+        return any(Path(head).name == _BLOCK for head in self.heads)
+
+    def weight_bytes(self, dtype: str = "float32") -> int:
+        """Bytes of all weights."""
+        return self.parameters * _ITEM_BYTES[dtype]
+
+
+def _heads(folder: Path, *names: str) -> tuple[str, ...]:
+    files = [folder / name / "head.json" for name in names] or sorted(folder.glob("*/head.json"))
+    return tuple(str(file.parent) for file in (*files, *folder.glob(f"{_BLOCK}/config.json")))
+
+
+PRESETS = {
+    "mini": Preset(
+        str(MINI / "target"),
+        str(MINI / "draft"),
+        12_096_128,
+        "shipped with speclab: runs anywhere",
+        tokenizer=str(MINI / "tokenizer"),
+        dtype="float32",
+        heads=_heads(MINI_HEADS, "prose", "code"),
+    ),
+    "smollm2": Preset(
+        str(SMOLLM2),
+        None,
+        134_515_008,
+        "a small chat model with draft heads of its own; speclab fetch smollm2 brings it",
+        dtype="float32",
+        heads=_heads(_SMOLLM2_HEADS),
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
+        download=92_871_040,
+        chat=True,
+    ),
+    "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 475_760_640),
+    "pythia-2.8b": Preset(
+        "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m", 2_845_635_584, "the pair of the DynaTree paper"
+    ),
+    "qwen3-4b": Preset("Qwen/Qwen3-4B", "Qwen/Qwen3-0.6B", 4_618_518_016, chat=True),
+    "qwen3-8b": Preset("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", 8_786_785_280, chat=True),
+    "llama3-8b": Preset("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B", 9_266_075_648, _GATED),
+    "llama3-8b-instruct": Preset(
+        "meta-llama/Meta-Llama-3-8B-Instruct",
+        None,
+        8_030_261_248,
+        f"a target alone, of GOOSE's five; {_GATED}; EAGLE-2's head for it: heads='yuhuili/EAGLE-LLaMA3-Instruct-8B'",
+        chat=True,
+    ),
+    "smollm2-1.7b": Preset("HuggingFaceTB/SmolLM2-1.7B", "HuggingFaceTB/SmolLM2-135M", 1_845_891_392),
+    "gpt2-large": Preset("openai-community/gpt2-large", "openai-community/gpt2", 898_469_888),
+    "gpt2-xl": Preset("openai-community/gpt2-xl", "openai-community/gpt2", 1_682_051_072),
+}
+
+
+def find(name: str) -> Preset:
+    """A preset by name.
+
+    Raises:
+        ModelNotFoundError: the name is unknown, or the shipped models are missing.
+    """
+    if name not in PRESETS:
+        known = ", ".join(PRESETS)
+        raise ModelNotFoundError(f"There is no pair named {name!r}: choose one of {known}, or pass target= and draft=.")
+    if name == "mini" and not (MINI / "target" / "config.json").is_file():
+        raise ModelNotFoundError(f"The mini models are missing from this installation: {INSTALL} --force-reinstall.")
+    return PRESETS[name]

@@ -1,0 +1,300 @@
+"""Models that decode together: a target, a draft, draft heads, and their tokenizer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError, named
+from speclab.files import byte_count
+from speclab.heads.block_head import BlockRunner
+from speclab.heads.files import HeadSource, listed, load_head
+from speclab.heads.runner import HeadRunner
+from speclab.loading.chat import encode_messages, has_template
+from speclab.loading.loader import Loader, ModelPath, Report, Source, parse_device, parse_dtype, silent, unwrapped
+from speclab.loading.presets import Preset, find
+from speclab.loading.tokens import TokenTexts, compare, whole_numbers
+from speclab.models.probe import check_trees
+from speclab.models.processors import GenerationRules
+from speclab.models.runner import Runner
+from speclab.prompts import Message, PromptInput, is_conversation
+
+_ONE_AT_A_TIME = Lock()
+"""transformers cannot load two models at once: on two threads one model is left without storage."""
+
+
+@dataclass(frozen=True)
+class ModelPair:
+    """Models that decode together; `draft` and `tokenizer` may be None, and `heads` may be empty.
+
+    A head is a draft head on the target, or a second draft model.
+
+    Attributes:
+        shared_state: what strategies keep between prompts, by strategy; shared by all copies of the pair.
+        texts: texts of tokens; shared by all copies of the pair.
+    """
+
+    target: Runner
+    draft: Runner | None = None
+    heads: tuple[HeadRunner | Runner, ...] = ()
+    tokenizer: PreTrainedTokenizerBase | None = None
+    name: str = ""
+    shared_state: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    texts: TokenTexts | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.texts is None:
+            object.__setattr__(self, "texts", TokenTexts(self.tokenizer))
+
+    @property
+    def runners(self) -> dict[str, Runner]:
+        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
+
+    @property
+    def context(self) -> int | None:
+        """Positions that every model was trained for; None if unbounded."""
+        models = (*self.runners.values(), *self.heads)
+        return min((runner.context for runner in models if runner.context is not None), default=None)
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that every model has."""
+        return min(runner.vocab_size for runner in (*self.runners.values(), *self.heads))
+
+    @cached_property
+    def head_names(self) -> tuple[str, ...]:
+        """Names of the heads in pictures and records, numbered if they are not unique."""
+        names = [head.name for head in self.heads]
+        taken = Counter([*names, *self.runners])
+        return tuple(name if taken[name] == 1 else f"{name} {index}" for index, name in enumerate(names))
+
+    @property
+    def block_heads(self) -> tuple[int, ...]:
+        """Which of the heads draft a whole block in one pass."""
+        return tuple(index for index, head in enumerate(self.heads) if isinstance(head, BlockRunner))
+
+    @cached_property
+    def rules(self) -> GenerationRules:
+        """What the target's generation_config asks of a text; read once for all copies of the pair."""
+        return GenerationRules.of(getattr(self.target.model, "generation_config", None))
+
+    @cached_property
+    def eos_ids(self) -> frozenset[int]:
+        """Ids that end a text, from the target's generation_config as in `model.generate`."""
+        return frozenset(self.rules.eos_ids)
+
+    def fresh(self) -> ModelPair:
+        """The same modules with empty caches, for a new session."""
+        return self.fork(0)
+
+    def fork(self, length: int) -> ModelPair:
+        """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it has.
+
+        A model that has changed since it was loaded is probed again.
+        """
+        target = self.target.fork(min(length, self.target.length))
+        draft = self.draft.fork(min(length, self.draft.length)) if self.draft else None
+        heads = tuple(
+            head.fork(min(length, head.length), target)
+            if isinstance(head, HeadRunner)
+            else head.fork(min(length, head.length))
+            for head in self.heads
+        )
+        for runner in (target, draft, *heads):
+            if isinstance(runner, Runner) and runner.changes.admitted != runner.version:
+                check_trees(runner)
+        return replace(self, target=target, draft=draft, heads=heads)
+
+    @property
+    def chats(self) -> bool:
+        """Whether a prompt may be messages: the tokenizer has a chat template."""
+        return has_template(self.tokenizer)
+
+    def encode(self, prompt: PromptInput) -> list[int]:
+        """Token ids of a prompt: a text with the tokenizer's default special tokens, ids, or messages in the chat
+        template.
+
+        Raises:
+            PromptError: the prompt has no ids, or ids outside the vocabulary.
+        """
+        return self.read_prompt(prompt)[0]
+
+    def read_prompt(self, prompt: PromptInput) -> tuple[list[int], tuple[Message, ...]]:
+        """As `encode`, and the messages with the token range of each; empty for text and ids."""
+        messages: tuple[Message, ...] = ()
+        if is_conversation(prompt):
+            ids, messages = encode_messages(self.tokenizer, prompt)
+        elif isinstance(prompt, str) and prompt:
+            if self.tokenizer is None:
+                raise PromptError("This pair has no tokenizer: use token ids, or pass tokenizer= to load_pair.")
+            if any("\ud800" <= char <= "\udfff" for char in prompt):  # Python's placeholders for invalid bytes
+                raise PromptError("The prompt contains bytes that are not UTF-8: write it as UTF-8.")
+            ids = list(self.tokenizer(prompt, verbose=False)["input_ids"])
+        else:
+            ids = whole_numbers(prompt)
+        if not ids:
+            raise PromptError("The prompt is empty: write at least one token for the models to continue.")
+        for token in ids:
+            if not 0 <= token < self.vocab_size:
+                raise PromptError(f"Id {token} is outside the vocabulary: ids go from 0 to {self.vocab_size - 1}.")
+        return ids, messages
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of a sequence, special tokens shown; ids with a # if there is no tokenizer."""
+        if self.tokenizer is None:
+            texts = self.token_texts(ids)
+            return " ".join([texts[token] for token in ids])
+        return str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
+
+    def token_texts(self, tokens: Iterable[int]) -> dict[int, str]:
+        """Token to text for display: " the"; "<0xE2>" for a part of a character; "#123" for an unknown id."""
+        assert self.texts is not None
+        return self.texts(tokens)
+
+    def token_text(self, token: int) -> str:
+        return self.token_texts([token])[token]
+
+    @cached_property
+    def _parameters(self) -> dict[str, int]:
+        heads = {
+            f"head_{index}": sum(weights.numel() for weights in head.model.parameters())
+            for index, head in enumerate(self.heads)
+        }
+        return {role: runner.model.num_parameters() for role, runner in self.runners.items()} | heads
+
+    def describe(self) -> dict[str, str | int | float | bool | None]:
+        """What runs where, for records."""
+        facts: dict[str, str | int | float | bool | None] = {"pair": self.name}
+        for role, runner in self.runners.items():
+            facts[role] = runner.name
+            facts[f"{role}_family"] = runner.family
+            facts[f"{role}_parameters"] = self._parameters[role]
+            facts[f"{role}_attention"] = runner.model.config._attn_implementation
+            facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
+            facts[f"{role}_forward"] = runner.forward_name
+        for index, name in enumerate(self.head_names):
+            facts[f"head_{index}"] = name
+            facts[f"head_{index}_parameters"] = self._parameters[f"head_{index}"]
+        device = self.target.device
+        facts["device"] = str(device)
+        if device.type == "cuda":
+            facts["gpu"] = torch.cuda.get_device_name(device)
+        facts["threads"] = torch.get_num_threads()
+        return facts | self.rules.describe() | {"torch": torch.__version__, "transformers": transformers.__version__}
+
+
+def checked_pair(pair: object) -> ModelPair:
+    """The pair itself; raises `SettingsError` for anything else."""
+    if isinstance(pair, ModelPair):
+        return pair
+    raise SettingsError(f'Expected a pair of models, got {named(pair)}: load one, as in speclab.load_pair("mini").')
+
+
+def load_pair(
+    name: str = "mini",
+    *,
+    target: Source | nn.Module | None = None,
+    draft: Source | nn.Module | None = None,
+    heads: HeadSource | Sequence[HeadSource] | None = None,
+    tokenizer: PreTrainedTokenizerBase | ModelPath | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    report: Report = silent,
+) -> ModelPair:
+    """Loads a target and its draft, checks that they belong together, and probes that both verify trees.
+
+    Modules in memory change for good: to eval mode, sdpa or eager attention, and `device` and `dtype` if given.
+
+    Args:
+        name: a preset (`speclab.loading.presets`), used without a target; "mini" is shipped with speclab.
+        target, draft: hub id, local folder, GGUF file, or a `transformers` module, also compiled or with peft adapters
+            inside its layers. Some strategies need no draft.
+        heads: draft heads for the target, or more draft models: folders (speclab's format, EAGLE's or speculators'),
+            hub ids, modules.
+        tokenizer: one for all, or where it is, taken unchecked; by default those of target and draft are compared.
+        device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
+        dtype: by default float32 on CPU and for the shipped models, else the checkpoint's own.
+        report: called with one sentence at a time; an exception that it raises ends the load.
+
+    Raises:
+        SpeclabError: a subclass for each cause (not found, offline, memory, tokenizers, family, settings).
+    """
+    if target is None:
+        preset = _preset(name, draft)
+        target, draft = preset.target, preset.draft
+        tokenizer, dtype = tokenizer or preset.tokenizer, dtype or preset.dtype
+        heads = preset.heads if heads is None else heads
+    else:
+        name = ""
+    loader = Loader(parse_device(device), parse_dtype(dtype), report)
+    sources = [unwrapped(source) for source in (target, draft) if source is not None]
+    if _ONE_AT_A_TIME.locked():
+        report("Waiting for another model to load…")
+    with _ONE_AT_A_TIME:
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            tokenizer = _tokenizer(loader, sources, tokenizer)
+        runners = [loader.runner(source) for source in sources]
+        loaded_heads = [load_head(head, runners[0], loader) for head in listed(heads)]
+    models = [*runners, *(head for head in loaded_heads if isinstance(head, Runner))]
+    share_vocabulary(models, tokenizer)
+    for head in loaded_heads:
+        head.vocab_size = runners[0].vocab_size
+    for runner in models:
+        report(f"Checking that {runner.name} verifies trees…")
+        check_trees(runner)
+    name = name or " + ".join(runner.name for runner in runners)
+    draft_runner = runners[1] if len(runners) > 1 else None
+    return ModelPair(runners[0], draft_runner, tuple(loaded_heads), tokenizer, name).fresh()
+
+
+def _preset(name: object, draft: object) -> Preset:
+    if draft is not None:
+        raise SettingsError("A draft needs its target: pass target= too, or the name of a pair.")
+    if not isinstance(name, str):
+        raise SettingsError(f"Expected the name of a pair, got a {type(name).__name__}: pass a model as target=….")
+    preset = find(name)
+    if preset.missing:
+        raise ModelNotFoundError(
+            f"{name} is not on this machine: run `speclab fetch {name}` once ({byte_count(preset.download)})."
+        )
+    return preset
+
+
+def _tokenizer(loader: Loader, sources: Sequence[Source], given: ModelPath | None) -> PreTrainedTokenizerBase | None:
+    if given is not None:
+        tokenizer = loader.tokenizer(given)
+        if tokenizer is None:
+            raise ModelNotFoundError(f"The folder {given} has no tokenizer (no tokenizer.json): check the path.")
+        return tokenizer
+    every = [loader.tokenizer(source) for source in sources if not isinstance(source, PreTrainedModel)]
+    tokenizers = [tokenizer for tokenizer in every if tokenizer is not None]
+    if len(tokenizers) > 1:
+        compare(tokenizers[0], tokenizers[1])
+    return tokenizers[0] if tokenizers else None
+
+
+def share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerBase | None) -> None:
+    """Cuts logits to the ids that all models have; the others are padding that no text uses."""
+    smallest = min(runners, key=lambda runner: runner.vocab_size)
+    largest = max(runners, key=lambda runner: runner.vocab_size)
+    if tokenizer is None and smallest.vocab_size != largest.vocab_size:
+        raise TokenizerMismatchError(
+            f"{smallest.name} has {smallest.vocab_size} token ids and {largest.name} {largest.vocab_size}: choose "
+            "models with one vocabulary, or pass tokenizer= if they differ only in padding."
+        )
+    if tokenizer is not None and len(tokenizer) > smallest.vocab_size:
+        raise TokenizerMismatchError(
+            f"The tokenizer has {len(tokenizer)} ids, but {smallest.name} has {smallest.vocab_size}: pass the model's "
+            "own tokenizer."
+        )
+    for runner in runners:
+        runner.vocab_size = smallest.vocab_size

@@ -1,0 +1,167 @@
+"""Block heads: against the library's own generator, on disk, and what does not fit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.heads import random_block
+from support.pairs import PROMPT
+from support.refusals import refused
+from support.tiny import tiny
+from transformers import GenerationConfig, MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
+from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator
+
+import speclab
+from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
+from speclab.heads.block_head import BlockHead, BlockRunner
+from speclab.models import lean
+from speclab.models.runner import Runner
+from training.blocks import save_block
+
+pytestmark = pytest.mark.model
+
+SOME = [0, 1, 2, 4, 5, 7, 8, 9, 11, 13, 20, 33, 40, 51, 60]
+
+
+def target():
+    return tiny("llama", num_hidden_layers=5)
+
+
+def folder_of(head: BlockHead, path):
+    save_block(head.half().float(), path / "block")
+    return path / "block"
+
+
+def drafted(runner: BlockRunner, on: Runner, text: list[int]) -> torch.Tensor:
+    """The block after a text, of which the cache holds a part; what the draft put into the cache is dropped."""
+    last = len(text) - 1
+    on.logits(text[on.length : last])
+    answer = runner.draft(text[-1], on.hidden.rows(runner.length, last, runner.config.layers))
+    runner.crop(last)
+    return answer.rows
+
+
+def as_the_library_has_it(head: BlockHead) -> MuseGlimmerAssistantModel:
+    shape = head.config
+    positions = {"rope_type": "default", "rope_theta": shape.rope_theta} | (shape.rope_scaling or {})
+    config = MuseGlimmerAssistantConfig(
+        hidden_size=shape.hidden_size, intermediate_size=shape.feed_forward, num_hidden_layers=shape.depth,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.key_value_heads, head_dim=shape.head_dim,
+        rms_norm_eps=shape.norm_epsilon, rope_parameters=positions,
+        max_position_embeddings=256, layer_types=["full_attention"] * shape.depth, block_size=shape.block_size,
+        mask_token_id=shape.mask_token_id, target_layer_ids=[layer - 1 for layer in shape.layers],
+        bos_token_id=None, eos_token_id=None, pad_token_id=None,
+    )  # fmt: skip
+    model = MuseGlimmerAssistantModel(config).eval()
+    names = {"hidden_norm": "encoder.output_norm_enc", "fc": "encoder.fc"}
+    weights = {}
+    for name, tensor in head.state_dict().items():
+        part = name.rpartition(".")[0]
+        weights[name.replace(part, names.get(part, part))] = tensor
+    model.load_state_dict(weights)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("packing", "shape"),
+    [
+        (False, {"layers": (1, 3, 4)}),
+        (True, {"depth": 3, "layers": (5, 2), "key_value_heads": 1}),
+        (True, {"layers": (4, 2, 5), "rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    ],
+)
+def test_blocks_and_text_equal_those_of_transformers(packing, shape, monkeypatch):
+    monkeypatch.setattr(lean, "PACKING", packing)
+    model = tiny("llama", num_hidden_layers=5, vocab=8)
+    head = random_block(model, 6, block_size=6, **shape)
+    seen, theirs = {}, DFlashTokenCandidateGenerator.get_candidates
+
+    def noted(self, input_ids, *others, **more):
+        ids, logits = theirs(self, input_ids, *others, **more)
+        if logits is not None:
+            seen[tuple(input_ids[0].tolist())] = ids[0, input_ids.shape[1] :].tolist(), logits[0]
+        return ids, logits
+
+    monkeypatch.setattr(DFlashTokenCandidateGenerator, "get_candidates", noted)
+    prompt = [token % 8 for token in PROMPT]
+    settings = GenerationConfig(max_new_tokens=40, do_sample=False, speculation_type="dflash", pad_token_id=0)
+    ids = torch.tensor([prompt])
+    text = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        assistant_model=as_the_library_has_it(head),
+        generation_config=settings,
+    )[0].tolist()
+    pair = speclab.load_pair(target=model, heads=head)
+    session = speclab.Session(pair, speclab.LinearSpeculation(draft_tokens=5), prompt, max_new_tokens=40)
+    session.run()
+    assert session.prompt_ids + session.token_ids == text
+    assert len(seen) > 20
+    assert session.metrics.counts.accepted > 0
+    on, runner = pair.target.fork(), pair.heads[0].fork()
+    on.watch(head.config.layers)
+    for before, (chain, logits) in seen.items():
+        rows = drafted(runner, on, list(before))
+        assert (rows - logits).abs().max() < 1e-4
+        assert rows.argmax(-1).tolist() == chain
+
+
+# On disk
+
+
+def changed(path, **changes: object):
+    """A folder of a head of `target()`; an entry of its config with a value of None is left out."""
+    folder = folder_of(random_block(target(), 1, ids=SOME), path)
+    config = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps({name: it for name, it in config.items() if it is not None}))
+    return folder
+
+
+def load(heads):
+    return speclab.load_pair(target=target(), heads=heads)
+
+
+def test_what_was_saved_is_read_again_where_its_settings_stand_beside_those_of_qwen3(tmp_path):
+    (head,) = load(changed(tmp_path)).heads
+    assert (head.name, head.config.kind, head.config.layers) == ("block", "DFlash", (1, 2))
+    assert head.model.token_ids.tolist() == SOME
+    plain = {"layer_types": ["full_attention"] * 2, "is_causal": False, "output_multiplier": 1.0}
+    flat = changed(tmp_path, dflash_config=None, mask_token_id=3, target_layer_ids=[0, 1], **plain)
+    assert load(flat).heads[0].config == head.config
+
+
+@pytest.mark.parametrize(
+    ("error", "changes", "named"),
+    [
+        (HeadMismatchError, {"hidden_size": 64}, "64"),
+        (HeadMismatchError, {"target": "llama-70b"}, "llama-70b"),
+        (HeadMismatchError, {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 5]}}, "layers (2, 6)"),
+        (HeadMismatchError, {"dflash_config": {"mask_token_id": 64, "target_layer_ids": [0, 1]}}, "masks"),
+        (HeadMismatchError, {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1, 2]}}, "fc.weight"),
+        (ModelNotFoundError, {"dflash_config": {"mask_token_id": 3}}, "target_layer_ids"),
+        (UnsupportedModelError, {"is_causal": True}, "is_causal"),
+        (UnsupportedModelError, {"layer_types": ["sliding_attention", "full_attention"]}, "sliding"),
+        (UnsupportedModelError, {"input_embedding_scale": 8.0}, "input_embedding_scale"),
+    ],
+)
+def test_configs_of_another_target_or_of_what_is_not_run(tmp_path, error, changes, named):
+    with refused(error, "block", named):
+        load(changed(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"layers.1.self_attn.k_norm.weight": None}, "k_norm"),
+        ({"candidate_selector.hidden_projection.weight": torch.ones(2, 2)}, "candidate_selector"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_config(tmp_path, change, named):
+    folder = changed(tmp_path)
+    weights = load_file(folder / "model.safetensors") | change
+    save_file({name: it for name, it in weights.items() if it is not None}, folder / "model.safetensors")
+    with refused(HeadMismatchError, "block", named):
+        load(folder)

@@ -1,0 +1,174 @@
+"""Draft heads in others' formats: each against a plain reference, in use, and refused by name where they cannot be."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from reference.eagle3 import PlainHead
+from support.head_folders import VARIANTS, rewrite, weights, write
+from support.refusals import refused
+from support.tiny import tiny
+
+import speclab
+from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
+from speclab.heads.files import read_head
+from speclab.heads.runner import HeadRunner
+from speclab.models import lean
+from speclab.models.runner import Runner
+
+pytestmark = pytest.mark.model
+
+TEXT = [5, 9, 2, 40, 33, 7, 7, 1, 60, 12]
+# Rows of a tree below the text: each its token and its parent among them, -1 the text's last entry.
+TREE = [(17, -1), (3, -1), (25, 0), (9, 0), (4, 1), (49, 2)]
+variants = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def target():
+    return tiny("llama", num_hidden_layers=5)
+
+
+def drafted(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features and logits by place of TEXT and TREE, by the runner: a prefix, the rest, a level at a time."""
+    runner = Runner(model)
+    head = HeadRunner(read_head(folder, runner), runner)
+    columns = slice(None) if head.model.token_ids is None else head.model.token_ids
+    runner.watch(head.config.layers)
+    runner.logits(TEXT)
+    states = runner.hidden.rows(0, len(TEXT) - 1, head.config.layers)
+    first, fed = head.after_each(TEXT[1:4], states[:3])
+    second, more = head.after_each(TEXT[4:], states[3:])
+    rows, features = [first.rows[:, columns], second.rows[:, columns]], [*fed, *more]
+    paths: list[tuple[int, ...]] = []
+    for level in ((0, 1), (2, 3, 4), (5,)):
+        start = len(paths)
+        paths += [(*(paths[TREE[row][1]] if TREE[row][1] >= 0 else ()), row) for row in level]
+        visible = np.array([[column in path for column in range(start + len(level))] for path in paths[start:]])
+        parents = [features[len(TEXT) - 1 + TREE[row][1]] for row in level]
+        places = [len(TEXT) - 2 + len(path) for path in paths[start:]]
+        logits, out = head.forward([TREE[row][0] for row in level], torch.stack(parents), places, visible)
+        rows.append(logits.rows[:, columns])
+        features += [*out]
+    return torch.stack(features), torch.cat(rows)
+
+
+def plain(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
+    head = PlainHead(folder, model)
+    features, logits = (list(found) for found in head.rows(TEXT))
+    for row in range(len(TREE)):
+        path: list[int] = []
+        while row >= 0:
+            path, row = [TREE[row][0], *path], TREE[row][1]
+        for found, new in zip((features, logits), head.rows(TEXT, tuple(path)), strict=True):
+            found.append(new[-1])
+    return torch.stack(features), torch.stack(logits)
+
+
+@variants
+@pytest.mark.parametrize("packing", [False, True], ids=["plain", "packed"])
+def test_a_head_computes_what_its_format_says(tmp_path, variant, packing, monkeypatch):
+    monkeypatch.setattr(lean, "PACKING", packing)
+    model = target()
+    folder = write(tmp_path / "head", model, variant)
+    for got, wanted in zip(drafted(folder, model), plain(folder, model), strict=True):
+        assert got.shape == wanted.shape
+        assert (got - wanted).abs().max() < 1e-5 * max(1.0, float(wanted.abs().max()))
+
+
+def test_in_half_precision_it_computes_the_same_but_for_rounding(tmp_path):
+    half = target().to(torch.bfloat16)
+    folder = write(tmp_path / "head", half, "NVIDIA, gpt-oss 120B")
+    exact = plain(folder, copy.deepcopy(half).float())
+    for got, wanted in zip(drafted(folder, half), exact, strict=True):
+        assert (got.float() - wanted).abs().max() < 0.06 * wanted.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("ids", "layers", "counted"),
+    [
+        ({}, (2, 2, 2), "none"),
+        ({"eagle_aux_hidden_state_layer_ids": [4, 1, 2]}, (1, 2, 4), "input"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 2]}}, (2, 3, 4), "output"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]}}, (2, 3, 4), "input"),
+    ],
+)
+def test_layers_are_counted_as_their_folder_does_and_joined_in_their_order(tmp_path, ids, layers, counted):
+    config = read_head(write(tmp_path / "head", (model := target()), **ids), Runner(model)).config
+    assert config.layers == layers
+    assert counted in config.layer_ids
+
+
+def load(folder, model=None):
+    return speclab.load_pair(target=model or target(), heads=folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"hidden_size": 48}, ("48", "32")),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, ("9", "5")),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, ("96", "64")),
+    ],
+)
+def test_sizes_that_do_not_fit_are_said_with_both_numbers(tmp_path, changes, named):
+    with refused(HeadMismatchError, "head", *named):
+        load(write(tmp_path / "head", target(), **changes))
+
+
+def test_an_output_matrix_without_a_map(tmp_path):
+    folder = write(tmp_path / "head", target())
+    rewrite(folder, {name: it for name, it in weights(folder).items() if name not in ("d2t", "t2d")})
+    with refused(HeadMismatchError, "d2t", "8", "64"):
+        load(folder)
+
+
+def test_a_tensor_that_no_part_of_the_head_takes(tmp_path):
+    """It was trained, and a head without it would draft something else."""
+    folder = write(tmp_path / "head", target())
+    rewrite(folder, weights(folder) | {"norm.bias": torch.ones(32)})
+    with refused(HeadMismatchError, "norm.bias", "needs none"):
+        load(folder)
+
+
+def test_what_a_trainer_left_of_the_target_is_left_out(tmp_path):
+    model = target()
+    folder = write(tmp_path / "head", model, "RedHatAI, Qwen3 8B")
+    before, left = drafted(folder, model), ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq")
+    rewrite(folder, weights(folder) | {name: torch.ones(3) for name in left})
+    assert all(torch.equal(a, b) for a, b in zip(before, drafted(folder, model), strict=True))
+
+
+OTHERS = [
+    ({"architectures": ["DFlash2DraftModel"]}, "", "DFlash2"),
+    ({"architectures": ["DSparkDraftModel"], "dflash_config": {"projector_type": "dspark"}}, "", "DSpark"),
+    ({}, "mask_hidden", "P-EAGLE"),
+    ({"architectures": ["DeepSeekMTPModel"]}, "", "MTP"),
+    ({"architectures": ["Eagle3DeepseekV2ForCausalLM"]}, "", "MLA"),
+    ({}, "layers.1.mlp.up_proj.weight", "several layers"),
+    ({}, "parallel_draft_heads.0.medusa_layers.0.linear.weight", "MEDUSA"),
+    ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 4, 5]}}, "", "final norm"),
+    ({}, "layers.0.mlp.experts.0.up_proj.weight", "mixture"),
+    ({}, "fc.weight_scale", "quantised"),
+    ({"hidden_act": "gelu"}, "", "gelu"),
+    ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "", "dynamic"),
+]
+
+
+@pytest.mark.parametrize(("config", "weight", "named"), OTHERS)
+def test_another_kind_of_head_is_refused_by_its_name(tmp_path, config, weight, named):
+    folder = write(tmp_path / "head", target())
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
+    if weight:
+        rewrite(folder, weights(folder) | {weight: torch.zeros(2)})
+    with refused(UnsupportedModelError, "head", named, "EAGLE-3"):
+        load(folder)
+
+
+@pytest.mark.parametrize("changes", [{"rope_scaling": 3}, {"layer_types": 5}, {"rope_theta": -1}], ids=str)
+def test_a_config_without_sizes(tmp_path, changes):
+    with refused(ModelNotFoundError, "config.json in head"):
+        load(write(tmp_path / "head", target(), **changes))

@@ -1,0 +1,208 @@
+"""MTP layers as a draft head, against transformers' own drafting with them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from support.heads import random_head
+from support.pairs import PROMPT, SMALL, assert_cache_is_fresh, library_text
+from support.refusals import refused
+from support.tiny import make_loud, tiny
+from transformers import modeling_layers
+from transformers.cache_utils import MtpCache
+from transformers.generation.candidate_generator import MTPCandidateGenerator
+from transformers.modeling_layers import MtpModel
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3PreTrainedModel
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoePreTrainedModel
+
+import speclab
+from speclab.errors import UnsupportedModelError
+from speclab.pair import ModelPair
+from speclab.tree import DraftTree
+
+pytestmark = pytest.mark.model
+
+TEXT = [token % SMALL for token in PROMPT]
+KINDS = [("deepseek_v3", 1), ("deepseek_v3", 2), ("deepseek_v3", 3), ("glm4_moe", 1), ("glm4_moe", 4), ("mellum", 1)]
+kinds = pytest.mark.parametrize(("family", "layers"), KINDS)
+TREES = {
+    "chain": speclab.LinearSpeculation(draft_tokens=5),
+    "best first": speclab.DraftHead(node_budget=14, depth=5, children=3),
+    "dynatree": speclab.DynaTree(node_budget=16, stop_probability=0.0, prune_probability=0.0),
+    "dynatree as in the paper": speclab.DynaTree.paper(),
+    "routed": speclab.DualDraft(node_budget=8, depth=4, children=3),
+}
+
+
+def fitted(model: torch.nn.Module, layers: int) -> MtpModel:
+    """MTP layers that have learned some of the target's own text, so that it accepts some of what they draft."""
+    mtp = MtpModel(model, layers)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        make_loud(mtp.layers)
+    ids = torch.tensor([TEXT + library_text(model, TEXT, 40)])
+    states = model(ids, output_hidden_states=True).hidden_states[-1].detach()[:, : -layers - 1]
+    optimizer = torch.optim.Adam(mtp.layers.parameters(), lr=0.02)
+    for _ in range(25):
+        losses = []
+        for wanted, logits in enumerate(library_logits(mtp, states, ids[0, 1:].tolist(), layers - 1), 2):
+            losses.append(torch.nn.functional.cross_entropy(logits, ids[0, wanted : wanted + len(logits)]))
+        optimizer.zero_grad()
+        sum(losses).backward()
+        optimizer.step()
+    return mtp
+
+
+def library_logits(mtp: MtpModel, states: torch.Tensor, tokens: list[int], depth: int) -> list[torch.Tensor]:
+    """What each layer down to a depth says of a text in one pass: it reads the tokens from its number on.
+
+    Below the last layer's depth that one reads more tokens, each with what it made of the place before.
+    """
+    last, reads, logits = len(mtp.layers) - 1, states, []
+
+    def run(layer: int, reads: torch.Tensor) -> torch.Tensor:
+        count = reads.shape[1]
+        ids, places = torch.tensor([tokens[layer : layer + count]]), torch.arange(layer + 1, layer + 1 + count)
+        out = mtp.forward_layer(layer, reads, places[None], MtpCache(config=mtp.config), input_ids=ids)
+        logits.append(mtp.shared_head(out[0]))
+        return out
+
+    for layer in range(min(depth, last) + 1):
+        read, reads = reads, run(layer, reads)
+    for _ in range(depth - last):
+        read = torch.cat((read, reads[:, -1:]), dim=1)
+        reads = run(last, read)
+    return logits
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """Writes tiny checkpoints with MTP layers as their families' are laid out, and loads them."""
+
+    @cache
+    def folder(family: str, layers: int) -> Path:
+        model, path = tiny(family, vocab=SMALL, num_mtp_layers=layers), tmp_path_factory.mktemp(family)
+        mtp = fitted(model, layers)
+        model.save_pretrained(path)
+        tensors = load_file(path / "model.safetensors")
+        for name, tensor in mtp.layers.state_dict().items():
+            number, part = name.split(".", 1)
+            behind = f"model.layers.{2 + int(number)}.{part.removeprefix('mtp_block.')}"
+            tensors[f"mtp.layers.{name}" if family == "mellum" else behind] = tensor
+        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+        return path
+
+    def loaded(family: str, layers: int, heads: object = "mtp", **options) -> ModelPair:
+        return speclab.load_pair(target=folder(family, layers), heads=heads, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        # The published checkpoints' own numbers, such as 61 of DeepSeek-V3, do not fit a model of two layers.
+        for kind in (DeepseekV3PreTrainedModel, Glm4MoePreTrainedModel):
+            patch.setattr(kind, "_keys_to_ignore_on_load_unexpected", [r"model\.layers\.[2-9]\."])
+        yield loaded
+
+
+def library_drafts(model, count, monkeypatch) -> tuple[list[int], list[tuple[list[int], torch.Tensor]]]:
+    """The text of `generate(use_mtp=True)`, and for each iteration the tokens and logits of its draft."""
+    drafts, own = [], MTPCandidateGenerator.get_candidates
+
+    def kept(self, input_ids, *rest, **named):
+        candidates, logits = own(self, input_ids, *rest, **named)
+        if logits is not None:
+            drafts.append((candidates[0, input_ids.shape[1] :].tolist(), logits[0].log_softmax(-1)))
+        return candidates, logits
+
+    monkeypatch.setattr(MTPCandidateGenerator, "get_candidates", kept)
+    return library_text(model, TEXT, count, use_mtp=True), drafts
+
+
+@kinds
+def test_chains_are_those_of_transformers(load, family, layers, monkeypatch):
+    pair = load(family, layers)
+    text, drafts = library_drafts(pair.target.model, 40, monkeypatch)
+    session = speclab.Session(pair, speclab.LinearSpeculation(draft_tokens=layers), TEXT, max_new_tokens=40)
+    accepted = 0
+    while not session.done:
+        step = session.step()
+        tokens, log_probs = drafts[step.index]
+        drafted = step.tree.token.tolist()[1:]
+        assert drafted == tokens[: len(drafted)]  # generate drafts beyond the last token
+        wanted = log_probs[range(len(drafted)), drafted].double().numpy()
+        np.testing.assert_allclose(step.tree.log_prob[1:], wanted, atol=2e-5)
+        accepted += len(step.accepted)
+    assert session.token_ids == text
+    assert len(session.steps) == len(drafts)
+    assert accepted
+
+
+@kinds
+@pytest.mark.parametrize("strategy", TREES.values(), ids=TREES)
+def test_the_text_is_the_target_s_and_every_cache_as_after_one_pass(load, family, layers, strategy):
+    pair = load(family, layers, heads=["mtp", random_head(tiny("llama", vocab=SMALL))])
+    model = pair.target.model
+    session = speclab.Session(pair, strategy, TEXT, max_new_tokens=24)
+    while not session.done:
+        session.step()
+        text = session.prompt_ids + session.token_ids
+        for runner in session.pair.heads:
+            assert_cache_is_fresh(runner, text, model)
+    assert session.token_ids == library_text(model, TEXT, 24)
+    fork = session.fork(at=3)
+    assert_cache_is_fresh(fork.pair.heads[0], fork.prompt_ids + fork.token_ids, model)
+    fork.run()
+    assert fork.token_ids == session.token_ids
+
+
+@kinds
+def test_rows_of_a_tree_are_their_paths_by_transformers(load, family, layers):
+    target = (pair := load(family, layers)).target
+    head, mtp = pair.heads[0], MtpModel.from_pretrained(target.model)
+    target.watch((-1,))
+    target.logits(TEXT)
+    states = target.hidden.rows(0, len(TEXT) - 1, (-1,))
+    head.after_each(TEXT[1:6], states[:5])
+    answer, feature = head.extend(TEXT[6:], states[5:])
+    rows, features = [answer.logits[0]], [feature]
+    tree = DraftTree.of([TEXT[-1], 3, 9, 4, 1, 7, 7, 2, 5], [-1, 0, 0, 1, 1, 2, 3, 6, 7], [0.0] * 9, "mtp")
+    for depth in range(1, max(tree.depth) + 1):
+        level = [node for node in range(len(tree)) if tree.depth[node] == depth]
+        visible = tree.ancestor_mask()[level, 1 : level[-1] + 1]
+        above = torch.stack([features[tree.parent[node]] for node in level])
+        places = [len(TEXT) - 2 + depth] * len(level)
+        answer, more = head.forward(tree.token[level].tolist(), above, places, visible)
+        rows += [*answer.logits]
+        features += [*more]
+    for node in range(len(tree)):
+        path = tree.token[list(tree.path(node))].tolist()[1:]
+        wanted = library_logits(mtp, states[None], TEXT[1:] + path, len(path))[-1][-1]
+        torch.testing.assert_close(rows[node], wanted, atol=2e-5, rtol=2e-5)
+
+
+def test_what_happens_to_the_file_after_loading_does_not_reach_the_layers(load):
+    pair = load("mellum", 1)
+    before = [weights.clone() for weights in pair.heads[0].model.parameters()]
+    file = Path(pair.target.model.config.name_or_path) / "model.safetensors"
+    content = file.read_bytes()
+    with file.open("r+b") as stream:
+        stream.seek(8192)
+        stream.write(bytes(len(content) - 8192))
+    assert all(map(torch.equal, before, pair.heads[0].model.parameters()))
+    file.write_bytes(content)
+
+
+def test_targets_without_mtp_layers_are_refused(tmp_path, load, monkeypatch):
+    tiny("glm4_moe", num_mtp_layers=1).save_pretrained(tmp_path)
+    without = [(None, "family gpt_neox"), (tiny("llama"), "llama"), (tmp_path, "weights")]
+    without.append((tiny("glm4_moe", num_mtp_layers=1), "not loaded from a checkpoint"))
+    for target, reason in without:
+        with refused(UnsupportedModelError, "MTP layers", reason, "heads=folder"):
+            speclab.load_pair(target=target, heads="mtp")
+    monkeypatch.delattr(modeling_layers, "MtpModel")
+    with refused(UnsupportedModelError, transformers.__version__):
+        load("glm4_moe", 1)

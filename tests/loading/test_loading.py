@@ -1,0 +1,224 @@
+"""Loading from folders and the hub: what is found, what is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+import torch
+from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
+from support.tiny import tiny
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from speclab.errors import (
+    CancelledError,
+    ModelNotFoundError,
+    OfflineError,
+    SpeclabError,
+    TokenizerMismatchError,
+    UnsupportedModelError,
+)
+from speclab.loading import loader as loading
+from speclab.loading.tokens import TokenTexts, compare
+from speclab.pair import load_pair
+
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    tiny("llama").save_pretrained(tmp_path / "llama")
+    return tmp_path / "llama"
+
+
+def words(*added: str, drop: int = 0, **special: str) -> PreTrainedTokenizerFast:
+    """A small tokenizer of whole words; `drop` leaves out words, so that ids move."""
+    plain = ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "def", "area", "return"]
+    known = ["<unk>", "<s>", "</s>", *plain[drop:]]
+    core = Tokenizer(WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>"))
+    core.pre_tokenizer = Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **{"eos_token": "</s>", "unk_token": "<unk>"} | special)
+    tokenizer.add_tokens(list(added), special_tokens=True)
+    return tokenizer
+
+
+def refusal(error: type[SpeclabError], **given) -> str:
+    with pytest.raises(error) as caught:
+        load_pair(**given)
+    text = str(caught.value)
+    assert text.isprintable()
+    assert len(text) <= 500
+    return text
+
+
+def test_a_folder_is_loaded_as_it_was_saved(folder):
+    loaded = load_pair(target=folder, draft=str(folder))
+    assert loaded.tokenizer is None
+    assert torch.equal(loaded.target.extend([1, 2, 3]), loaded.draft.extend([1, 2, 3]))
+    with torch.inference_mode():
+        want = tiny("llama")(torch.tensor([[1, 2, 3]])).logits[0, -1]
+    torch.testing.assert_close(loaded.fresh().target.extend([1, 2, 3]), want)
+
+
+def test_a_file_that_changes_after_the_load_does_not_reach_the_model(folder):
+    loaded = load_pair(target=folder).target.model
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(4096)
+        file.write(bytes((folder / "model.safetensors").stat().st_size - 4096))
+    want = tiny("llama").state_dict()
+    assert all(torch.equal(weights, want[name]) for name, weights in loaded.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "~/nowhere/at/all", "a/b/c", "sp ace", "..", "a\0b", "7" * 5000])
+def test_a_name_of_no_model_is_not_asked_from_the_hub(name, monkeypatch):
+    monkeypatch.setattr(loading, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
+    for part in ("target", "heads", "tokenizer"):
+        refusal(SpeclabError, **{"target": tiny("llama")} | {part: name})
+
+
+def _written(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def _cut(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _config(**values):
+    def damage(folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | values))
+
+    return damage
+
+
+def _own_code(folder):
+    _config(model_type="own", auto_map={"AutoConfig": "code.Own", "AutoModelForCausalLM": "code.OwnModel"})(folder)
+    (folder / "code.py").write_text("raise AssertionError('this code ran')")
+
+
+DAMAGES = {
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no safetensors weights"),
+    "code of its own": (_own_code, "which speclab does not run"),
+    "a header of 2^64-1 bytes": (_written("model.safetensors", b"\xff" * 8 + b"{}"), "header too large"),
+    "a file cut short": (_cut, "not fully covered"),
+    "a tensor that is missing": (_config(num_hidden_layers=3), "lack model.layers.2"),
+    "a family that is not known": (_config(model_type="unheard_of"), "does not load"),
+    "a tokenizer that is no JSON": (_written("tokenizer.json", b"{"), "tokenizer"),
+}
+
+
+@pytest.mark.parametrize(("damage", "part"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_checkpoint_is_one_sentence_that_names_what_is_wrong(folder, damage, part):
+    damage(folder)
+    assert part in refusal(SpeclabError, target=folder)
+
+
+def test_a_tied_head_is_not_missing(folder):
+    tiny("llama", tie_word_embeddings=True).save_pretrained(folder)
+    assert load_pair(target=folder).target.model.lm_head.weight is not None
+
+
+def test_unfit_families_are_refused_before_their_weights_are_read(tmp_path, monkeypatch):
+    tiny("gpt_neo").save_pretrained(tmp_path)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
+    assert "family gpt_neo" in refusal(UnsupportedModelError, target=tmp_path)
+
+
+def no_network(monkeypatch) -> list[str]:
+    asked = []
+
+    def lookup(host, *_, **__):
+        asked.append(host)
+        raise socket.gaierror("no network in tests")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    return asked
+
+
+def test_without_a_network_a_hub_id_fails_after_one_attempt(monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    asked = no_network(monkeypatch)
+    text = refusal(OfflineError, target="some/model", draft="some/draft")
+    assert text.startswith("some/model is not on this machine")
+    assert "load_pair()" in text
+    assert len(asked) <= 2
+
+
+def test_what_the_hub_refuses_is_explained(monkeypatch):
+    gone = SimpleNamespace(headers={}, request=None, status_code=404)
+    asked = no_network(monkeypatch)
+    for raised, error, part in (
+        (OfflineModeIsEnabled("offline mode is enabled"), OfflineError, "HF_HUB_OFFLINE"),
+        (RepositoryNotFoundError("404", response=gone), ModelNotFoundError, "check its name"),
+        (GatedRepoError("403, gated", response=gone), ModelNotFoundError, "accept its licence"),
+    ):
+
+        def refuse(*_, error=raised, **__):
+            raise error
+
+        monkeypatch.setattr(loading, "snapshot_download", refuse)
+        monkeypatch.setattr(loading, "_cached", lambda *_: None)
+        assert part in refusal(error, target="some/model")
+    assert not asked
+
+
+def test_a_model_in_the_hubs_cache_needs_no_network_unless_it_is_half_there(folder, monkeypatch):
+    asked = []
+
+    def snapshot(name, *, local_files_only=False, **_):
+        asked.append(local_files_only)
+        if local_files_only:
+            return str(folder)
+        raise OfflineModeIsEnabled("no network")
+
+    monkeypatch.setattr(loading, "snapshot_download", snapshot)
+    assert load_pair(target="some/model").target.extend([1]).shape == (64,)
+    assert all(asked)
+    tiny("llama", num_hidden_layers=4).save_pretrained(folder, max_shard_size="60KB")
+    next(folder.glob("model-00002*")).unlink()
+    assert "not on this machine" in refusal(OfflineError, target="some/model")
+
+
+def test_what_the_report_raises_ends_the_load(folder, monkeypatch):
+    def enough(_: str) -> None:
+        raise CancelledError("enough")
+
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(CancelledError):
+        load_pair(target=folder, report=enough)
+    assert not load_pair.__globals__["_ONE_AT_A_TIME"].locked()
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (words(drop=1), "split 'The quick brown fox jump"),
+        (words(eos_token="<s>"), "eos ids are 2 and 1"),
+        (words("<tool>", "<call>"), "<call> is 15 in one and 16 in the other"),
+    ],
+)
+def test_tokenizers_that_differ_are_refused(tmp_path, other, reason):
+    for name, tokenizer in (("target", words("<call>")), ("draft", other)):
+        tiny("llama").save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    text = refusal(TokenizerMismatchError, target=tmp_path / "target", draft=tmp_path / "draft")
+    assert reason in text
+    assert "pass tokenizer=" in text
+    both = load_pair(target=tmp_path / "target", draft=tmp_path / "draft", tokenizer=tmp_path / "target")
+    assert both.encode("quick fox") == [4, 6]
+    compare(words(), words())
+
+
+def test_texts_of_sentencepiece_tokens():
+    core = Tokenizer(WordLevel({"<unk>": 0, "▁the": 1, "<0x0A>": 2, "<0xE2>": 3, "é": 4}, unk_token="<unk>"))
+    texts = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>"))
+    assert list(texts(range(6)).values()) == ["<unk>", " the", "\n", "<0xE2>", "é", "#5"]

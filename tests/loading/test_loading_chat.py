@@ -1,0 +1,144 @@
+"""Messages become ids by the tokenizer's own template, and it is known which tokens are whose."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.refusals import refused
+from support.table_runner import random_probs, table_pair
+
+import speclab
+from speclab import Autoregressive, DynaTree, Session
+from speclab.errors import PromptError
+from speclab.prompts import as_messages
+from speclab.trace.files import load_trace
+
+GENERATION = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+TEMPLATES = {
+    "any role, a system message of its own": "{% if messages[0].role != 'system' %}<|system|>\nBe brief.\n{% endif %}"
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}\n{% endfor %}" + GENERATION,
+    "bos, contents stripped": "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] | trim }}"
+    "{{ eos_token }}{% endfor %}" + GENERATION,
+    "turns in order, no system": "{% for m in messages %}"
+    "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}"
+    "<{{ m.role }}>{{ m.content }}</{{ m.role }}>\n{% endfor %}" + GENERATION,
+    "users and assistants alone": "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}"
+    "{{ m.role }}: {{ m.content }}\n{% endif %}{% endfor %}" + GENERATION,
+}
+FIRST = next(iter(TEMPLATES))
+
+
+mini = cache(speclab.load_pair)
+
+
+def chat_pair(template: str | None = TEMPLATES[FIRST]):
+    """The mini family, whose tokenizer has no chat template of its own, with this one."""
+    pair = mini()
+    tokenizer = copy.deepcopy(pair.tokenizer)
+    tokenizer.chat_template = template
+    return replace(pair, tokenizer=tokenizer).fresh()
+
+
+def said(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+CONTENT = st.text(st.characters(exclude_categories=["Cs", "Co"]), max_size=30) | st.sampled_from(
+    ["user", "<|assistant|>\n", "<|endoftext|>", "  around  ", "🙂é", "a\n\nb", "[user] "]
+)
+TALK = st.lists(CONTENT, min_size=1, max_size=4)
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return {name: chat_pair(template) for name, template in TEMPLATES.items()}
+
+
+def answer_of(pair, talk, tokens: int) -> list[int]:
+    """What transformers writes."""
+    ids = pair.tokenizer.apply_chat_template(list(talk), add_generation_prompt=True, return_tensors="pt")["input_ids"]
+    with torch.inference_mode():
+        text = pair.target.model.generate(ids, max_new_tokens=tokens, do_sample=False, pad_token_id=0)
+    return text[0, ids.shape[1] :].tolist()
+
+
+def turns(contents: list[str]) -> list[dict[str, str]]:
+    return [said(("user", "assistant")[i % 2], content) for i, content in enumerate(contents)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(TEMPLATES)), TALK, st.none() | CONTENT)
+def test_ids_are_those_of_the_template_and_each_message_knows_its_tokens(pairs, name, contents, system):
+    pair = pairs[name]
+    talk = turns(contents)
+    if system is not None and name not in {"turns in order, no system", "users and assistants alone"}:
+        talk = [said("system", system), *talk]
+    last = {"continue_final_message": True} if talk[-1]["role"] == "assistant" else {"add_generation_prompt": True}
+    try:
+        expected = pair.tokenizer.apply_chat_template(talk, **last)["input_ids"]
+    except ValueError:  # a last message of the assistant that transformers does not find again
+        with pytest.raises(PromptError):
+            pair.encode(talk)
+        return
+    ids, messages = pair.read_prompt(talk)
+    assert ids == pair.encode(talk) == expected
+    assert [(one.role, one.content) for one in messages] == [(one["role"], one["content"]) for one in talk]
+    for one in messages:
+        held = pair.tokenizer.decode(ids[one.start : one.stop])
+        assert one.content.strip() in held, "all of it is there; a token may hold more"
+        outer = pair.tokenizer.decode(ids[one.start + 1 : max(one.stop - 1, 0)])
+        assert outer.strip("\ufffd") in one.content, "and between its first and last token nothing else"
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt", "words"),
+    [
+        (FIRST, [said("wizard", "Hi")], ["no role 'wizard'"]),
+        ("users and assistants alone", [said("system", "Be kind."), said("user", "Hi")], ["message 1", "'system'"]),
+        ("turns in order, no system", [said("system", "Be kind.")], ["System role not supported"]),
+        (FIRST, [said("user", "Hi"), 7], ["Message 2", "role"]),
+        (FIRST, [{"role": "user"}], ["Message 1", "content"]),
+        (FIRST, said("user", "Hi"), ["messages"]),
+        (FIRST, [said("user", "Hi"), said("assistant", "")], []),
+    ],
+)
+def test_what_no_template_takes_is_said_in_a_sentence(template, prompt, words):
+    pair = chat_pair(TEMPLATES[template])
+    if not words:
+        assert pair.encode(prompt)
+        return
+    for way in (pair.encode, lambda given: Session(pair, Autoregressive(), given)):
+        with refused(PromptError, *words):
+            way(prompt)
+
+
+def test_without_a_template_or_a_tokenizer_messages_are_refused():
+    with refused(PromptError, "no chat template", "plain text"):
+        chat_pair(None).encode([said("user", "Hi")])
+    probs = random_probs(8, 1)
+    with refused(PromptError, "no tokenizer"):
+        table_pair(probs, probs, 8).encode([said("user", "Hi")])
+
+
+def test_the_text_is_that_of_generate_and_the_record_keeps_the_messages(tmp_path):
+    pair, talk = chat_pair(), as_messages("Why is the sea salt?", system="You are a fisherman.")
+    session = Session(pair, DynaTree(), prompt=talk, max_new_tokens=24)
+    session.run()
+    assert session.token_ids == answer_of(pair, talk, 24)
+    assert speclab.generate(pair, DynaTree(), talk, max_new_tokens=24).token_ids == session.token_ids
+    fork = session.fork(at=1)
+    kept = load_trace(session.trace.save(tmp_path / "run.json.gz"))
+    for trace in (session.trace, fork.trace, kept):
+        assert [(one.role, one.content) for one in trace.messages] == [(one["role"], one["content"]) for one in talk]
+        parts = trace.prompt_parts()
+        assert [role for role, *_ in parts] == ["", "system", "", "user", ""]
+        assert [token for _, start, stop in parts for token in range(start, stop)] == [*range(len(session.prompt_ids))]
+    assert Session(pair, DynaTree(), prompt="plain", max_new_tokens=4).trace.prompt_parts() == []

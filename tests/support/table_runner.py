@@ -1,0 +1,158 @@
+"""A runner without a model: next-token distributions come from a function of the visible tokens.
+
+It keeps slots of (token, position) and sees only what the mask shows it, so a wrong mask, position or kept
+slot raises or changes the answer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from speclab.models.answer import Answer
+from speclab.models.runner import Kept
+from speclab.pair import ModelPair
+
+DistributionFn = Callable[[tuple[int, ...]], Sequence[float]]
+
+
+def random_probs(vocab_size: int, seed: int, low: float = 0.3, high: float = 5.0) -> DistributionFn:
+    """A distribution without ties, the same for the same path, from nearly flat to nearly certain."""
+    seen: dict[tuple[int, ...], np.ndarray] = {}
+
+    def probs(path: tuple[int, ...]) -> np.ndarray:
+        if path not in seen:
+            noise = random.Random(repr((seed, path)))
+            scale = noise.uniform(low, high)
+            weights = np.exp([scale * noise.gauss(0, 1) for _ in range(vocab_size)])
+            seen[path] = weights / weights.sum()
+        return seen[path]
+
+    return probs
+
+
+def mixed_probs(one: DistributionFn, other: DistributionFn, share: float) -> DistributionFn:
+    """`share` of the second distribution in the first: a draft that agrees with its target most of the time."""
+    return lambda path: (1 - share) * np.asarray(one(path)) + share * np.asarray(other(path))
+
+
+class TableRunner:
+    """The contract of `speclab.models.runner.Runner`, over a distribution instead of a model."""
+
+    family = "table"
+    forward_name = "probs"
+    changes = SimpleNamespace(admitted=0)
+    version = 0
+    device = torch.device("cpu")
+    dtype = torch.float32
+    slot_bytes = 16
+
+    def __init__(self, probs: DistributionFn, vocab_size: int, context: int | None = None, eos: int | None = None):
+        self.probs, self.vocab_size, self.context, self.eos, self.name = probs, vocab_size, context, eos, "table"
+        self.model = _model(eos)
+        self.slots: list[tuple[int, int]] = []
+        self.kept = Kept(0, 0, ())
+        self.calls = 0
+        self.rows = 0
+        self._given: tuple[np.ndarray, list[int]] = (np.ones((0, 0), bool), [])
+
+    @property
+    def length(self) -> int:
+        return len(self.slots)
+
+    @property
+    def capacity(self) -> int:
+        return -(-len(self.slots) // 64) * 64
+
+    @property
+    def tokens(self) -> list[int]:
+        """The text in the cache; every slot must hold its own position."""
+        assert [position for _, position in self.slots] == list(range(len(self.slots)))
+        return [token for token, _ in self.slots]
+
+    def extend(self, tokens: Sequence[int]) -> torch.Tensor:
+        start, count = len(self.slots), len(tokens)
+        visible = np.tril(np.ones((count, count), bool))
+        return self._pass(tokens, range(start, start + count), visible)[-1]
+
+    def forward(self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray) -> torch.Tensor:
+        length, count = len(self.slots), len(tokens)
+        logits = self._pass(tokens, positions, visible)
+        self._given = (self._whole[:, length:].copy(), self._whole[:, :length].sum(axis=1).tolist())
+        assert len(logits) == count
+        return logits
+
+    def logits(self, tokens, positions=None, visible=None, *, topk=0) -> Answer:
+        return Answer(self.extend(tokens)[None] if positions is None else self.forward(tokens, positions, visible))
+
+    def _pass(self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray) -> torch.Tensor:
+        tokens, positions = [int(t) for t in tokens], [int(p) for p in positions]
+        visible = np.asarray(visible)
+        length, count, columns = len(self.slots), len(tokens), visible.shape[1]
+        assert visible.dtype == np.bool_
+        assert count == len(positions) == visible.shape[0] > 0
+        assert count <= columns <= length + count, "the mask's columns end at the last new row"
+        assert all(0 <= token < self.vocab_size for token in tokens)
+        assert self.context is None or max(positions) < self.context
+        slots = self.slots + list(zip(tokens, positions, strict=True))
+        self._whole = np.ones((count, length + count), bool)
+        self._whole[:, length + count - columns :] = visible
+        rows = [self._row(slots, self._whole[row], length + row) for row in range(count)]
+        self.slots = slots
+        self.calls += 1
+        self.rows += count
+        with np.errstate(divide="ignore"):
+            return torch.tensor(np.log(np.array(rows)), dtype=torch.float32)
+
+    def _row(self, slots: list[tuple[int, int]], visible: np.ndarray, own: int) -> Sequence[float]:
+        assert visible[own], "a row sees itself"
+        assert not visible[own + 1 :].any(), "no row sees a later one"
+        seen = sorted((slots[slot][1], slots[slot][0]) for slot in np.flatnonzero(visible).tolist())
+        assert [position for position, _ in seen] == list(range(len(seen))), "a path has one token a position"
+        assert seen[-1] == (slots[own][1], slots[own][0]), "a row is the last of its path"
+        return self.probs(tuple(token for _, token in seen))
+
+    def keep(self, prefix: int, slots: Sequence[int]) -> None:
+        slots = [int(slot) for slot in slots]
+        assert 0 <= prefix <= len(self.slots)
+        assert all(prefix <= slot < len(self.slots) for slot in slots)
+        assert slots == sorted(set(slots)), "slots to keep are increasing"
+        self.kept = Kept(len(self.slots), prefix, tuple(slots))
+        self.slots = self.slots[:prefix] + [self.slots[slot] for slot in slots]
+        assert self.tokens is not None
+
+    def crop(self, length: int) -> None:
+        assert 0 <= length <= len(self.slots)
+        self.kept = Kept(len(self.slots), length, ())
+        self.slots = self.slots[:length]
+
+    def fork(self, length: int = 0, *, lean: bool = True) -> TableRunner:
+        other = type(self)(self.probs, self.vocab_size, self.context, self.eos)
+        other.slots = self.slots[:length]
+        return other
+
+    def mask_given(self) -> tuple[np.ndarray, list[int]]:
+        return self._given
+
+
+def _model(eos: int | None) -> SimpleNamespace:
+    """What a pair asks a module about."""
+    config = SimpleNamespace(eos_token_id=eos, _attn_implementation="table")
+    config.get_text_config = lambda decoder: config
+    return SimpleNamespace(config=config, generation_config=config, num_parameters=lambda: 0, parameters=list)
+
+
+def table_pair(
+    target: DistributionFn,
+    draft: DistributionFn | None,
+    vocab_size: int,
+    context: int | None = None,
+    eos: int | None = None,
+) -> ModelPair:
+    """A pair of table runners, without a tokenizer."""
+    runners = [probs and TableRunner(probs, vocab_size, context, eos) for probs in (target, draft)]
+    return ModelPair(*runners, name="tables")

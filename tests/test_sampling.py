@@ -1,0 +1,109 @@
+"""Sampling: the transforms, the draw, and random numbers that are tied to the position in the text."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from distributions import assert_drawn_from
+from hypothesis import given
+from hypothesis import strategies as st
+from reference.decoding import transformed
+from support.table_runner import mixed_probs, random_probs, table_pair
+from support.variants import DRAWN, PATHS
+
+import speclab
+from speclab.sampling import PositionalRng, RngPurpose, inverse_cdf, transform, uniform
+from speclab.settings import SessionSettings
+
+VOCAB, PROMPT = 4, [1, 0, 2]
+TARGET = random_probs(VOCAB, 1, low=0.3, high=1.0)
+PAIR = table_pair(TARGET, mixed_probs(TARGET, random_probs(VOCAB, 2), 0.4), VOCAB)
+
+
+@given(st.integers(0, 500), st.floats(0.05, 5), st.none() | st.integers(1, 12), st.none() | st.floats(0.05, 1))
+def test_transform_is_the_plain_one(seed, temperature, top_k, top_p):
+    logits = torch.randn((3, 8), generator=torch.Generator().manual_seed(seed))
+    got = transform(logits, SessionSettings(temperature=temperature, top_k=top_k, top_p=top_p))
+    assert got.dtype == torch.float64
+    for row in range(3):
+        expected = transformed(logits[row].double().tolist(), temperature, top_k, top_p)
+        assert got[row].tolist() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 100.0])
+def test_the_coldest_and_the_hottest_temperature_still_give_a_distribution(temperature):
+    probs = transform(torch.tensor([[3.0, 40.0, -2.0]]), SessionSettings(temperature=temperature))
+    assert probs.sum().item() == pytest.approx(1.0)
+
+
+def test_a_device_without_float64_gets_its_distribution_from_the_host():
+    def double():
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
+
+    logits = torch.tensor([[1.0, 2.0, 3.0]])
+    there = SimpleNamespace(device=torch.device("mps"), cpu=lambda: logits, double=double)
+    settings = SessionSettings(temperature=0.7, top_k=2, top_p=0.9)
+    assert torch.equal(transform(there, settings), transform(logits, settings))
+
+
+def test_numbers_are_uniform_over_seeds_and_positions_and_their_neighbours():
+    for numbers in ([uniform(seed, 7) for seed in range(4000)], [uniform(7, place) for place in range(4000)]):
+        assert_drawn_from(Counter(int(20 * x) for x in numbers), dict.fromkeys(range(20), 1 / 20))
+        pairs = Counter((int(5 * a), int(5 * b)) for a, b in itertools.pairwise(numbers))
+        assert_drawn_from(pairs, dict.fromkeys(itertools.product(range(5), repeat=2), 1 / 25))
+
+
+def test_streams_share_no_number_with_neighbours_or_other_purposes_and_are_uniform():
+    """Many draws at one position do not run into those of the next, nor into plain sampling's."""
+    numbers, first = [uniform(seed, place) for seed in range(4) for place in range(40)], []
+    for purpose, seed, place in itertools.product(RngPurpose, range(40), range(40)):
+        stream = PositionalRng(seed, place, purpose)._random
+        first.append(stream.random())
+        if seed < 4 and place < 10:
+            numbers += [first[-1], *stream.random(39)]
+    assert len(set(numbers)) == len(numbers)
+    assert_drawn_from(Counter(int(20 * x) for x in first), dict.fromkeys(range(20), 1 / 20))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda w: sum(w) > 0), st.floats(0, 1))
+def test_a_draw_inverts_the_cumulative_distribution(weights, number):
+    probs = torch.tensor(weights, dtype=torch.float64) / sum(weights)
+    token = inverse_cdf(probs[None], [min(number, math.nextafter(1, 0))])[0]
+    assert probs[token] > 0
+    assert probs[:token].sum() <= number + 1e-12
+    assert probs[: token + 1].sum() >= number - 1e-12
+
+
+def test_a_draw_at_the_edges_never_takes_an_impossible_token():
+    probs, numbers = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]), (0.0, 0.49, 0.5, 0.99, math.nextafter(1, 0), 1.0)
+    assert [inverse_cdf(probs.double(), [number])[0] for number in numbers] == [1, 1, 3, 3, 3, 3]
+
+
+def _text(strategy, seed: int, **settings: object) -> list[int]:
+    return speclab.generate(PAIR, strategy, PROMPT, max_new_tokens=20, seed=seed, **settings).token_ids
+
+
+@pytest.mark.parametrize("settings", [(1.7, None, None), (0.5, None, None), (1.5, 3, 0.8)])
+def test_plain_sampling_takes_one_number_and_one_token_at_a_time(settings):
+    for seed in (0, 2**63 - 1):
+        text = list(PROMPT)
+        for _ in range(20):
+            logits = torch.tensor(np.log(TARGET(tuple(text))), dtype=torch.float32).double().tolist()
+            number = uniform(seed, len(text))
+            sums = itertools.accumulate(transformed(logits, *settings))
+            text.append(next(token for token, below in enumerate(sums) if number < below))
+        chosen = dict(zip(("temperature", "top_k", "top_p"), settings, strict=True))
+        assert _text(speclab.Autoregressive(), seed, **chosen) == text[len(PROMPT) :]
+
+
+@pytest.mark.parametrize("strategy", (PATHS | DRAWN).values(), ids=PATHS | DRAWN)
+def test_where_one_token_is_left_sampling_is_greedy_decoding(strategy):
+    greedy = _text(strategy, 0)
+    for sharp in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}, {"temperature": 0.0, "top_k": 3}):
+        assert _text(strategy, 5, **{"temperature": 0.9} | sharp) == greedy
