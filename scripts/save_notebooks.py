@@ -1,6 +1,8 @@
-"""Runs notebooks and saves them as the repository keeps them: `python scripts/save_notebooks.py [NAME …]`.
+"""Runs notebooks and saves them as the repository keeps them: `python scripts/save_notebooks.py
+[NAME …]`.
 
-A figure is kept as a PNG, drawn by Chromium; no widget state is kept, and a widget's place says to run the cell.
+A figure is kept as a PNG, drawn by Chromium; no widget state is kept, and a widget's place says to
+run the cell.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from nbclient import NotebookClient
 from playwright.sync_api import Page, sync_playwright
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-FIGURE, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
+FIGURE = "application/vnd.plotly.v1+json"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DRAW = """({ data, layout }) => Plotly.toImage({ data, layout },
   { format: "png", width: layout.width || 760, height: layout.height || 400 })"""
@@ -27,12 +30,16 @@ def save(path: Path, page: Page) -> None:
     """Runs a notebook and writes it back."""
     notebook = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, timeout=600, record_timing=False, resources=where, coalesce_streams=True).execute()
+    NotebookClient(
+        notebook, timeout=600, record_timing=False, resources=where, coalesce_streams=True
+    ).execute()
     notebook.metadata.pop("widgets", None)
     notebook.metadata.language_info = {"name": "python"}
     for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
         cell.outputs = [
-            each for each in cell.outputs if "PlotlyConfig" not in each.get("data", {}).get("text/html", "")
+            each
+            for each in cell.outputs
+            if "PlotlyConfig" not in each.get("data", {}).get("text/html", "")
         ]
         for output in cell.outputs:
             if "data" in output:

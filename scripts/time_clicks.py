@@ -1,4 +1,5 @@
-"""Time clicks on the page of a run in headless Chromium: from the key to the painted picture, without a kernel.
+"""Time clicks on the page of a run in headless Chromium: from the key to the painted picture,
+without a kernel.
 
 python scripts/time_clicks.py [--nodes 60] [--clicks 40]     needs Playwright and a Chromium
 """
@@ -47,15 +48,22 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=60, help="nodes of a draft tree, at most")
     parser.add_argument("--clicks", type=int, default=40)
     given = parser.parse_args()
-    strategy = speclab.DynaTree(node_budget=given.nodes, prune_probability=0.0001, stop_probability=0.0005)
+    strategy = speclab.DynaTree(
+        node_budget=given.nodes, prune_probability=0.0001, stop_probability=0.0005
+    )
     session = speclab.Session(speclab.load_pair(), strategy, PROMPT, max_new_tokens=40)
     session.run()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = export_html(session.trace, Path(folder) / "run.html", cursor=2)
         size = max(len(step.tree) for step in session.steps)
-        print(f"{len(session.steps)} iterations, up to {size} nodes, {path.stat().st_size / 2**20:.1f} MiB")
+        print(
+            f"{len(session.steps)} iterations, up to {size} nodes, "
+            f"{path.stat().st_size / 2**20:.1f} MiB"
+        )
         program = next(filter(None, map(shutil.which, BROWSERS)), None)
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(path.as_uri())
         page.wait_for_function("document.querySelector('.speclab-tree')?.data")

@@ -32,8 +32,15 @@ def _range(field: FieldInfo) -> str:
     if field.annotation in {bool, str}:
         return "True, False" if field.annotation is bool else "text"
     words = {"ge": "from", "gt": "above", "le": "to", "lt": "to under"}
-    marks = [(word, name, mark) for mark in field.metadata for name, word in words.items() if hasattr(mark, name)]
-    bounds = " ".join(f"{word} {str(getattr(mark, name)).removesuffix('.0')}" for word, name, mark in marks)
+    marks = [
+        (word, name, mark)
+        for mark in field.metadata
+        for name, word in words.items()
+        if hasattr(mark, name)
+    ]
+    bounds = " ".join(
+        f"{word} {str(getattr(mark, name)).removesuffix('.0')}" for word, name, mark in marks
+    )
     return bounds.removeprefix("from ") if len(marks) > 1 else bounds or "any"
 
 
@@ -49,7 +56,11 @@ def _rows(kind: type[speclab.Strategy]) -> list[str]:
 def _presets(kind: type[speclab.Strategy]) -> list[str]:
     def changed(strategy: speclab.Strategy) -> str:
         values = strategy.model_dump()
-        own = {name: value for name, value in values.items() if value != kind.model_fields[name].default}
+        own = {
+            name: value
+            for name, value in values.items()
+            if value != kind.model_fields[name].default
+        }
         return ", ".join(f"`{name}={value!r}`" for name, value in own.items()) or "the defaults"
 
     presets = [f"- {name}: {changed(preset)}" for name, preset in kind.presets().items()]
@@ -58,7 +69,11 @@ def _presets(kind: type[speclab.Strategy]) -> list[str]:
 
 def written_by_hand(kind: type[speclab.Strategy]) -> str:
     """The strategy's text on the page from its first third-level heading on."""
-    section = TABLE.read_text(encoding="utf-8").partition(f"\n## {kind.__name__}\n")[2].partition("\n## ")[0]
+    section = (
+        TABLE.read_text(encoding="utf-8")
+        .partition(f"\n## {kind.__name__}\n")[2]
+        .partition("\n## ")[0]
+    )
     start = section.find("\n### ")
     return section[start:].rstrip() + "\n" if start >= 0 else ""
 
@@ -66,15 +81,25 @@ def written_by_hand(kind: type[speclab.Strategy]) -> str:
 def _section(kind: type[speclab.Strategy]) -> str:
     source = " ".join((inspect.getdoc(inspect.getmodule(kind)) or "").split())
     file = Path(inspect.getfile(kind)).relative_to(ROOT)
-    needs = "It drafts with a draft model or a draft head." if kind().needs_draft else "It needs no draft model."
+    needs = (
+        "It drafts with a draft model or a draft head."
+        if kind().needs_draft
+        else "It needs no draft model."
+    )
     needs = "It drafts with a block head." if kind().needs_block else needs
-    lines = [f"\n## {kind.__name__}\n", f"{inspect.getdoc(kind)} {needs}\n", f"[`{file}`](../{file}): {source}\n"]
+    lines = [
+        f"\n## {kind.__name__}\n",
+        f"{inspect.getdoc(kind)} {needs}\n",
+        f"[`{file}`](../{file}): {source}\n",
+    ]
     return "\n".join([*lines, *_rows(kind), *_presets(kind), ""]) + written_by_hand(kind)
 
 
 def page() -> str:
     """The text of docs/strategies.md."""
-    shipped = (kind for kind in speclab.strategies().values() if kind.__module__.startswith("speclab."))
+    shipped = (
+        kind for kind in speclab.strategies().values() if kind.__module__.startswith("speclab.")
+    )
     return HEAD + "".join(map(_section, shipped))
 
 

@@ -84,7 +84,8 @@ __all__ = [
     "strategies", "theory", "views", "what_if",
 ]  # fmt: skip
 
-# Names imported on first use, and their modules; the block above repeats them for type checkers and editors.
+# Names imported on first use, and their modules; the block above repeats them for type checkers and
+# editors.
 _HOME = {
     "Autoregressive": "speclab.drafters.chain",
     "ByHand": "speclab.drafters.by_hand",

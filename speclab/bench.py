@@ -3,7 +3,8 @@
     frame = bench.measure(pair, bench.methods(pair), prompts, repeats=3)
     bench.report(frame, "bench.html")
 
-A method is a strategy, or arguments of transformers' `generate`. Every text is compared with the target's own.
+A method is a strategy, or arguments of transformers' `generate`. Every text is compared with the
+target's own.
 """
 
 from __future__ import annotations
@@ -43,26 +44,47 @@ COLUMNS = (
     "method", "prompt", "kind", "repeat", "arguments", "tokens", "seconds", "tokens_per_second", "tokens_per_iteration",
     "same_text", "models", "machine",
 )  # fmt: skip
-_OF_ASSISTANT = {"num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold"}
+_OF_ASSISTANT = {
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "assistant_confidence_threshold",
+}
 """Arguments that transformers reads from the assistant's generation_config."""
 _one_at_a_time = Lock()
 
 
 def methods(pair: ModelPair) -> dict[str, Method]:
     """The usual strategies that the pair can run, and transformers' own decoding."""
-    from speclab import Autoregressive, DDTree, DraftHead, DynaTree, Goose, LinearSpeculation, PromptLookup
+    from speclab import (
+        Autoregressive,
+        DDTree,
+        DraftHead,
+        DynaTree,
+        Goose,
+        LinearSpeculation,
+        PromptLookup,
+    )
 
     chosen: dict[str, Method] = {PLAIN: {}, "plain": Autoregressive()}
     if pair.draft is not None:
-        assisted = [{"num_assistant_tokens": count, "num_assistant_tokens_schedule": "constant"} for count in (2, 3, 5)]
-        choices = [{}, *assisted, *[{**each, "assistant_confidence_threshold": 0} for each in assisted]]
+        assisted = [
+            {"num_assistant_tokens": count, "num_assistant_tokens_schedule": "constant"}
+            for count in (2, 3, 5)
+        ]
+        choices = [
+            {},
+            *assisted,
+            *[{**each, "assistant_confidence_threshold": 0} for each in assisted],
+        ]
         chosen["assisted, transformers"] = [{"assistant_model": DRAFT, **each} for each in choices]
         chosen |= {"chain": LinearSpeculation(), "DynaTree": DynaTree()}
     if pair.heads:
         chosen["draft head"] = DraftHead()
     if pair.block_heads:
         chosen["block tree"] = DDTree()
-    chosen["prompt lookup, transformers"] = [{"prompt_lookup_num_tokens": count} for count in (3, 5, 10)]
+    chosen["prompt lookup, transformers"] = [
+        {"prompt_lookup_num_tokens": count} for count in (3, 5, 10)
+    ]
     return chosen | {"prompt lookup": PromptLookup(), "Goose": Goose()}
 
 
@@ -76,10 +98,12 @@ def measure(
     executor: Executor | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> pd.DataFrame:
-    """Decodes each prompt greedily with each method in turn, `repeats` times; one row per timed call.
+    """Decodes each prompt greedily with each method in turn, `repeats` times; one row per timed
+    call.
 
-    Every method decodes the prompt once untimed. Then the order of the methods rotates from round to round, so that a
-    machine that slows down slows all of them. Nothing streams and no hook is set while the clock runs.
+    Every method decodes the prompt once untimed. Then the order of the methods rotates from round
+    to round, so that a machine that slows down slows all of them. Nothing streams and no hook is
+    set while the clock runs.
 
     | column | meaning |
     |---|---|
@@ -91,19 +115,24 @@ def measure(
     | `models`, `machine` | the models and the machine |
 
     Args:
-        pair: the models, or arguments of `load_pair` (a name or a mapping), with which each worker loads its own.
-        executor: any `concurrent.futures` executor, such as Dask's `client.get_executor()`; one task per prompt.
+        pair: the models, or arguments of `load_pair` (a name or a mapping), with which each worker
+            loads its own.
+        executor: any `concurrent.futures` executor, such as Dask's `client.get_executor()`; one
+            task per prompt.
         progress: called with a sentence after each prompt.
 
     Raises:
         MeasurementError: there is nothing to measure, or the pair has no draft model for a method.
     """
     if not methods or not prompts or repeats < 1:
-        raise MeasurementError("There is nothing to measure: give methods, prompts, and at least one repeat.")
+        raise MeasurementError(
+            "There is nothing to measure: give methods, prompts, and at least one repeat."
+        )
     in_memory = not isinstance(pair, str | Mapping)
     if in_memory and executor is not None and not isinstance(executor, ThreadPoolExecutor):
         raise MeasurementError(
-            "Models in memory cannot be sent to other processes: give the name of a pair or arguments of load_pair, "
+            "Models in memory cannot be sent to other processes: give the name of a pair or "
+            "arguments of load_pair, "
             "such as measure('mini', …), and each worker loads its own."
         )
     task = partial(_measure_prompt, pair, dict(methods), repeats, max_new_tokens)
@@ -160,7 +189,9 @@ class _Call(NamedTuple):
     tokens_per_iteration: float = float("nan")
 
 
-def _fastest(pair: ModelPair, name: str, method: Method, ids: list[int], max_new_tokens: int) -> Callable[[], _Call]:
+def _fastest(
+    pair: ModelPair, name: str, method: Method, ids: list[int], max_new_tokens: int
+) -> Callable[[], _Call]:
     """A timed call of a method; of several alternatives, each has run twice and the fastest second run is chosen."""
     if isinstance(method, Strategy):
         decode = partial(_by_speclab, pair, method, ids, max_new_tokens)
@@ -169,7 +200,9 @@ def _fastest(pair: ModelPair, name: str, method: Method, ids: list[int], max_new
     alternatives = []
     for arguments in [method] if isinstance(method, Mapping) else method:
         if arguments.get("assistant_model") == DRAFT and pair.draft is None:
-            raise MeasurementError(f"{name!r} needs a draft model and {pair.name} has none: load one, or leave it out.")
+            raise MeasurementError(
+                f"{name!r} needs a draft model and {pair.name} has none: load one, or leave it out."
+            )
         decode = partial(_by_transformers, pair, arguments, ids, max_new_tokens)
         decode()
         alternatives.append(decode)
@@ -187,7 +220,9 @@ def _by_speclab(pair: ModelPair, strategy: Strategy, ids: list[int], max_new_tok
     return _Call(result.token_ids, seconds, str(strategy), result.metrics.tokens_per_iteration)
 
 
-def _by_transformers(pair: ModelPair, arguments: Mapping[str, Any], ids: list[int], max_new_tokens: int) -> _Call:
+def _by_transformers(
+    pair: ModelPair, arguments: Mapping[str, Any], ids: list[int], max_new_tokens: int
+) -> _Call:
     import torch
 
     model = pair.target.model
@@ -199,10 +234,18 @@ def _by_transformers(pair: ModelPair, arguments: Mapping[str, Any], ids: list[in
     with _assistant(assistant, {key: arguments[key] for key in arguments if key in _OF_ASSISTANT}):
         began = _now(pair)
         output: Tensor = model.generate(
-            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=max_new_tokens, do_sample=False, **options
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            **options,
         )
         seconds = _now(pair) - began
-    return _Call(output[0, len(ids) :].tolist(), seconds, ", ".join(f"{key}={arguments[key]}" for key in arguments))
+    return _Call(
+        output[0, len(ids) :].tolist(),
+        seconds,
+        ", ".join(f"{key}={arguments[key]}" for key in arguments),
+    )
 
 
 @contextmanager
@@ -248,7 +291,9 @@ def _machine(pair: ModelPair) -> str:
     from speclab.host import cores, processor, versions
 
     threads = f"{torch.get_num_threads()} threads of {cores()} cores"
-    used = ", ".join(f"{name} {version}" for name, version in versions("torch", "transformers").items())
+    used = ", ".join(
+        f"{name} {version}" for name, version in versions("torch", "transformers").items()
+    )
     dtype = str(pair.target.dtype).removeprefix("torch.")
     return f"{processor(pair.target.device)}, {threads}, {dtype}; {used}"
 
@@ -257,11 +302,15 @@ def _machine(pair: ModelPair) -> str:
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per method: median and quartiles of tokens per second, times plain decoding, tokens per iteration.
+    """One row per method: median and quartiles of tokens per second, times plain decoding, tokens
+    per iteration.
 
-    `times_plain` is the median over prompts of the ratio of a method's median to `PLAIN`'s, or to the first method's.
+    `times_plain` is the median over prompts of the ratio of a method's median to `PLAIN`'s, or to
+    the first method's.
     """
-    by_prompt = frame.groupby(["method", "prompt"], sort=False).tokens_per_second.median().unstack("prompt")
+    by_prompt = (
+        frame.groupby(["method", "prompt"], sort=False).tokens_per_second.median().unstack("prompt")
+    )
     base = by_prompt.loc[PLAIN if PLAIN in by_prompt.index else by_prompt.index[0]]
     groups = frame.groupby("method", sort=False)
     speed = groups.tokens_per_second
@@ -276,7 +325,8 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def report(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Writes one HTML page that works offline: medians and quartiles, a figure, the models and machines.
+    """Writes one HTML page that works offline: medians and quartiles, a figure, the models and
+    machines.
 
     Raises:
         MeasurementError: the frame has no calls.
@@ -287,7 +337,9 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
     if not len(frame):
         raise MeasurementError("There is nothing to report: the frame has no calls.")
     table = summary(frame)
-    low, median, high = table.lower_quartile, table["median"], table.upper_quartile
+    low = table.lower_quartile
+    median = table["median"]
+    high = table.upper_quartile
     figure = go.Figure(
         go.Scatter(
             x=median, y=table.index, mode="markers", marker={"size": 11, "color": "#0072B2"},
@@ -300,13 +352,18 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
         xaxis={"title": {"text": "tokens per second, median and quartiles"}, "rangemode": "tozero"},
         yaxis={"autorange": "reversed", "automargin": True},
     )  # fmt: skip
-    chosen = frame.groupby(["method", "arguments"], sort=False).size().reset_index()[["method", "arguments"]]
+    chosen = (
+        frame.groupby(["method", "arguments"], sort=False)
+        .size()
+        .reset_index()[["method", "arguments"]]
+    )
     different = frame[~frame.same_text].groupby("method", sort=False).prompt.nunique()
     texts = "Every text equals the target's own."
     if len(different):
         counts = ", ".join(f"{name}: {count}" for name, count in different.items())
         texts = f"Prompts whose text differs from the target's own, by method: {counts}."
-    prompts, repeats = frame.prompt.nunique(), frame.repeat.nunique()
+    prompts = frame.prompt.nunique()
+    repeats = frame.repeat.nunique()
     where = "".join(
         f"<li>{escape(models)}: {escape(machine)}</li>"
         for models, machine in sorted(set(zip(frame.models, frame.machine, strict=True)))
@@ -317,7 +374,8 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
         "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
         "table{border-collapse:collapse}td,th{padding:2px 10px;text-align:right;border:0}"
         "th:first-child,td:first-child{text-align:left}</style>",
-        f"<h1>Methods side by side</h1><p>{prompts} prompts, {repeats} timed calls each after an untimed one, greedy, "
+        f"<h1>Methods side by side</h1><p>{prompts} prompts, {repeats} timed calls each after an "
+        "untimed one, greedy, "
         f"at most {tokens} new tokens, methods in turn. {escape(texts, quote=False)}</p>",
         figure.to_html(full_html=False, include_plotlyjs=True, config={"displayModeBar": False}),
         table.to_html(float_format=lambda value: f"{value:.3g}", na_rep="–", border=0),
@@ -352,7 +410,9 @@ def paper_tables() -> dict[str, dict[str, Any]]:
     for entry in data["table"]:
         paper = data["papers"].get(entry["paper"], {})
         differs = [*paper.get("differs", []), *entry.get("differs", [])]
-        tables[entry["id"]] = {"remarks": []} | paper | entry | {"differs": differs, "figures": _figures(entry)}
+        tables[entry["id"]] = (
+            {"remarks": []} | paper | entry | {"differs": differs, "figures": _figures(entry)}
+        )
     return tables
 
 
@@ -364,11 +424,15 @@ def _figures(entry: dict[str, Any]) -> list[Figure]:
         for method, row in block["rows"].items():
             for place, cell in zip(places, row, strict=True):
                 if cell != "–":
-                    figures.append(Figure(method, *place, *(cell if isinstance(cell, list) else [cell])))
+                    figures.append(
+                        Figure(method, *place, *(cell if isinstance(cell, list) else [cell]))
+                    )
     over = entry.get("speedup_over", 0)
     speeds = [figure for figure in figures if figure.metric == "throughput"] if over else []
     plain = {figure.setting: figure.value for figure in speeds if figure.method == over}
     for figure in speeds:
         base = plain[figure.setting] if isinstance(over, str) else over
-        figures.append(figure._replace(metric="speedup", value=round(figure.value / base, 3), spread=None))
+        figures.append(
+            figure._replace(metric="speedup", value=round(figure.value / base, 3), spread=None)
+        )
     return figures

@@ -30,13 +30,18 @@ class _OneSentence(TyperGroup):
         except OSError as error:
             if error.filename is None:
                 raise
-            sentence = SpeclabError(f"{error.filename} cannot be used ({error.strerror}): check the path.")
+            sentence = SpeclabError(
+                f"{error.filename} cannot be used ({error.strerror}): check the path."
+            )
         typer.secho(str(sentence), err=True, fg=typer.colors.RED)
         raise typer.Exit(1) from sentence
 
 
 app = typer.Typer(
-    cls=_OneSentence, no_args_is_help=True, add_completion=False, help="A microscope for speculative decoding."
+    cls=_OneSentence,
+    no_args_is_help=True,
+    add_completion=False,
+    help="A microscope for speculative decoding.",
 )
 
 _Notebook = Annotated[Path | None, typer.Option(help="A notebook to open instead.")]
@@ -64,11 +69,16 @@ def page(ctx: typer.Context, notebook: _Notebook = None) -> None:
 @app.command()
 def run(
     prompt: Annotated[str, typer.Argument(help="The text to continue, or with --chat to answer.")],
-    strategy: Annotated[str, typer.Option(help="A name from the registry of strategies.")] = "DynaTree",
+    strategy: Annotated[
+        str, typer.Option(help="A name from the registry of strategies.")
+    ] = "DynaTree",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy."),
     ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Send the prompt as a user's message.")] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Send the prompt as a user's message.")
+    ] = False,
     system: Annotated[str, typer.Option(help="A system message before it; implies --chat.")] = "",
     pair: _Pair = "mini",
     target: _Model = None,
@@ -84,7 +94,9 @@ def run(
     """Continue a prompt; print the text and the metrics."""
     known = speclab.strategies(by_hand=False)
     if strategy not in known:
-        raise SpeclabError(f"There is no strategy {strategy!r}: choose one of {', '.join(sorted(known))}.")
+        raise SpeclabError(
+            f"There is no strategy {strategy!r}: choose one of {', '.join(sorted(known))}."
+        )
     chosen = known[strategy](**assignments(settings or []))
     sampling = SessionSettings(
         max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
@@ -97,7 +109,12 @@ def run(
     result = speclab.generate(models, chosen, given, **sampling.model_dump())
     typer.echo(result.text if is_chat else prompt + result.text)
     metrics = result.metrics.as_dict()
-    _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in metrics.items()})
+    _print_pairs(
+        {
+            name: f"{value:.4g}" if isinstance(value, float) else str(value)
+            for name, value in metrics.items()
+        }
+    )
 
 
 @app.command()
@@ -112,11 +129,15 @@ def fetch(
     from speclab.loading.presets import SMOLLM2
 
     if name != "smollm2":
-        raise SpeclabError(f"speclab can fetch smollm2, not {name!r}; other models come from the hub.")
+        raise SpeclabError(
+            f"speclab can fetch smollm2, not {name!r}; other models come from the hub."
+        )
     if remove:
         typer.echo(f"Removed {byte_count(fetching.remove())} from {SMOLLM2.parents[1]}.")
         return
-    with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), transient=True) as bars:
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), transient=True
+    ) as bars:
         bar = bars.add_task("Looking", total=None)
 
         def show(what: str, done: int, of: int) -> None:
@@ -137,9 +158,9 @@ def bench(
     limit: Annotated[int, typer.Option(help="Prompts of each kind.")] = 1,
     repeats: Annotated[int, typer.Option(help="Timed calls of each method on each prompt.")] = 3,
     max_new_tokens: Annotated[int, typer.Option()] = 128,
-    to: Annotated[Path, typer.Option("--to", help="The page to write; the calls are saved next to it as CSV.")] = Path(
-        "bench.html"
-    ),
+    to: Annotated[
+        Path, typer.Option("--to", help="The page to write; the calls are saved next to it as CSV.")
+    ] = Path("bench.html"),
 ) -> None:
     """Compare strategies with transformers' own decoding on the example prompts, and write a page."""
     from speclab import bench
@@ -148,9 +169,18 @@ def bench(
         raise SpeclabError(f"--limit {limit} leaves no prompts: choose at least 1.")
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     kinds = speclab.prompts.kinds(chat=models.chats)
-    prompts = [prompt for kind in kinds for prompt in speclab.prompts.examples(kind, chat=models.chats)[:limit]]
+    prompts = [
+        prompt
+        for kind in kinds
+        for prompt in speclab.prompts.examples(kind, chat=models.chats)[:limit]
+    ]
     frame = bench.measure(
-        models, bench.methods(models), prompts, repeats=repeats, max_new_tokens=max_new_tokens, progress=typer.echo
+        models,
+        bench.methods(models),
+        prompts,
+        repeats=repeats,
+        max_new_tokens=max_new_tokens,
+        progress=typer.echo,
     )
     frame.to_csv(to.with_suffix(".csv"), index=False)
     typer.echo(bench.summary(frame).to_string(float_format=lambda value: f"{value:.3g}"))
@@ -159,12 +189,19 @@ def bench(
 
 @app.command()
 def clinic(
-    file: Annotated[Path, typer.Argument(help="Steps of a decoder (JSON Lines), or a saved trace (.gz).")],
-    target: Annotated[str | None, typer.Option(help="The target of the run: a pair's name, or a hub id.")] = None,
+    file: Annotated[
+        Path, typer.Argument(help="Steps of a decoder (JSON Lines), or a saved trace (.gz).")
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="The target of the run: a pair's name, or a hub id.")
+    ] = None,
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
-    """Check a recorded run; exit status 1 if something is wrong. docs/steps.md describes the format."""
+    """Check a recorded run; exit status 1 if something is wrong.
+
+    docs/steps.md describes the format.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -177,12 +214,17 @@ def clinic(
     trace = speclab.load_trace(file) if file.suffix == ".gz" else speclab.load_steps(file, pair)
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("Comparing iterations", visible=pair is not None)
-        findings = speclab.clinic.check(trace, pair, lambda done, total: bar.update(task, completed=done, total=total))
+        findings = speclab.clinic.check(
+            trace, pair, lambda done, total: bar.update(task, completed=done, total=total)
+        )
     for finding in findings:
         typer.echo(str(finding))
     compared = "" if pair is None else f", compared with {pair.name}"
     wrong = [finding for finding in findings if finding.kind != speclab.clinic.TIE]
-    typer.echo(f"{len(trace.steps)} iterations{compared}: {len(wrong)} findings, {len(findings) - len(wrong)} ties.")
+    typer.echo(
+        f"{len(trace.steps)} iterations{compared}: {len(wrong)} findings, "
+        f"{len(findings) - len(wrong)} ties."
+    )
     if trace.finished:
         typer.echo(f"The file: {trace.finished}.")
     raise typer.Exit(bool(wrong))
@@ -190,7 +232,9 @@ def clinic(
 
 @app.command()
 def doctor(
-    pair: Annotated[str | None, typer.Option(help="The name of a pair; default: the pairs on this machine.")] = None,
+    pair: Annotated[
+        str | None, typer.Option(help="The name of a pair; default: the pairs on this machine.")
+    ] = None,
     target: _Model = None,
     draft: _Model = None,
     device: _Device = None,
@@ -212,7 +256,9 @@ def doctor(
             continue
         described = models.describe()
         for role in models.runners:
-            facts[f"{role} of {models.name}"] = f"{described[f'{role}_forward']}, {described[f'{role}_dtype']}"
+            facts[f"{role} of {models.name}"] = (
+                f"{described[f'{role}_forward']}, {described[f'{role}_dtype']}"
+            )
     _print_pairs(facts)
 
 

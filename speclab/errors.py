@@ -6,7 +6,10 @@ DISTRIBUTION = "speclab-decoding"
 """The name on the package index, where `speclab` is an astronomy package."""
 INSTALL = f"pip install {DISTRIBUTION}"
 LONGEST = 500
-"""Most characters of a sentence. A longer one loses its middle, which is usually a value that the user gave."""
+"""Most characters of a sentence.
+
+A longer one loses its middle, which is usually a value that the user gave.
+"""
 
 
 def named(value: object) -> str:
@@ -24,7 +27,11 @@ class SpeclabError(Exception):
     def __init__(self, sentence: str = "") -> None:
         if len(sentence) > LONGEST:
             sentence = f"{sentence[: LONGEST - 200]} … {sentence[-180:]}"
-        super().__init__("".join(char if char.isprintable() else "\ufffd" for char in sentence.replace("\n", " ")))
+        super().__init__(
+            "".join(
+                char if char.isprintable() else "\ufffd" for char in sentence.replace("\n", " ")
+            )
+        )
 
 
 class SettingsError(SpeclabError, ValueError):

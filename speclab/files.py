@@ -11,26 +11,33 @@ from speclab.errors import SpeclabError, TraceError
 
 
 def opened(
-    path: str | os.PathLike[str], kind: type[SpeclabError] = TraceError, max_bytes: int | None = None
+    path: str | os.PathLike[str],
+    kind: type[SpeclabError] = TraceError,
+    max_bytes: int | None = None,
 ) -> BinaryIO:
     """A regular file, open for reading.
 
     Raises:
-        SpeclabError: of class `kind`: the file is missing, not a regular file, unreadable, or larger than `max_bytes`.
+        SpeclabError: of class `kind`: the file is missing, not a regular file, unreadable, or
+            larger than `max_bytes`.
     """
     try:
         file = Path(path)
         if file.exists() and not file.is_file():  # a pipe has no end
             raise ValueError("it is not a regular file")
         if max_bytes is not None and file.stat().st_size > max_bytes:
-            raise ValueError(f"{file.stat().st_size:,} bytes are more than the {max_bytes:,} allowed")
+            raise ValueError(
+                f"{file.stat().st_size:,} bytes are more than the {max_bytes:,} allowed"
+            )
         return file.open("rb")
     except (OSError, TypeError, ValueError) as error:
         raise kind(f"{path} cannot be read ({_reason(error)}); check the path") from None
 
 
 def read_whole(
-    path: str | os.PathLike[str], kind: type[SpeclabError] = TraceError, max_bytes: int | None = None
+    path: str | os.PathLike[str],
+    kind: type[SpeclabError] = TraceError,
+    max_bytes: int | None = None,
 ) -> bytes:
     """The bytes of a regular file; raises as `opened`."""
     with opened(path, kind, max_bytes) as file:
@@ -38,7 +45,8 @@ def read_whole(
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Replaces a file with `data` once all of it is written; returns the path. A symbolic link is followed.
+    """Replaces a file with `data` once all of it is written; returns the path. A symbolic link is
+    followed.
 
     Raises:
         TraceError: the folder is missing, read-only or full, or the path is not a regular file.
@@ -56,7 +64,9 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
             partial.unlink(missing_ok=True)
         if not isinstance(error, OSError | ValueError):
             raise
-        raise TraceError(f"{path} cannot be written ({_reason(error)}): choose another folder or name.") from None
+        raise TraceError(
+            f"{path} cannot be written ({_reason(error)}): choose another folder or name."
+        ) from None
     return Path(path)
 
 

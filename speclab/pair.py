@@ -14,13 +14,28 @@ import transformers
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError, named
+from speclab.errors import (
+    ModelNotFoundError,
+    PromptError,
+    SettingsError,
+    TokenizerMismatchError,
+    named,
+)
 from speclab.files import byte_count
 from speclab.heads.block_head import BlockRunner
 from speclab.heads.files import HeadSource, listed, load_head
 from speclab.heads.runner import HeadRunner
 from speclab.loading.chat import encode_messages, has_template
-from speclab.loading.loader import Loader, ModelPath, Report, Source, parse_device, parse_dtype, silent, unwrapped
+from speclab.loading.loader import (
+    Loader,
+    ModelPath,
+    Report,
+    Source,
+    parse_device,
+    parse_dtype,
+    silent,
+    unwrapped,
+)
 from speclab.loading.presets import Preset, find
 from speclab.loading.tokens import TokenTexts, compare, whole_numbers
 from speclab.models.probe import check_trees
@@ -39,7 +54,8 @@ class ModelPair:
     A head is a draft head on the target, or a second draft model.
 
     Attributes:
-        shared_state: what strategies keep between prompts, by strategy; shared by all copies of the pair.
+        shared_state: what strategies keep between prompts, by strategy; shared by all copies of the
+            pair.
         texts: texts of tokens; shared by all copies of the pair.
     """
 
@@ -63,7 +79,9 @@ class ModelPair:
     def context(self) -> int | None:
         """Positions that every model was trained for; None if unbounded."""
         models = (*self.runners.values(), *self.heads)
-        return min((runner.context for runner in models if runner.context is not None), default=None)
+        return min(
+            (runner.context for runner in models if runner.context is not None), default=None
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -75,12 +93,16 @@ class ModelPair:
         """Names of the heads in pictures and records, numbered if they are not unique."""
         names = [head.name for head in self.heads]
         taken = Counter([*names, *self.runners])
-        return tuple(name if taken[name] == 1 else f"{name} {index}" for index, name in enumerate(names))
+        return tuple(
+            name if taken[name] == 1 else f"{name} {index}" for index, name in enumerate(names)
+        )
 
     @property
     def block_heads(self) -> tuple[int, ...]:
         """Which of the heads draft a whole block in one pass."""
-        return tuple(index for index, head in enumerate(self.heads) if isinstance(head, BlockRunner))
+        return tuple(
+            index for index, head in enumerate(self.heads) if isinstance(head, BlockRunner)
+        )
 
     @cached_property
     def rules(self) -> GenerationRules:
@@ -97,7 +119,8 @@ class ModelPair:
         return self.fork(0)
 
     def fork(self, length: int) -> ModelPair:
-        """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it has.
+        """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it
+        has.
 
         A model that has changed since it was loaded is probed again.
         """
@@ -120,8 +143,8 @@ class ModelPair:
         return has_template(self.tokenizer)
 
     def encode(self, prompt: PromptInput) -> list[int]:
-        """Token ids of a prompt: a text with the tokenizer's default special tokens, ids, or messages in the chat
-        template.
+        """Token ids of a prompt: a text with the tokenizer's default special tokens, ids, or
+        messages in the chat template.
 
         Raises:
             PromptError: the prompt has no ids, or ids outside the vocabulary.
@@ -135,17 +158,26 @@ class ModelPair:
             ids, messages = encode_messages(self.tokenizer, prompt)
         elif isinstance(prompt, str) and prompt:
             if self.tokenizer is None:
-                raise PromptError("This pair has no tokenizer: use token ids, or pass tokenizer= to load_pair.")
-            if any("\ud800" <= char <= "\udfff" for char in prompt):  # Python's placeholders for invalid bytes
-                raise PromptError("The prompt contains bytes that are not UTF-8: write it as UTF-8.")
+                raise PromptError(
+                    "This pair has no tokenizer: use token ids, or pass tokenizer= to load_pair."
+                )
+            # Python's placeholders for invalid bytes
+            if any("\ud800" <= char <= "\udfff" for char in prompt):
+                raise PromptError(
+                    "The prompt contains bytes that are not UTF-8: write it as UTF-8."
+                )
             ids = list(self.tokenizer(prompt, verbose=False)["input_ids"])
         else:
             ids = whole_numbers(prompt)
         if not ids:
-            raise PromptError("The prompt is empty: write at least one token for the models to continue.")
+            raise PromptError(
+                "The prompt is empty: write at least one token for the models to continue."
+            )
         for token in ids:
             if not 0 <= token < self.vocab_size:
-                raise PromptError(f"Id {token} is outside the vocabulary: ids go from 0 to {self.vocab_size - 1}.")
+                raise PromptError(
+                    f"Id {token} is outside the vocabulary: ids go from 0 to {self.vocab_size - 1}."
+                )
         return ids, messages
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -169,7 +201,9 @@ class ModelPair:
             f"head_{index}": sum(weights.numel() for weights in head.model.parameters())
             for index, head in enumerate(self.heads)
         }
-        return {role: runner.model.num_parameters() for role, runner in self.runners.items()} | heads
+        return {
+            role: runner.model.num_parameters() for role, runner in self.runners.items()
+        } | heads
 
     def describe(self) -> dict[str, str | int | float | bool | None]:
         """What runs where, for records."""
@@ -189,14 +223,20 @@ class ModelPair:
         if device.type == "cuda":
             facts["gpu"] = torch.cuda.get_device_name(device)
         facts["threads"] = torch.get_num_threads()
-        return facts | self.rules.describe() | {"torch": torch.__version__, "transformers": transformers.__version__}
+        return (
+            facts
+            | self.rules.describe()
+            | {"torch": torch.__version__, "transformers": transformers.__version__}
+        )
 
 
 def checked_pair(pair: object) -> ModelPair:
     """The pair itself; raises `SettingsError` for anything else."""
     if isinstance(pair, ModelPair):
         return pair
-    raise SettingsError(f'Expected a pair of models, got {named(pair)}: load one, as in speclab.load_pair("mini").')
+    raise SettingsError(
+        f'Expected a pair of models, got {named(pair)}: load one, as in speclab.load_pair("mini").'
+    )
 
 
 def load_pair(
@@ -210,28 +250,35 @@ def load_pair(
     dtype: str | torch.dtype | None = None,
     report: Report = silent,
 ) -> ModelPair:
-    """Loads a target and its draft, checks that they belong together, and probes that both verify trees.
+    """Loads a target and its draft, checks that they belong together, and probes that both verify
+    trees.
 
-    Modules in memory change for good: to eval mode, sdpa or eager attention, and `device` and `dtype` if given.
+    Modules in memory change for good: to eval mode, sdpa or eager attention, and `device` and
+    `dtype` if given.
 
     Args:
-        name: a preset (`speclab.loading.presets`), used without a target; "mini" is shipped with speclab.
-        target, draft: hub id, local folder, GGUF file, or a `transformers` module, also compiled or with peft adapters
-            inside its layers. Some strategies need no draft.
-        heads: draft heads for the target, or more draft models: folders (speclab's format, EAGLE's or speculators'),
-            hub ids, modules.
-        tokenizer: one for all, or where it is, taken unchecked; by default those of target and draft are compared.
+        name: a preset (`speclab.loading.presets`), used without a target; "mini" is shipped with
+            speclab.
+        target, draft: hub id, local folder, GGUF file, or a `transformers` module, also compiled or
+            with peft adapters inside its layers. Some strategies need no draft.
+        heads: draft heads for the target, or more draft models: folders (speclab's format, EAGLE's
+            or speculators'), hub ids, modules.
+        tokenizer: one for all, or where it is, taken unchecked; by default those of target and
+            draft are compared.
         device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
         dtype: by default float32 on CPU and for the shipped models, else the checkpoint's own.
         report: called with one sentence at a time; an exception that it raises ends the load.
 
     Raises:
-        SpeclabError: a subclass for each cause (not found, offline, memory, tokenizers, family, settings).
+        SpeclabError: a subclass for each cause (not found, offline, memory, tokenizers, family,
+            settings).
     """
     if target is None:
         preset = _preset(name, draft)
-        target, draft = preset.target, preset.draft
-        tokenizer, dtype = tokenizer or preset.tokenizer, dtype or preset.dtype
+        target = preset.target
+        draft = preset.draft
+        tokenizer = tokenizer or preset.tokenizer
+        dtype = dtype or preset.dtype
         heads = preset.heads if heads is None else heads
     else:
         name = ""
@@ -260,22 +307,31 @@ def _preset(name: object, draft: object) -> Preset:
     if draft is not None:
         raise SettingsError("A draft needs its target: pass target= too, or the name of a pair.")
     if not isinstance(name, str):
-        raise SettingsError(f"Expected the name of a pair, got a {type(name).__name__}: pass a model as target=….")
+        raise SettingsError(
+            f"Expected the name of a pair, got a {type(name).__name__}: pass a model as target=…."
+        )
     preset = find(name)
     if preset.missing:
         raise ModelNotFoundError(
-            f"{name} is not on this machine: run `speclab fetch {name}` once ({byte_count(preset.download)})."
+            f"{name} is not on this machine: run `speclab fetch {name}` once "
+            f"({byte_count(preset.download)})."
         )
     return preset
 
 
-def _tokenizer(loader: Loader, sources: Sequence[Source], given: ModelPath | None) -> PreTrainedTokenizerBase | None:
+def _tokenizer(
+    loader: Loader, sources: Sequence[Source], given: ModelPath | None
+) -> PreTrainedTokenizerBase | None:
     if given is not None:
         tokenizer = loader.tokenizer(given)
         if tokenizer is None:
-            raise ModelNotFoundError(f"The folder {given} has no tokenizer (no tokenizer.json): check the path.")
+            raise ModelNotFoundError(
+                f"The folder {given} has no tokenizer (no tokenizer.json): check the path."
+            )
         return tokenizer
-    every = [loader.tokenizer(source) for source in sources if not isinstance(source, PreTrainedModel)]
+    every = [
+        loader.tokenizer(source) for source in sources if not isinstance(source, PreTrainedModel)
+    ]
     tokenizers = [tokenizer for tokenizer in every if tokenizer is not None]
     if len(tokenizers) > 1:
         compare(tokenizers[0], tokenizers[1])
@@ -288,12 +344,14 @@ def share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerBa
     largest = max(runners, key=lambda runner: runner.vocab_size)
     if tokenizer is None and smallest.vocab_size != largest.vocab_size:
         raise TokenizerMismatchError(
-            f"{smallest.name} has {smallest.vocab_size} token ids and {largest.name} {largest.vocab_size}: choose "
+            f"{smallest.name} has {smallest.vocab_size} token ids and {largest.name} "
+            f"{largest.vocab_size}: choose "
             "models with one vocabulary, or pass tokenizer= if they differ only in padding."
         )
     if tokenizer is not None and len(tokenizer) > smallest.vocab_size:
         raise TokenizerMismatchError(
-            f"The tokenizer has {len(tokenizer)} ids, but {smallest.name} has {smallest.vocab_size}: pass the model's "
+            f"The tokenizer has {len(tokenizer)} ids, but {smallest.name} has "
+            f"{smallest.vocab_size}: pass the model's "
             "own tokenizer."
         )
     for runner in runners:

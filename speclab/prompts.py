@@ -12,7 +12,8 @@ from typing import TypeGuard
 from speclab.errors import PromptError, SettingsError
 
 _HERE = Path(__file__).parent
-_CONTINUED, _ASKED = _HERE / "models" / "mini" / "prompts.json", _HERE / "chat_prompts.json"
+_CONTINUED = _HERE / "models" / "mini" / "prompts.json"
+_ASKED = _HERE / "chat_prompts.json"
 
 PromptInput = str | Sequence[int] | Sequence[Mapping[str, str]]
 """Text, token ids, or messages with a role and a content, which the tokenizer's chat template formats."""
@@ -49,11 +50,14 @@ def checked_messages(prompt: Iterable[object]) -> list[Message]:
     for number, given in enumerate(prompt, 1):
         wrong = f"Message {number} of the prompt is"
         if not isinstance(given, Mapping) or set(given) != {"role", "content"}:
-            raise PromptError(f'{wrong} not a role and a content: write {{"role": "user", "content": "…"}}.')
+            raise PromptError(
+                f'{wrong} not a role and a content: write {{"role": "user", "content": "…"}}.'
+            )
         for name, value in given.items():
             if not isinstance(value, str):
                 raise PromptError(f"{wrong} not text: its {name} is {value!r}.")
-            if any("\ud800" <= char <= "\udfff" for char in value):  # Python decodes invalid UTF-8 to these
+            # Python decodes invalid UTF-8 to these
+            if any("\ud800" <= char <= "\udfff" for char in value):
                 raise PromptError(f"{wrong} not valid UTF-8: encode it as UTF-8.")
         found.append(Message(given["role"], given["content"]))
     return found
@@ -86,5 +90,7 @@ def examples(kind: str | None = None, *, chat: bool = False) -> list[Prompt]:
     found = _read(_ASKED if chat else _CONTINUED)
     known = dict.fromkeys(prompt.kind for prompt in found)
     if kind is not None and kind not in known:
-        raise SettingsError(f"There are no prompts of the kind {kind!r}: choose one of {', '.join(known)}.")
+        raise SettingsError(
+            f"There are no prompts of the kind {kind!r}: choose one of {', '.join(known)}."
+        )
     return [prompt for prompt in found if kind in (None, prompt.kind)]

@@ -1,8 +1,10 @@
-"""Distributions and draws: temperature, top-k and top-p, and random numbers that depend on the position alone.
+"""Distributions and draws: temperature, top-k and top-p, and random numbers that depend on the
+position alone.
 
-The random number of a draw depends on the seed and the position in the text alone. So going back, forks and other
-strategies repeat it, and every strategy that chooses its candidates beforehand gives the text of plain sampling.
-Drawing and accepting sampled candidates use separate random numbers (`PositionalRng`).
+The random number of a draw depends on the seed and the position in the text alone. So going back,
+forks and other strategies repeat it, and every strategy that chooses its candidates beforehand
+gives the text of plain sampling. Drawing and accepting sampled candidates use separate random
+numbers (`PositionalRng`).
 """
 
 from __future__ import annotations
@@ -48,13 +50,17 @@ class RngPurpose(IntEnum):
 class PositionalRng:
     """An `Rng` for one seed, position of the text and purpose.
 
-    For acceptance it is the position that is decided, for drafting that of the tree's root. Every position is a root at
-    most once, so iterations share no random numbers, whatever the shapes of their trees.
+    For acceptance it is the position that is decided, for drafting that of the tree's root. Every
+    position is a root at most once, so iterations share no random numbers, whatever the shapes of
+    their trees.
     """
 
     def __init__(self, seed: int, position: int, purpose: RngPurpose) -> None:
-        # Philox counts up the first word of its counter. The position is the second word, so streams never overlap.
-        self._random = np.random.Generator(np.random.Philox(key=seed + (purpose << 64), counter=position << 64))
+        # Philox counts up the first word of its counter. The position is the second word, so
+        # streams never overlap.
+        self._random = np.random.Generator(
+            np.random.Philox(key=seed + (purpose << 64), counter=position << 64)
+        )
 
     def accepts(self, probability: float) -> bool:
         return self._random.random() < probability
@@ -65,14 +71,17 @@ class PositionalRng:
 
 
 def inverse_cdf(probs: Tensor, uniforms: Sequence[float]) -> list[int]:
-    """For each row of `probs` `[n, V]`, the token whose interval of the cumulative distribution contains its number.
+    """For each row of `probs` `[n, V]`, the token whose interval of the cumulative distribution
+    contains its number.
 
-    One transfer from the device. A token of probability 0 is never drawn, whatever the rounding of the sums.
+    One transfer from the device. A token of probability 0 is never drawn, whatever the rounding of
+    the sums.
     """
     cumulative = probs.double().cumsum(-1)  # [n, V]
     total = cumulative[:, -1:].contiguous()  # [n, 1], 1 but for rounding
     wanted = total * to_device(np.array(uniforms), total.device)[:, None]
-    tokens = torch.searchsorted(cumulative, wanted, right=True)  # the first token whose sum exceeds the number
+    # the first token whose sum exceeds the number
+    tokens = torch.searchsorted(cumulative, wanted, right=True)
     last = torch.searchsorted(cumulative, total)  # the last token that adds to the sum
     drawn: list[int] = torch.minimum(tokens, last)[:, 0].tolist()
     return drawn
@@ -85,9 +94,11 @@ def transform(logits: Tensor, settings: SessionSettings) -> Tensor:
         logits: `[n, V]`, any float dtype.
 
     Returns:
-        `[n, V]` float64 probabilities. At temperature 0 the untransformed softmax: the choice is the argmax.
+        `[n, V]` float64 probabilities. At temperature 0 the untransformed softmax: the choice is
+        the argmax.
     """
-    scores = (logits.cpu() if logits.device.type == "mps" else logits).double()  # an Apple GPU has no float64
+    # an Apple GPU has no float64
+    scores = (logits.cpu() if logits.device.type == "mps" else logits).double()
     if settings.temperature == 0:
         return scores.softmax(-1)
     # Shift the largest score to 0, so that a small temperature does not overflow.

@@ -38,7 +38,9 @@ class Settings(BaseModel):
         return values
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise SettingsError(f"settings are frozen: take a copy with .changed({name}={_shown(value)})")
+        raise SettingsError(
+            f"settings are frozen: take a copy with .changed({name}={_shown(value)})"
+        )
 
     def changed(self, /, **values: Any) -> Self:
         """A validated copy with some values changed."""
@@ -52,14 +54,23 @@ class SessionSettings(Settings):
     """
 
     max_new_tokens: int = Field(default=256, ge=1, lt=2**31, description="most tokens to generate")
-    temperature: float = Field(default=0.0, ge=0, le=100, description="0 is greedy; higher is more varied")
-    top_k: int | None = Field(default=None, ge=1, lt=2**31, description="sample among the k most probable tokens only")
+    temperature: float = Field(
+        default=0.0, ge=0, le=100, description="0 is greedy; higher is more varied"
+    )
+    top_k: int | None = Field(
+        default=None, ge=1, lt=2**31, description="sample among the k most probable tokens only"
+    )
     top_p: float | None = Field(
-        default=None, gt=0, le=1, description="sample among the most probable tokens of this total mass"
+        default=None,
+        gt=0,
+        le=1,
+        description="sample among the most probable tokens of this total mass",
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="the same seed gives the same text")
     stop_at_eos: bool = Field(default=True, description="stop at the end-of-text token")
-    check: bool = Field(default=False, description="compare every commit with the target decoding alone")
+    check: bool = Field(
+        default=False, description="compare every commit with the target decoding alone"
+    )
 
 
 def assignments(words: Iterable[str]) -> dict[str, Any]:
@@ -72,7 +83,9 @@ def assignments(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name:
-            raise SettingsError(f"{word!r} is not a setting: write NAME=VALUE, without spaces around the =.")
+            raise SettingsError(
+                f"{word!r} is not a setting: write NAME=VALUE, without spaces around the =."
+            )
         settings[name] = parse_value(text)
     return settings
 
@@ -105,9 +118,12 @@ def bounds(field: FieldInfo, step: float | None = None) -> tuple[float | None, f
     """
     low = high = None
     step = 1 if step is None and number_kind(field) is int else step
-    nested = [rule for kind in get_args(field.annotation) for rule in getattr(kind, "__metadata__", ())]
+    nested = [
+        rule for kind in get_args(field.annotation) for rule in getattr(kind, "__metadata__", ())
+    ]
     for rule in [*field.metadata, *nested]:
-        low, high = getattr(rule, "ge", low), getattr(rule, "le", high)
+        low = getattr(rule, "ge", low)
+        high = getattr(rule, "le", high)
         if hasattr(rule, "gt"):
             low = nextafter(rule.gt, inf) if step is None else rule.gt + step
         if hasattr(rule, "lt"):
@@ -127,9 +143,13 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     others = [
-        error["msg"].removeprefix("Input should be ") for error in errors[1:] if error["loc"][0] == first["loc"][0]
+        error["msg"].removeprefix("Input should be ")
+        for error in errors[1:]
+        if error["loc"][0] == first["loc"][0]
     ]
-    return refusal(kind.__name__, first["loc"][:1], {**first, "msg": " or ".join([first["msg"], *others])})
+    return refusal(
+        kind.__name__, first["loc"][:1], {**first, "msg": " or ".join([first["msg"], *others])}
+    )
 
 
 def refusal(subject: str, place: Sequence[int | str], details: Mapping[str, Any]) -> str:

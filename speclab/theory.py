@@ -1,8 +1,8 @@
 """The papers' formulas: expected yields and best shapes of draft trees from acceptance rates.
 
-An *expected yield* is the mean number of tokens that one verification pass commits, the bonus token included:
-plain decoding has 1. Every function counts only drafted nodes, as the papers do: the root is free. Arguments are
-checked against their annotations, and a `SettingsError` names a wrong one.
+An *expected yield* is the mean number of tokens that one verification pass commits, the bonus token
+included: plain decoding has 1. Every function counts only drafted nodes, as the papers do: the root
+is free. Arguments are checked against their annotations, and a `SettingsError` names a wrong one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     Rates = Sequence[float] | Floats
     Amounts = Sequence[float] | Floats
 else:
-    Rates, Amounts = Annotated[list[Rate], Field(min_length=1)], list[Amount]
+    Rates = Annotated[list[Rate], Field(min_length=1)]
+    Amounts = list[Amount]
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Check the arguments of a function against its annotations and raise a one-sentence SettingsError."""
-    validated, names = validate_call(function), list(signature(function).parameters)
+    validated = validate_call(function)
+    names = list(signature(function).parameters)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -46,7 +48,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         except ValidationError as error:
             first = error.errors()[0]
             argument, *inside = first["loc"]
-            name = names[argument] if isinstance(argument, int) else argument  # pydantic numbers positional arguments
+            # pydantic numbers positional arguments
+            name = names[argument] if isinstance(argument, int) else argument
             raise SettingsError(f"{refusal(function.__name__, [name, *inside], first)}.") from None
 
     return call
@@ -68,21 +71,23 @@ class IsotropicShape:
 
 @checked
 def chain_yield(acceptance: Rate, length: Count) -> float:
-    """Expected yield of a chain of `length` tokens, each accepted at the rate `acceptance`: 1 + Σ_{i=1..length} p^i.
+    """Expected yield of a chain of `length` tokens, each accepted at the rate `acceptance`: 1 +
+    Σ_{i=1..length} p^i.
 
-    Leviathan et al. 2023, equation 1, whose closed form loses digits near p = 1. From 1 (rate 0) to length + 1
-    (rate 1).
+    Leviathan et al. 2023, equation 1, whose closed form loses digits near p = 1. From 1 (rate 0) to
+    length + 1 (rate 1).
     """
     return 1.0 + float(np.sum(acceptance ** np.arange(1, length + 1)))
 
 
 @checked
 def isotropic_yield(acceptance: Rate, branching: Some, depth: Count) -> float:
-    """Expected yield of a full tree whose siblings are accepted independently (GOOSE, section 3 and appendix E.3).
+    """Expected yield of a full tree whose siblings are accepted independently (GOOSE, section 3 and
+    appendix E.3).
 
-    1 + Σ_{d=1..depth} (1 − (1 − p)^b)^d: a level is passed when at least one of b siblings is right, and then the
-    path goes down *one* of those. Independent siblings are the paper's model. Siblings that carry different tokens
-    exclude one another; `tree_yield` is exact for them.
+    1 + Σ_{d=1..depth} (1 − (1 − p)^b)^d: a level is passed when at least one of b siblings is
+    right, and then the path goes down *one* of those. Independent siblings are the paper's model.
+    Siblings that carry different tokens exclude one another; `tree_yield` is exact for them.
 
     Args:
         acceptance: p, 0…1, the same for every token.
@@ -94,35 +99,46 @@ def isotropic_yield(acceptance: Rate, branching: Some, depth: Count) -> float:
 
 @checked
 def best_isotropic(acceptance: Rate, node_budget: Some) -> IsotropicShape:
-    """The branching and depth with the largest `isotropic_yield` whose full tree has at most `node_budget` nodes.
+    """The branching and depth with the largest `isotropic_yield` whose full tree has at most
+    `node_budget` nodes.
 
-    Only full trees compete, so part of the budget may stay unused. Among equals the narrowest tree is returned.
+    Only full trees compete, so part of the budget may stay unused. Among equals the narrowest tree
+    is returned.
     """
     shapes = []
     for branching in range(1, node_budget + 1):
         depth = _full_levels(branching, node_budget)
-        shapes.append(IsotropicShape(branching, depth, isotropic_yield(acceptance, branching, depth)))
+        shapes.append(
+            IsotropicShape(branching, depth, isotropic_yield(acceptance, branching, depth))
+        )
     return max(shapes, key=lambda shape: shape.expected_tokens)
 
 
 def _full_levels(branching: int, node_budget: Some) -> int:
-    levels, level, left = 0, branching, node_budget
+    levels = 0
+    level = branching
+    left = node_budget
     while level <= left:
-        levels, left, level = levels + 1, left - level, level * branching
+        levels = levels + 1
+        left = left - level
+        level = level * branching
     return levels
 
 
 @checked
 def tree_yield(tree: InstanceOf[DraftTree], rank_acceptance: Rates) -> float:
-    """Expected yield of a tree under positional acceptance: 1 + Σ_v Π_{u on the path to v} p(rank of u).
+    """Expected yield of a tree under positional acceptance: 1 + Σ_v Π_{u on the path to v} p(rank
+    of u).
 
-    Sequoia (Chen et al. 2024), positional acceptance; the root adds the 1. Exact where siblings exclude one another,
-    as different tokens under one parent do: then the rates of the ranks add up to at most 1. Rates that add up to
-    more can only be those of independent siblings, and the figure is an upper bound.
+    Sequoia (Chen et al. 2024), positional acceptance; the root adds the 1. Exact where siblings
+    exclude one another, as different tokens under one parent do: then the rates of the ranks add up
+    to at most 1. Rates that add up to more can only be those of independent siblings, and the
+    figure is an upper bound.
 
     Args:
         tree: only its shape is read; rank 0 is a parent's first child.
-        rank_acceptance: `[r]` rates 0…1: how often the child of that rank is accepted, once its parent is.
+        rank_acceptance: `[r]` rates 0…1: how often the child of that rank is accepted, once its
+            parent is.
 
     Raises:
         SettingsError: the tree has a rank without a rate.
@@ -131,7 +147,8 @@ def tree_yield(tree: InstanceOf[DraftTree], rank_acceptance: Rates) -> float:
     widest = max(len(children) for children in tree.children)
     if widest > len(rates):
         raise SettingsError(
-            f"A node of the tree has {widest} children and rank_acceptance has {len(rates)} rates: give one for each "
+            f"A node of the tree has {widest} children and rank_acceptance has {len(rates)} rates: "
+            "give one for each "
             "rank, 0 where none was measured."
         )
     probs = np.ones(len(tree))
@@ -150,23 +167,28 @@ class SpineShape:
 
 
 @checked
-def spine_yield(spine_acceptance: Rate, branch_acceptance: Rate, widths: Amounts, branch_depth: Some) -> float:
+def spine_yield(
+    spine_acceptance: Rate, branch_acceptance: Rate, widths: Amounts, branch_depth: Some
+) -> float:
     """Expected yield of a spine tree (GOOSE, Proposition 1, equation 1).
 
-    Σ_{i=1..L} p_s^i + Σ_{i=0..L−1} p_s^i (1 − p_s) q_i (1 + E) + 1: the spine, its continuation where it breaks
-    (synergy), and the bonus token; with q_i = 1 − (1 − p_t)^{k_i} and E = Σ_{j=1..D−1} p_t^j.
+    Σ_{i=1..L} p_s^i + Σ_{i=0..L−1} p_s^i (1 − p_s) q_i (1 + E) + 1: the spine, its continuation
+    where it breaks (synergy), and the bonus token; with q_i = 1 − (1 − p_t)^{k_i} and E =
+    Σ_{j=1..D−1} p_t^j.
 
-    It is the exact mean where verification tries the spine first, then *one* right branch, and goes on along a chain of
-    transition tokens. It is a lower bound where more is drafted: branches that branch, branches after the last spine
-    node, or several right siblings of which the longest counts. (So it is not tight for k_i > 1 independent
-    chains, as the proposition says, unless verification follows one of them.) The paper's siblings are independent.
+    It is the exact mean where verification tries the spine first, then *one* right branch, and goes
+    on along a chain of transition tokens. It is a lower bound where more is drafted: branches that
+    branch, branches after the last spine node, or several right siblings of which the longest
+    counts. (So it is not tight for k_i > 1 independent chains, as the proposition says, unless
+    verification follows one of them.) The paper's siblings are independent.
 
     Args:
         spine_acceptance: p_s, 0…1, rate of each context-matched token.
         branch_acceptance: p_t, 0…1, rate of each transition token.
-        widths: `[L]` k_i, branches at spine node i (0 is the root), at least 0, whole or not. Empty: no spine, yield 1.
-        branch_depth: D, tokens of a branch with its extension, at least 1. A branch is then D nodes of a real tree,
-            though the paper's budget counts one.
+        widths: `[L]` k_i, branches at spine node i (0 is the root), at least 0, whole or not.
+            Empty: no spine, yield 1.
+        branch_depth: D, tokens of a branch with its extension, at least 1. A branch is then D nodes
+            of a real tree, though the paper's budget counts one.
     """
     branches = np.asarray(widths, dtype=np.float64)
     breaks = spine_acceptance ** np.arange(len(branches)) * (1.0 - spine_acceptance)
@@ -179,11 +201,13 @@ def spine_yield(spine_acceptance: Rate, branch_acceptance: Rate, widths: Amounts
 def optimal_widths(
     spine_acceptance: Rate, branch_acceptance: Rate, spine_length: Some, branch_budget: Amount
 ) -> Floats:
-    """The widths that maximise `spine_yield` for one spine and one number of branches (GOOSE, Proposition 2).
+    """The widths that maximise `spine_yield` for one spine and one number of branches (GOOSE,
+    Proposition 2).
 
-    Equal marginals p_s^i (1 − p_t)^{k_i} give k_i = k_0 − i · ln(p_s) / ln(1 − p_t), a straight line that falls with
-    depth, clipped at 0; k_0 makes them add up to the budget. A rate of 0 or 1 means the limit: everything at the root
-    where p_s or p_t is 0 (the line is infinitely steep), else equal widths where one is 1 (it is level).
+    Equal marginals p_s^i (1 − p_t)^{k_i} give k_i = k_0 − i · ln(p_s) / ln(1 − p_t), a straight
+    line that falls with depth, clipped at 0; k_0 makes them add up to the budget. A rate of 0 or 1
+    means the limit: everything at the root where p_s or p_t is 0 (the line is infinitely steep),
+    else equal widths where one is 1 (it is level).
 
     Args:
         spine_acceptance: p_s, 0…1.
@@ -224,17 +248,20 @@ def best_spine(
     *,
     nodes_per_branch: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0,
 ) -> SpineShape:
-    """The spine length, with its optimal widths, that gives the largest `spine_yield` within L + c · Σ k_i = N.
+    """The spine length, with its optimal widths, that gives the largest `spine_yield` within L + c
+    · Σ k_i = N.
 
-    Widths are real-valued, so a tree of whole branches yields a little less. Among equals the shortest spine wins.
+    Widths are real-valued, so a tree of whole branches yields a little less. Among equals the
+    shortest spine wins.
 
     Args:
         spine_acceptance: p_s, 0…1.
         branch_acceptance: p_t, 0…1.
         node_budget: N, at least 1.
         branch_depth: D, at least 1.
-        nodes_per_branch: c, at least 1. 1 is the paper's count, in which the extension of a branch costs nothing;
-            `branch_depth` counts every node that a real tree needs for the yield it is given.
+        nodes_per_branch: c, at least 1. 1 is the paper's count, in which the extension of a branch
+            costs nothing; `branch_depth` counts every node that a real tree needs for the yield it
+            is given.
     """
     shapes = []
     for length in range(1, node_budget + 1):
@@ -254,27 +281,37 @@ def dominance_gap(
     *,
     nodes_per_branch: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0,
 ) -> float:
-    """Tokens that the best spine tree yields above the best isotropic tree of p_t with the same budget.
+    """Tokens that the best spine tree yields above the best isotropic tree of p_t with the same
+    budget.
 
-    GOOSE, Proposition 3: above 0 whenever p_s > p_t, growing with p_s − p_t (p_t fixed), vanishing with it.
-    Measured here on the yield of Proposition 1 with D = 6, for p_s > p_t on a grid of 0.05 (171 pairs):
+    GOOSE, Proposition 3: above 0 whenever p_s > p_t, growing with p_s − p_t (p_t fixed), vanishing
+    with it. Measured here on the yield of Proposition 1 with D = 6, for p_s > p_t on a grid of 0.05
+    (171 pairs):
 
     - Negative for 0 pairs at N = 60, 4 at 120, 16 at 250, 46 at 1,000. No spine tree passes
-      1 + p_s / (1 − p_s) + (1 + E), while the isotropic yield grows with N without end: for any p_s < 1 and p_t > 0
-      some budget turns the gap. The first is at N = 72, p_t = 0.20, p_s = 0.201: b = 8 with 2 levels is ahead.
-    - It does not vanish: at p_s = p_t and N = 60 it is 0.03 to 3.84. The shapes differ where the rates do not.
-    - The extensions of the branches cost no nodes. With every node counted (`nodes_per_branch=branch_depth`) the gap
-      is negative for 28 pairs at N = 60, low rates such as p_s = 0.3, p_t = 0.05 among them, and −0.51 to 2.35 at
-      equal rates; with the best D of 1…6 for each pair it is negative for 2.
+      1 + p_s / (1 − p_s) + (1 + E), while the isotropic yield grows with N without end: for any p_s
+      < 1 and p_t > 0 some budget turns the gap. The first is at N = 72, p_t = 0.20, p_s = 0.201: b
+      = 8 with 2 levels is ahead.
+    - It does not vanish: at p_s = p_t and N = 60 it is 0.03 to 3.84. The shapes differ where the
+      rates do not.
+    - The extensions of the branches cost no nodes. With every node counted
+      (`nodes_per_branch=branch_depth`) the gap is negative for 28 pairs at N = 60, low rates such
+      as p_s = 0.3, p_t = 0.05 among them, and −0.51 to 2.35 at equal rates; with the best D of 1…6
+      for each pair it is negative for 2.
     - It grows with p_s on that grid for N = 10 to 1,000, but not everywhere for N = 2 and 5.
 
-    The proof (E.3) takes an isotropic tree, raises one path to p_s, and calls it a tree of Proposition 1; but its
-    branches branch, and those do not. That raised tree does beat the isotropic one for every p_s > p_t.
+    The proof (E.3) takes an isotropic tree, raises one path to p_s, and calls it a tree of
+    Proposition 1; but its branches branch, and those do not. That raised tree does beat the
+    isotropic one for every p_s > p_t.
 
     Args: as for `best_spine`.
     """
     spine = best_spine(
-        spine_acceptance, branch_acceptance, node_budget, branch_depth, nodes_per_branch=nodes_per_branch
+        spine_acceptance,
+        branch_acceptance,
+        node_budget,
+        branch_depth,
+        nodes_per_branch=nodes_per_branch,
     )
     return spine.expected_tokens - best_isotropic(branch_acceptance, node_budget).expected_tokens
 
@@ -291,8 +328,9 @@ class TreeShape:
 class _Level:
     """Best subtrees of one depth below an accepted node, by budget m = 0…M.
 
-    `gain[m]`: expected accepted tokens; `children[m]`: number of children; `taken[b, m]`: nodes that the child of rank
-    b (1 is the first) gets out of m, itself included, if the node has exactly b children.
+    `gain[m]`: expected accepted tokens; `children[m]`: number of children; `taken[b, m]`: nodes
+    that the child of rank b (1 is the first) gets out of m, itself included, if the node has
+    exactly b children.
     """
 
     gain: Floats
@@ -302,16 +340,18 @@ class _Level:
 
 @checked
 def sequoia_shape(rank_acceptance: Rates, node_budget: Count, depth: Count) -> TreeShape:
-    """The tree with the largest `tree_yield` under positional acceptance (Sequoia, tree construction).
+    """The tree with the largest `tree_yield` under positional acceptance (Sequoia, tree
+    construction).
 
-    Dynamic programming over T[m][l][b], the best tree of m nodes, l levels and b children at its root: the last child
-    takes j nodes, of which it is one, and T[m][l][b] = max_j T[m−j][l][b−1] + p_b (1 + max_b' T[j−1][l−1][b']). Ranks
-    are filled from the first, also where a later rate is higher. Where rates never rise with rank, this is the
-    tree of the `node_budget` most probable paths; the programme needs no such order. Time grows with
-    depth · ranks · budget².
+    Dynamic programming over T[m][l][b], the best tree of m nodes, l levels and b children at its
+    root: the last child takes j nodes, of which it is one, and T[m][l][b] = max_j T[m−j][l][b−1] +
+    p_b (1 + max_b' T[j−1][l−1][b']). Ranks are filled from the first, also where a later rate is
+    higher. Where rates never rise with rank, this is the tree of the `node_budget` most probable
+    paths; the programme needs no such order. Time grows with depth · ranks · budget².
 
     Args:
-        rank_acceptance: `[r]` rates 0…1: how often the child of that rank is accepted, once its parent is.
+        rank_acceptance: `[r]` rates 0…1: how often the child of that rank is accepted, once its
+            parent is.
         node_budget: most drafted nodes, the root not counted; nodes that add nothing are left out.
         depth: most levels under the root.
     """
@@ -337,7 +377,8 @@ def _child_sizes(level: _Level, room: int) -> list[int]:
 def _levels(rates: Floats, budget: int, depth: int) -> list[_Level]:
     nothing = np.zeros(budget + 1, dtype=np.int64)
     levels = [_Level(np.zeros(budget + 1), nothing, nothing[None])]
-    # left[m, j - 1] = m - j: the budget of the earlier ranks when this one takes j; -1, the last entry, where j > m.
+    # left[m, j - 1] = m - j: the budget of the earlier ranks when this one takes j; -1, the last
+    # entry, where j > m.
     left = np.maximum(np.arange(budget + 1)[:, None] - np.arange(1, budget + 1), -1)
     for _ in range(depth):
         levels.append(_deepen(levels[-1].gain, rates[:budget], left))

@@ -31,10 +31,12 @@ class CandidateSampling(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """Candidate tokens for one verification pass: `n` nodes, breadth-first, parents before children.
+    """Candidate tokens for one verification pass: `n` nodes, breadth-first, parents before
+    children.
 
-    Node 0 is the root (parent -1). `log_prob[i]` is the natural log-probability of token `i` given the path to its
-    parent, under the source that proposed it. A node's position in the text is prefix length + depth.
+    Node 0 is the root (parent -1). `log_prob[i]` is the natural log-probability of token `i` given
+    the path to its parent, under the source that proposed it. A node's position in the text is
+    prefix length + depth.
 
     Args:
         token: `[n]` int64, vocabulary ids.
@@ -43,7 +45,8 @@ class DraftTree:
         source: `n` names, which part of the drafter proposed the node.
 
     Raises:
-        SettingsError: the arrays hold something else, differ in length, are empty, or are not in breadth-first order.
+        SettingsError: the arrays hold something else, differ in length, are empty, or are not in
+            breadth-first order.
     """
 
     token: Ints
@@ -57,7 +60,8 @@ class DraftTree:
             given = np.asarray(getattr(self, name))
             if given.size and not np.can_cast(given.dtype, kind, "same_kind"):
                 raise SettingsError(
-                    f"A draft tree's {name} is {np.dtype(kind)}, and this one is {given.dtype}: pass a number per node"
+                    f"A draft tree's {name} is {np.dtype(kind)}, and this one is {given.dtype}: "
+                    "pass a number per node"
                 )
             column = given.astype(kind)
             column.flags.writeable = False
@@ -81,11 +85,17 @@ class DraftTree:
     ) -> DraftTree:
         """Build a tree from sequences; a single `source` applies to every node."""
         names = (source,) * len(token) if isinstance(source, str) else tuple(source)
-        return cls(np.asarray(token), np.asarray(parent), np.asarray(log_prob), names, candidate_sampling)
+        return cls(
+            np.asarray(token), np.asarray(parent), np.asarray(log_prob), names, candidate_sampling
+        )
 
     @classmethod
     def grown(
-        cls, token: Sequence[int], parent: Sequence[int], log_prob: Sequence[float], source: Sequence[str]
+        cls,
+        token: Sequence[int],
+        parent: Sequence[int],
+        log_prob: Sequence[float],
+        source: Sequence[str],
     ) -> tuple[DraftTree, list[int]]:
         """Sort nodes that were grown parents first; returns the tree and, for each of its nodes, the given index."""
         children: list[list[int]] = [[] for _ in token]
@@ -145,9 +155,15 @@ class DraftTree:
 
     def follow(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """The nodes below the root that `tokens` lead through, until no child matches."""
-        reached, last = [0], 0
+        reached = [0]
+        last = 0
         for token in tokens:
-            reached = [child for node in reached for child in self.children[node] if self.token[child] == token]
+            reached = [
+                child
+                for node in reached
+                for child in self.children[node]
+                if self.token[child] == token
+            ]
             if not reached:
                 break
             last = reached[0]
@@ -174,7 +190,11 @@ class DraftTree:
         place[-1] = -1
         source = tuple([self.source[node] for node in kept.tolist()])
         return DraftTree(
-            self.token[kept], place[self.parent[kept]], self.log_prob[kept], source, self.candidate_sampling
+            self.token[kept],
+            place[self.parent[kept]],
+            self.log_prob[kept],
+            source,
+            self.candidate_sampling,
         )
 
     def to_networkx(self) -> networkx.DiGraph[int]:
@@ -182,10 +202,18 @@ class DraftTree:
         import networkx
 
         graph: networkx.DiGraph[int] = networkx.DiGraph()
-        rows = zip(self.token.tolist(), self.depth.tolist(), self.log_prob.tolist(), self.source, strict=True)
+        rows = zip(
+            self.token.tolist(),
+            self.depth.tolist(),
+            self.log_prob.tolist(),
+            self.source,
+            strict=True,
+        )
         for node, (token, depth, log_prob, source) in enumerate(rows):
             graph.add_node(node, token=token, depth=depth, log_prob=log_prob, source=source)
-        graph.add_edges_from((parent, node) for node, parent in enumerate(self.parent.tolist()) if parent >= 0)
+        graph.add_edges_from(
+            (parent, node) for node, parent in enumerate(self.parent.tolist()) if parent >= 0
+        )
         return graph
 
 
@@ -194,7 +222,11 @@ def _check(tree: DraftTree) -> None:
     if n == 0 or not n == len(tree.parent) == len(tree.log_prob) == len(tree.source):
         raise SettingsError("a draft tree needs at least a root, and columns of one length")
     parents = tree.parent
-    if parents[0] != -1 or (n > 1 and (parents[1:].min() < 0 or (parents[1:] >= np.arange(1, n)).any())):
-        raise SettingsError("node 0 must be the only root, and every parent must come before its children")
+    if parents[0] != -1 or (
+        n > 1 and (parents[1:].min() < 0 or (parents[1:] >= np.arange(1, n)).any())
+    ):
+        raise SettingsError(
+            "node 0 must be the only root, and every parent must come before its children"
+        )
     if (np.diff(parents[1:]) < 0).any():
         raise SettingsError("the nodes of a draft tree must be in breadth-first order")

@@ -16,22 +16,29 @@ gc.disable()  # what is imported stays: looking at it again and again takes 2 s
 
 # The same examples on every run, and no clock: a busy machine must not turn a test red.
 settings.register_profile(
-    "speclab", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "speclab",
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("speclab")
 
-# Which product is the faster one is a matter of the clock; tests take the packed one wherever it works.
+# Which product is the faster one is a matter of the clock; tests take the packed one wherever it
+# works.
 lean.PACKING = True
 
-# Where other work shares the cores, threads wait for each other: tests took twenty times as long. For processes that
-# tests start, too.
+# Where other work shares the cores, threads wait for each other: tests took twenty times as long.
+# For processes that tests start, too.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# Tables in a terminal leave out columns for which there is no room; this is what rich takes where nothing is said.
+# Tables in a terminal leave out columns for which there is no room; this is what rich takes where
+# nothing is said.
 os.environ["COLUMNS"] = "80"
 
-# What a pass costs is a matter of the clock: node_budget="auto" is 13 rows here, except in test_cost.
+# What a pass costs is a matter of the clock: node_budget="auto" is 13 rows here, except in
+# test_cost.
 measured_pass_seconds = cost.pass_seconds
 cost.pass_seconds = lambda runner: tuple(1 + rows / 36 for rows in cost.ROWS)
 CACHE = tempfile.TemporaryDirectory(prefix="speclab-tests-")  # held: it goes when the tests end

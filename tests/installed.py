@@ -1,7 +1,9 @@
-"""Does an installed speclab do what README says, where none of its source is? test_release.py and `make release` ask.
+"""Does an installed speclab do what README says, where none of its source is? test_release.py and
+`make release` ask.
 
-`python tests/installed.py dist/speclab-….whl` makes an environment from nothing, installs torch and the wheel with the
-tested pins, runs every check and every notebook from an empty folder, prints what it did, and removes it all.
+`python tests/installed.py dist/speclab-….whl` makes an environment from nothing, installs torch and
+the wheel with the tested pins, runs every check and every notebook from an empty folder, prints
+what it did, and removes it all.
 """
 
 from __future__ import annotations
@@ -32,8 +34,12 @@ print(speclab.__file__, len(every), speclab.Lab.__name__, result.text.split()[0]
 
 def call(*command: str | Path, folder: Path) -> str:
     """What a command printed in a folder, this clone and this environment forgotten."""
-    done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{command} gave {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    done = subprocess.run(
+        command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (
+        f"{command} gave {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    )
     return done.stdout + done.stderr
 
 
@@ -46,18 +52,28 @@ def _environment() -> dict[str, str]:
 def decodes(place: Path, folder: Path) -> str:
     """A user's file: it decodes with the models of the wheel, every strategy is made by its name, the lab is there."""
     listed = "import speclab; print(*(f'speclab.{kind}()' for kind in speclab.strategies(by_hand=False)), sep=', ')"
-    (folder / "user.py").write_text(USER.replace("{strategies}", call(place / "python", "-c", listed, folder=folder)))
-    at, count, name, _ = call(place / "python", "user.py", folder=folder).strip().splitlines()[-1].split("|")
+    (folder / "user.py").write_text(
+        USER.replace("{strategies}", call(place / "python", "-c", listed, folder=folder))
+    )
+    at, count, name, _ = (
+        call(place / "python", "user.py", folder=folder).strip().splitlines()[-1].split("|")
+    )
     assert Path(at).resolve().is_relative_to(place.parent.resolve()), at
     assert name == "Lab"
-    return f"decodes with speclab of {Path(at).parent.relative_to(place.parent)}; {count} strategies"
+    return (
+        f"decodes with speclab of {Path(at).parent.relative_to(place.parent)}; {count} strategies"
+    )
 
 
 def copies_the_course(place: Path, folder: Path) -> str:
     """`speclab lab` finds the notebooks that the wheel installed, and copies them to any folder."""
     code = "from speclab import host; print(host.jupyter_command(None, [])[3])"
     first = Path(call(place / "python", "-c", code, folder=folder).strip())
-    course = {path.name for path in (ROOT / "notebooks").iterdir() if not path.name.startswith((".", "__"))}
+    course = {
+        path.name
+        for path in (ROOT / "notebooks").iterdir()
+        if not path.name.startswith((".", "__"))
+    }
     copied = {path.name for path in (folder / first.parent).iterdir()}
     assert course <= copied, course - copied
     return f"speclab lab: {len(course)} files in {first.parent}"
@@ -73,10 +89,21 @@ def _say(text: str, started: float) -> None:
 def main(wheel: Path) -> None:
     """The whole way of somebody new, on a machine that has Python alone."""
     with TemporaryDirectory(prefix="speclab-release-") as scratch:
-        place, folder, started = Path(scratch) / "venv" / "bin", Path(scratch) / "somewhere", time.monotonic()
+        place = Path(scratch) / "venv" / "bin"
+        folder = Path(scratch) / "somewhere"
+        started = time.monotonic()
         folder.mkdir()
         call(sys.executable, "-m", "venv", place.parent, folder=folder)
-        pip = [place / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", CONSTRAINTS]
+        pip = [
+            place / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "-c",
+            CONSTRAINTS,
+        ]
         call(*pip, "torch", folder=folder)
         _say("a new environment, and pip install torch", started)
         call(*pip, wheel.resolve(), folder=folder)
@@ -84,7 +111,10 @@ def main(wheel: Path) -> None:
         _say(call(place / "python", "-m", "pip", "check", folder=folder).strip(), started)
         ran = call(place / "speclab", "run", "--pair", "mini", "Once upon a time", folder=folder)
         _say(f"speclab run: {' '.join(ran.split())[:120]}…", started)
-        _say(f"speclab doctor: {len(call(place / 'speclab', 'doctor', folder=folder).splitlines())} lines", started)
+        _say(
+            f"speclab doctor: {len(call(place / 'speclab', 'doctor', folder=folder).splitlines())} lines",
+            started,
+        )
         for check in QUICK:
             _say(check(place, folder), started)
         for notebook in sorted((folder / "speclab-notebooks").glob("*.ipynb")):

@@ -4,8 +4,8 @@
     python tests/planted_faults.py 3 17        # these, by their number
     python tests/planted_faults.py acceptance  # those whose file or test contains the word
 
-A process imports the heavy libraries once, then forks a child for each fault; the child imports speclab with that part
-of a line changed and runs the tests that have to fail.
+A process imports the heavy libraries once, then forks a child for each fault; the child imports
+speclab with that part of a line changed and runs the tests that have to fail.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Fault(NamedTuple):
         """The whole file with the fault in it."""
         text = (ROOT / "speclab" / self.path).read_text()
         if text.count(self.line) != 1:
-            raise ValueError(f"{self.path} contains {self.line!r} {text.count(self.line)} times, and not once")
+            raise ValueError(
+                f"{self.path} contains {self.line!r} {text.count(self.line)} times, and not once"
+            )
         return text.replace(self.line, self.planted)
 
 
@@ -58,12 +60,15 @@ class Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
     """Imports one module from changed source."""
 
     def __init__(self, fault: Fault) -> None:
-        self._fault, self._source = fault, fault.source()
+        self._fault = fault
+        self._source = fault.source()
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> object:
         if name != self._fault.module:
             return None
-        return importlib.util.spec_from_file_location(name, ROOT / "speclab" / self._fault.path, loader=self)
+        return importlib.util.spec_from_file_location(
+            name, ROOT / "speclab" / self._fault.path, loader=self
+        )
 
     def get_code(self, fullname: str) -> CodeType:
         return compile(self._source, self.get_filename(fullname), "exec", dont_inherit=True)
@@ -95,7 +100,11 @@ def _run(fault: Fault, output: str) -> int:
     import pytest
 
     sys.meta_path.insert(0, Planter(fault))
-    with open(output, "w") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+    with (
+        open(output, "w") as file,
+        contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(file),
+    ):
         options = ["-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
         return int(pytest.main([*options, str(ROOT / "tests" / fault.test)]))
 
@@ -114,12 +123,17 @@ def main(words: list[str]) -> int:
     sys.path.insert(0, str(ROOT))
     chosen = []
     for number, fault in enumerate(faults()):
-        if not words or any(word == str(number) or word in fault.path + fault.test for word in words):
+        if not words or any(
+            word == str(number) or word in fault.path + fault.test for word in words
+        ):
             chosen.append(fault)
     missed = 0
     for fault, output in unnoticed(chosen):
         missed += 1
-        print(f"NOT NOTICED: {fault.path}: {fault.line!r} -> {fault.planted!r} by {fault.test}: {output}")
+        print(
+            f"NOT NOTICED: {fault.path}: {fault.line!r} -> {fault.planted!r} by {fault.test}: "
+            f"{output}"
+        )
     print(f"{len(chosen) - missed} of {len(chosen)} faults were noticed.")
     return int(missed > 0)
 

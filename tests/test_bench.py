@@ -30,7 +30,9 @@ METHODS = {
 
 
 def measured(pair=None, methods=METHODS, prompts=(PROMPT, PROMPT[:5]), **more) -> pd.DataFrame:
-    return bench.measure(pair or pair_of("llama"), methods, prompts, **({"repeats": 2, "max_new_tokens": 12} | more))
+    return bench.measure(
+        pair or pair_of("llama"), methods, prompts, **({"repeats": 2, "max_new_tokens": 12} | more)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,9 @@ def frame() -> pd.DataFrame:
     pair = pair_of("llama")
     before = pair.draft.model.generation_config
     calls = measured(pair)
-    assert pair.draft.model.generation_config is before, "transformers reads the draft's, so it is changed for a call"
+    assert pair.draft.model.generation_config is before, (
+        "transformers reads the draft's, so it is changed for a call"
+    )
     return calls
 
 
@@ -64,14 +68,19 @@ def test_a_chat_model_is_asked_and_another_continues(monkeypatch):
     for chats in (True, False):
         pair = pair_of("llama")
         monkeypatch.setattr(type(pair), "chats", chats)
-        monkeypatch.setattr(type(pair), "read_prompt", lambda _, prompt: seen.append(prompt) or (PROMPT, ()))
+        monkeypatch.setattr(
+            type(pair), "read_prompt", lambda _, prompt: seen.append(prompt) or (PROMPT, ())
+        )
         measured(pair, {"plain": speclab.Autoregressive()}, [example], repeats=1, max_new_tokens=2)
-    question, text = [prompt for prompt in seen if not isinstance(prompt, list)]  # the rest is its ids
+    # the rest is its ids
+    question, text = [prompt for prompt in seen if not isinstance(prompt, list)]
     assert list(question[0].values()) == ["user", "Dogs bark"]
     assert text == "Dogs bark"
 
 
-def test_the_page_needs_no_network_shows_markup_as_text_and_names_a_text_that_is_not_the_targets(tmp_path):
+def test_the_page_needs_no_network_shows_markup_as_text_and_names_a_text_that_is_not_the_targets(
+    tmp_path,
+):
     """`min_new_tokens` with a penalty gives another text."""
     wrong = [{"min_new_tokens": 12, "repetition_penalty": 5.0}]
     frame = measured(methods={PLAIN: {}, "<b>&": wrong}, prompts=[PROMPT])
@@ -93,7 +102,9 @@ def test_the_summary_is_medians_and_quartiles_beside_plain_decoding(frame):
         own[own.prompt == prompt].tokens_per_second.median() / rows.tokens_per_second.median()
         for prompt, rows in frame[frame.method == PLAIN].groupby("prompt")
     ]
-    assert table.loc["chain", "times_plain"] == pytest.approx(sorted(ratios)[0] / 2 + sorted(ratios)[1] / 2)
+    assert table.loc["chain", "times_plain"] == pytest.approx(
+        sorted(ratios)[0] / 2 + sorted(ratios)[1] / 2
+    )
 
 
 def test_threads_measure_the_same_calls(frame):
@@ -106,11 +117,15 @@ def test_threads_measure_the_same_calls(frame):
 @pytest.mark.model
 def test_dasks_workers_load_their_models_by_name():
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         executor = client.get_executor()
-        frame = measured("mini", {PLAIN: {}, "DynaTree": speclab.DynaTree()}, ["Once", "The"], executor=executor)
+        frame = measured(
+            "mini", {PLAIN: {}, "DynaTree": speclab.DynaTree()}, ["Once", "The"], executor=executor
+        )
         with refused(MeasurementError, "in memory", "'mini'"):
             measured(executor=executor)
     assert len(frame) == 8
@@ -129,7 +144,9 @@ def test_what_cannot_be_measured_is_refused(tmp_path):
 @pytest.mark.model
 def test_the_command_writes_a_page_and_the_calls(tmp_path):
     page = tmp_path / "bench.html"
-    done = CliRunner().invoke(app, ["bench", "--repeats", "1", "--max-new-tokens", "4", "--to", str(page)])
+    done = CliRunner().invoke(
+        app, ["bench", "--repeats", "1", "--max-new-tokens", "4", "--to", str(page)]
+    )
     assert done.exit_code == 0, done.output
     assert "prompts measured" in done.output
     assert page.exists()
@@ -138,19 +155,26 @@ def test_the_command_writes_a_page_and_the_calls(tmp_path):
     assert set(frame.method) == set(bench.methods(speclab.load_pair()))
 
 
-# The papers' figures: they agree with each other where a paper gives both, so a slip in copying a number would show.
+# The papers' figures: they agree with each other where a paper gives both, so a slip in copying a
+# number would show.
 
 TABLES = paper_tables()
 
 
 def _values(name, metric):
-    return {(row.setting, row.method): row.value for row in TABLES[name]["figures"] if row.metric == metric}
+    return {
+        (row.setting, row.method): row.value
+        for row in TABLES[name]["figures"]
+        if row.metric == metric
+    }
 
 
 def test_each_says_where_it_is_from_and_what_differs():
     for name, table in TABLES.items():
         assert table["place"] and table["models"] and table["differs"], name  # noqa: PT018
-        assert table["figures"] or table["remarks"], f"{name}: a figure without numbers says what is known of it"
+        assert table["figures"] or table["remarks"], (
+            f"{name}: a figure without numbers says what is known of it"
+        )
         places = [figure[:3] for figure in table["figures"]]
         assert len(places) == len(set(places)), name
 
@@ -162,13 +186,18 @@ def test_figures_of_a_paper_agree_with_each_other():
     tokens = _values("dynatree-verification", "tokens_per_iteration")
     for place, rounds in _values("dynatree-verification", "iterations").items():
         assert tokens[place] * rounds == pytest.approx(1500, rel=0.002)
-    for name in ("dynatree-length", "dynatree-prompt-length"):  # counts of runs of one length, which are not timed
+    # counts of runs of one length, which are not timed
+    for name in ("dynatree-length", "dynatree-prompt-length"):
         counts, again = (_values(each, "tokens_per_iteration") for each in (name, f"{name}-again"))
         shared = [place for place in counts if place in again and place[1] == "DynaTree"]
         assert len(shared) >= 5
         assert [counts[place] for place in shared] == [again[place] for place in shared]
     speedups = _values("goose-main", "speedup")
     for (model, method), average in _values("goose-averages", "speedup").items():
-        over = [each for (setting, name), each in speedups.items() if (setting.split(", ")[0], name) == (model, method)]
+        over = [
+            each
+            for (setting, name), each in speedups.items()
+            if (setting.split(", ")[0], name) == (model, method)
+        ]
         assert len(over) == 5
         assert mean(over) == pytest.approx(average, abs=0.011), (model, method)

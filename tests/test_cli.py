@@ -44,11 +44,24 @@ def engine(monkeypatch):
 
 
 def test_run_hands_settings_to_the_engine_and_prints_text_and_metrics(cli, engine):
-    words = ["--set", "depth=5", "--set", "root=drafted", "--set", "history=true", "--device", "cpu"]
+    words = [
+        "--set",
+        "depth=5",
+        "--set",
+        "root=drafted",
+        "--set",
+        "history=true",
+        "--device",
+        "cpu",
+    ]
     done = cli("run", "--strategy", "Chosen", *words, "--max-new-tokens", "7", "On")
     assert done.exit_code == 0, done.output
     ((pair, strategy, prompt, settings),) = engine
-    assert pair == ("pair", ("mini",), {"target": None, "draft": None, "device": "cpu", "dtype": None})
+    assert pair == (
+        "pair",
+        ("mini",),
+        {"target": None, "draft": None, "device": "cpu", "dtype": None},
+    )
     assert vars(strategy) == {"depth": 5, "root": "drafted", "history": True}
     assert prompt == "On"
     assert settings["max_new_tokens"] == 7
@@ -65,8 +78,27 @@ def test_a_prompt_is_a_message_of_the_user_where_that_is_asked_for(cli, engine):
 
 
 def test_what_is_assigned_is_a_value_or_a_text():
-    words = ["a=1", "b=-0.5", "c=[1, 2]", "d=True", "e=none", "f=DynaTree(max_depth=3)", "g=", "h=1=2", 'i="x"']
-    expected = {"a": 1, "b": -0.5, "c": [1, 2], "d": True, "e": None, "f": "DynaTree(max_depth=3)", "g": "", "h": "1=2"}
+    words = [
+        "a=1",
+        "b=-0.5",
+        "c=[1, 2]",
+        "d=True",
+        "e=none",
+        "f=DynaTree(max_depth=3)",
+        "g=",
+        "h=1=2",
+        'i="x"',
+    ]
+    expected = {
+        "a": 1,
+        "b": -0.5,
+        "c": [1, 2],
+        "d": True,
+        "e": None,
+        "f": "DynaTree(max_depth=3)",
+        "g": "",
+        "h": "1=2",
+    }
     assert assignments(words) == expected | {"i": "x"}
 
 
@@ -75,7 +107,15 @@ REFUSED = [
     ("run", "On", "--strategy", LONG),
     *[
         ("run", "On", "--set", word)
-        for word in ("depth", LONG, "=3", "self=1", f"{LONG}=1", "depth=\udcff", "node_budget=" + "[" * 5000)
+        for word in (
+            "depth",
+            LONG,
+            "=3",
+            "self=1",
+            f"{LONG}=1",
+            "depth=\udcff",
+            "node_budget=" + "[" * 5000,
+        )
     ],
     ("run", ""),
     ("run", "On", "--max-new-tokens", "-5"),
@@ -105,7 +145,9 @@ for words in ([], *([command.name or command.callback.__name__] for command in a
     assert done.exit_code == 0 and "Usage:" in done.output, (words, done.output)
     assert sys.modules.keys().isdisjoint({"torch", "transformers"}), words
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -113,17 +155,29 @@ for words in ([], *([command.name or command.callback.__name__] for command in a
 def test_doctor_names_versions_device_threads_and_memory(cli):
     done = cli("doctor")
     assert done.exit_code == 0, done.output
-    for fact in ("torch", "transformers", "device", "threads", "memory", "jupyter", speclab.__version__):
+    for fact in (
+        "torch",
+        "transformers",
+        "device",
+        "threads",
+        "memory",
+        "jupyter",
+        speclab.__version__,
+    ):
         assert fact in done.stdout
     text = " ".join(done.stdout.split())
     for role in ("target", "draft"):
-        assert re.search(rf"{role} of mini lean(, packed)?, float32", text), "which way its passes go"
+        assert re.search(rf"{role} of mini lean(, packed)?, float32", text), (
+            "which way its passes go"
+        )
 
 
 def test_the_lab_and_the_app_are_started_with_the_words_that_follow(cli, tmp_path, monkeypatch):
     """What would replace this process: a command and its environment."""
     started = []
-    monkeypatch.setattr(host.os, "execve", lambda program, command, env: started.append((command, env)))
+    monkeypatch.setattr(
+        host.os, "execve", lambda program, command, env: started.append((command, env))
+    )
     (tmp_path / "mine.ipynb").write_text("{}")
     done = cli("lab", "--no-browser", "--notebook", str(tmp_path / "mine.ipynb"), "--port", "9999")
     assert done.exit_code == 0, done.output
@@ -154,7 +208,9 @@ def test_the_lab_opens_copies_of_the_notebooks_and_never_writes_over_them(tmp_pa
         host.jupyter_command(None, [])
 
 
-@pytest.mark.parametrize(("command", "way_out"), [(host.jupyter_command, "jupyterlab"), (host.app_command, "voila")])
+@pytest.mark.parametrize(
+    ("command", "way_out"), [(host.jupyter_command, "jupyterlab"), (host.app_command, "voila")]
+)
 def test_what_is_not_installed_is_said_with_the_way_to_get_it(monkeypatch, command, way_out):
     monkeypatch.setattr(host, "find_spec", lambda name: None)
     with pytest.raises(SpeclabError, match=f"pip install {way_out}"):

@@ -36,18 +36,30 @@ def test_the_table_of_strategies_is_the_registry():
 def _values(kind: type[speclab.Strategy], field: str) -> set[str]:
     """What a setting is by default and in the strategy's presets, written as in Python."""
     every = [kind(), *kind.presets().values()]
-    return {repr(strategy.model_dump()[field]) for strategy in every if field in type(strategy).model_fields}
+    return {
+        repr(strategy.model_dump()[field])
+        for strategy in every
+        if field in type(strategy).model_fields
+    }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in speclab.strategies().values() if written_by_hand(kind)])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in speclab.strategies().values() if written_by_hand(kind)]
+)
 def test_what_differs_from_a_paper_names_settings_that_are_so(kind):
     """`setting=value` there is a default, or a preset has it: of this strategy, or of one that its heading names."""
     text = written_by_hand(kind)
-    kinds = [kind, *(speclab.strategies()[name] for name in re.findall(r"`(\w+)`", text.split("\n")[1]))]
+    kinds = [
+        kind,
+        *(speclab.strategies()[name] for name in re.findall(r"`(\w+)`", text.split("\n")[1])),
+    ]
     for is_table, lines in itertools.groupby(text.splitlines(), lambda line: line.startswith("|")):
         assert not is_table or len({line.count("|") for line in lines}) == 1
     for field, value in re.findall(r"`(\w+)=([^`]+)`", text):
-        assert any(field in one.model_fields and value in _values(one, field) for one in kinds), (field, value)
+        assert any(field in one.model_fields and value in _values(one, field) for one in kinds), (
+            field,
+            value,
+        )
     for preset in re.findall(r"preset “([^”]+)”", text):
         assert any(preset in one.presets() for one in kinds), preset
 
@@ -67,10 +79,16 @@ def _resolve(name: str) -> Any:
 def _names(text: str) -> list[str]:
     """Dotted names in backticks whose first part is a room of speclab."""
     rooms = {
-        path.stem for path in (ROOT / "speclab").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+        path.stem
+        for path in (ROOT / "speclab").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
     }
     dotted = re.findall(r"`((?:\w+\.)+\w+)`", text)
-    return [name for name in dotted if name.split(".")[0] in rooms and not name.endswith((".py", ".md", ".json"))]
+    return [
+        name
+        for name in dotted
+        if name.split(".")[0] in rooms and not name.endswith((".py", ".md", ".json"))
+    ]
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
@@ -86,28 +104,47 @@ def test_the_architecture_page_names_every_room_and_the_papers_settings():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     listed = text.partition("## Rooms")[2].partition("\n## ")[0]
     rooms = {
-        path.stem for path in (ROOT / "speclab").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
+        path.stem
+        for path in (ROOT / "speclab").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").is_file()
     }
     assert rooms - set(re.findall(r"\w+", listed)) == {"__init__"}
-    rows = [line.split(" | ") for line in text.partition("## Symbols")[2].splitlines() if line.count("|") == 4]
+    rows = [
+        line.split(" | ")
+        for line in text.partition("## Symbols")[2].splitlines()
+        if line.count("|") == 4
+    ]
     assert len(rows) > 20
     for _, what, where in rows[2:]:
         places = [_resolve(name) for name in _names(where)]
-        known = {name for place in places for name in (*dir(place), *getattr(place, "__dataclass_fields__", ()))}
+        known = {
+            name
+            for place in places
+            for name in (*dir(place), *getattr(place, "__dataclass_fields__", ()))
+        }
         known |= {name for place in places for name in getattr(place, "model_fields", ())}
         for function in filter(inspect.isfunction, places):
             known |= set(inspect.signature(function).parameters)
         assert set(re.findall(r"`(\w+)`", what)) <= known, what
 
 
-PAGES = [*DOCS, *sorted((ROOT / "speclab").rglob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))]
-BLOB = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"] + "/blob/main/"
+PAGES = [
+    *DOCS,
+    *sorted((ROOT / "speclab").rglob("*.md")),
+    *sorted((ROOT / "notebooks").glob("*.ipynb")),
+]
+BLOB = (
+    tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+    + "/blob/main/"
+)
 
 
 def _prose(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
-        text = "\n\n".join("".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "markdown")
+        text = "\n\n".join(
+            "".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "markdown"
+        )
     return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
 
 
@@ -130,7 +167,9 @@ def test_links_and_pictures_lead_somewhere(path):
         else:
             found = (path.parent / name) if name else path
             inside = ROOT / "notebooks" if path.suffix == ".ipynb" else ROOT
-            assert found.resolve().is_relative_to(inside), f"{name}: a notebook is copied without what lies beside it"
+            assert found.resolve().is_relative_to(inside), (
+                f"{name}: a notebook is copied without what lies beside it"
+            )
         assert found.exists(), name
         assert not anchor or found.suffix != ".md" or anchor in _anchors(found), f"{name}#{anchor}"
 
@@ -145,12 +184,16 @@ NOT_RUN = ("meta-llama/",)
 
 
 def _code(path: Path) -> list[str]:
-    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     return [block for block in blocks if not any(word in block for word in NOT_RUN)]
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("path", [*filter(_code, sorted((ROOT / "docs").glob("*.md")))], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [*filter(_code, sorted((ROOT / "docs").glob("*.md")))], ids=lambda path: path.name
+)
 def test_the_python_of_a_page_runs_as_it_is_pasted_from_top_to_bottom(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -164,12 +207,20 @@ def test_the_readmes_python_and_commands_run(capsys):
     code = text.partition("```python\n")[2].partition("```")[0]
     assert 'load_pair("smollm2")' in code
     if PRESETS["smollm2"].missing:
-        code = re.sub("^prompt = .*", "prompt = 'Once upon a time'", code.replace('"smollm2"', ""), flags=re.MULTILINE)
+        code = re.sub(
+            "^prompt = .*",
+            "prompt = 'Once upon a time'",
+            code.replace('"smollm2"', ""),
+            flags=re.MULTILINE,
+        )
     exec(code, {})
     assert re.search(r"nodes, one target pass: \d+ tokens", capsys.readouterr().out)
     lines = re.findall(r"^speclab (run|doctor)(.*)$", text, re.MULTILINE)
     assert {command for command, _ in lines} == {"run", "doctor"}
     for command, rest in lines:
-        words = [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', rest.partition("#")[0])]
+        words = [
+            quoted or plain
+            for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', rest.partition("#")[0])
+        ]
         done = CliRunner().invoke(app, [command, *words])
         assert done.exit_code == 0, done.output

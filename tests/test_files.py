@@ -13,7 +13,9 @@ from speclab.files import read_whole, write_whole
 
 
 @pytest.mark.parametrize("failing", ["write_bytes", "replace"])
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "Ctrl-C"]
+)
 def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatch, failing, error):
     write_whole(tmp_path / "file", b"before")
     place = write_whole(str(tmp_path / "file"), b"first")
@@ -23,7 +25,11 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatch,
         raise error
 
     monkeypatch.setattr(Path, failing, fail)
-    with pytest.raises(KeyboardInterrupt) if isinstance(error, KeyboardInterrupt) else refused(TraceError, "No space"):
+    with (
+        pytest.raises(KeyboardInterrupt)
+        if isinstance(error, KeyboardInterrupt)
+        else refused(TraceError, "No space")
+    ):
         write_whole(place, b"second")
     monkeypatch.undo()
     assert place.read_bytes() == b"first"
@@ -42,7 +48,9 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path):
     assert {path.name for path in (tmp_path / "folder").iterdir()} == {"real", "new"}
 
 
-@pytest.mark.parametrize("name", ["fifo", "link", "/dev/null", "", "folder", "missing/file", "a\0b", "x" * 5000])
+@pytest.mark.parametrize(
+    "name", ["fifo", "link", "/dev/null", "", "folder", "missing/file", "a\0b", "x" * 5000]
+)
 def test_a_place_that_cannot_be_written_is_refused_and_stays(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("fifo")
@@ -62,7 +70,12 @@ def test_a_name_as_long_as_may_be(tmp_path):
 def test_only_regular_files_are_read_and_no_more_than_allowed(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "file").write_bytes(b"12345")
-    for name, *words in (("fifo", "regular"), ("", "regular"), ("file", "5 bytes", "4 allowed"), ("a\0b",)):
+    for name, *words in (
+        ("fifo", "regular"),
+        ("", "regular"),
+        ("file", "5 bytes", "4 allowed"),
+        ("a\0b",),
+    ):
         with refused(TraceError, "cannot be read", *words):
             read_whole(tmp_path / name, max_bytes=4)
     assert read_whole(tmp_path / "file", max_bytes=5) == b"12345"

@@ -25,7 +25,9 @@ NOT_OURS = {"python", "pip"}
 
 def _ranges(lines: list[str]) -> dict[str, str]:
     requirements = [Requirement(line) for line in lines]
-    named = {CONDA_NAMES.get(r.name, canonicalize_name(r.name)): str(r.specifier) for r in requirements}
+    named = {
+        CONDA_NAMES.get(r.name, canonicalize_name(r.name)): str(r.specifier) for r in requirements
+    }
     assert len(named) == len(requirements), "a package is named twice"
     return named
 
@@ -41,9 +43,13 @@ def test_environment_has_the_packages_and_ranges_of_the_lab_and_its_tests():
     listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     (by_pip,) = [entry["pip"] for entry in listed if isinstance(entry, dict)]
     assert "-e ." in by_pip
-    environment = _ranges([e for e in listed if isinstance(e, str)] + [e for e in by_pip if e != "-e ."])
+    environment = _ranges(
+        [e for e in listed if isinstance(e, str)] + [e for e in by_pip if e != "-e ."]
+    )
     assert environment.pop("python") == PYPROJECT["project"]["requires-python"]
-    assert {name: spec for name, spec in environment.items() if name not in NOT_OURS} == _pyproject("test")
+    assert {name: spec for name, spec in environment.items() if name not in NOT_OURS} == _pyproject(
+        "test"
+    )
 
 
 def test_every_package_is_pinned_exactly_and_within_its_range():
@@ -52,7 +58,9 @@ def test_every_package_is_pinned_exactly_and_within_its_range():
     assert [name for name, spec in pins.items() if not spec.startswith("==")] == []
     for name, spec in _pyproject("dev", "site", "test").items():
         version = pins[name].removeprefix("==")
-        assert Requirement(name + spec).specifier.contains(version), f"{name} {version} is outside {spec}"
+        assert Requirement(name + spec).specifier.contains(version), (
+            f"{name} {version} is outside {spec}"
+        )
     assert "+" not in pins["torch"], "no build suffix"
 
 
@@ -63,7 +71,11 @@ def test_nothing_tells_people_to_install_the_other_speclab():
         *ROOT.glob("*.*"),
         *(path for part in ("docs", "speclab", "notebooks") for path in (ROOT / part).rglob("*")),
     ]
-    texts = [path for path in names if path.suffix in {".md", ".py", ".ipynb", ".toml", ".yml", ".cff", ".html"}]
+    texts = [
+        path
+        for path in names
+        if path.suffix in {".md", ".py", ".ipynb", ".toml", ".yml", ".cff", ".html"}
+    ]
     assert [path.name for path in texts if wrong.search(path.read_text(encoding="utf-8"))] == []
     assert PYPROJECT["project"]["name"] == speclab.errors.DISTRIBUTION
 
@@ -90,7 +102,10 @@ def test_what_the_package_and_the_course_import_is_installed_with_it():
         elif isinstance(node, ast.ImportFrom):
             used.add(str(node.module).partition(".")[0])
     installed = {name.replace("-", "_") for name in _ranges(PYPROJECT["project"]["dependencies"])}
-    assert used - set(sys.stdlib_module_names) - installed - BROUGHT - {"speclab", "broken_decoder"} <= ASKED_FOR
+    assert (
+        used - set(sys.stdlib_module_names) - installed - BROUGHT - {"speclab", "broken_decoder"}
+        <= ASKED_FOR
+    )
 
 
 def test_ci_runs_the_two_targets():
@@ -146,7 +161,9 @@ def test_rooms_import_where_other_packages_are_absent(rooms, absent):
 
 def test_a_missing_extra_is_one_sentence_with_the_way_out():
     attempt = "try:\n    speclab.Lab\nexcept speclab.SpeclabError as error:\n    print(error)"
-    assert _python(ABSENT.format(absent=LAB) + attempt).strip().endswith(f"{speclab.errors.INSTALL}.")
+    assert (
+        _python(ABSENT.format(absent=LAB) + attempt).strip().endswith(f"{speclab.errors.INSTALL}.")
+    )
 
 
 def test_public_names_exist_and_type_checkers_see_the_same():

@@ -41,7 +41,9 @@ def test_the_shipped_pair_continues_text(mini):
         ids.append(int(logits.argmax()))
         logits = one.target.extend(ids[-1:])
     with torch.inference_mode():
-        theirs = one.target.model.generate(torch.tensor([ids[:-8]]), max_new_tokens=8, do_sample=False)[0].tolist()
+        theirs = one.target.model.generate(
+            torch.tensor([ids[:-8]]), max_new_tokens=8, do_sample=False
+        )[0].tolist()
     assert ids == theirs
     assert one.decode(ids).startswith("Once upon a time")
 
@@ -65,7 +67,12 @@ def test_texts_of_tokens_add_up_to_the_text(mini):
 
 
 def test_modules_in_memory_work_on_ids_without_a_tokenizer(bare):
-    assert bare.encode((1, 2)) == bare.encode(np.array([1, 2])) == bare.encode(torch.tensor([1, 2])) == [1, 2]
+    assert (
+        bare.encode((1, 2))
+        == bare.encode(np.array([1, 2]))
+        == bare.encode(torch.tensor([1, 2]))
+        == [1, 2]
+    )
     assert bare.decode([5, 6]) == "#5 #6"
     assert (bare.tokenizer, bare.eos_ids, bare.name) == (None, frozenset(), "gpt_neox + gpt_neox")
     assert bare.describe()["draft_parameters"] == bare.draft.model.num_parameters()
@@ -79,7 +86,9 @@ def test_a_pair_may_have_no_draft_and_else_the_smaller_context_holds():
 
 def test_eos_ids_are_those_of_the_generation_config_alone():
     module = tiny("llama", vocab=4096, eos_token_id=7)
-    assert load_pair(target=module).eos_ids == {7}, "a model without a file of its own derives one from its config"
+    assert load_pair(target=module).eos_ids == {7}, (
+        "a model without a file of its own derives one from its config"
+    )
     module.generation_config.eos_token_id = [8, 9]
     assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == {8, 9}
     module.generation_config.eos_token_id = None
@@ -89,12 +98,16 @@ def test_eos_ids_are_those_of_the_generation_config_alone():
 def test_vocabularies_of_modules_must_agree():
     with pytest.raises(TokenizerMismatchError, match="gpt2 has 60 token ids and llama 64"):
         load_pair(target=tiny("llama"), draft=tiny("gpt2", vocab=60))
-    with pytest.raises(TokenizerMismatchError, match="The tokenizer has 4096 ids, but llama has 64"):
+    with pytest.raises(
+        TokenizerMismatchError, match="The tokenizer has 4096 ids, but llama has 64"
+    ):
         load_pair(target=tiny("llama"), tokenizer=MINI_TOKENIZER)
 
 
 def test_vocabularies_that_differ_in_padding_alone_are_cut_to_the_smaller():
-    padded = load_pair(target=tiny("llama", vocab=4160), draft=tiny("gpt2", vocab=4100), tokenizer=MINI_TOKENIZER)
+    padded = load_pair(
+        target=tiny("llama", vocab=4160), draft=tiny("gpt2", vocab=4100), tokenizer=MINI_TOKENIZER
+    )
     assert padded.target.extend([1]).shape == padded.draft.extend([1]).shape == (4100,)
     assert padded.vocab_size == 4100
 
@@ -102,7 +115,9 @@ def test_vocabularies_that_differ_in_padding_alone_are_cut_to_the_smaller():
 @pytest.mark.parametrize("role", ["target", "draft"])
 def test_a_family_that_cannot_verify_trees_is_refused_in_either_role(role):
     with pytest.raises(UnsupportedModelError, match="gpt_neo"):
-        load_pair(**{"target": tiny("gpt2"), "draft": tiny("gpt2", seed=1)} | {role: tiny("gpt_neo")})
+        load_pair(
+            **{"target": tiny("gpt2"), "draft": tiny("gpt2", seed=1)} | {role: tiny("gpt_neo")}
+        )
 
 
 def test_an_attention_without_masks_is_replaced():
@@ -127,7 +142,11 @@ def test_dtype_and_device_given_move_the_module_and_nothing_else_does(tmp_path):
     ("given", "error", "reason"),
     [
         ({"name": torch.nn.Linear(2, 2)}, SettingsError, "got a Linear: pass a model as target="),
-        ({"name": "nothing"}, ModelNotFoundError, "no pair named 'nothing': choose one of mini, smollm2"),
+        (
+            {"name": "nothing"},
+            ModelNotFoundError,
+            "no pair named 'nothing': choose one of mini, smollm2",
+        ),
         ({"draft": "gpt2"}, SettingsError, "needs its target"),
         ({"dtype": "int8"}, SettingsError, 'use "float32"'),
         ({"device": "cuda:99"}, SettingsError, 'no cuda:99: use device="cpu"'),

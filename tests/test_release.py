@@ -56,7 +56,11 @@ def test_a_wheel_holds_the_package_the_course_and_nothing_else(wheel):
     found = {name for name in wheel.namelist() if not name.startswith(RECORDS)}
     course = {COURSE + name.removeprefix("notebooks/") for name in _kept("notebooks")}
     assert found == _kept("speclab") | course
-    for part in ("speclab/py.typed", "speclab/models/mini/target/model.safetensors", COURSE + "00_lab.ipynb"):
+    for part in (
+        "speclab/py.typed",
+        "speclab/models/mini/target/model.safetensors",
+        COURSE + "00_lab.ipynb",
+    ):
         assert part in found
     assert sum(info.compress_size for info in wheel.infolist()) < MOST_BYTES
 
@@ -72,7 +76,10 @@ def test_an_sdist_holds_what_a_wheel_is_built_from(built):
 
 def test_what_an_index_shows_is_sound_and_its_links_lead_into_the_repository(built, wheel):
     done = subprocess.run(
-        [sys.executable, "-m", "twine", "check", "--strict", *built], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "twine", "check", "--strict", *built],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     shown = email.message_from_bytes(wheel.read(RECORDS + "METADATA"))
@@ -104,7 +111,16 @@ def installed(built, tmp_path_factory) -> Path:
     venv.create(place, symlinks=True)
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(place), "platbase": str(place)}))
     (site / "others.pth").write_text(sysconfig.get_path("purelib"))
-    pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "--quiet", "--no-deps"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        place / "bin" / "python",
+        "install",
+        "--quiet",
+        "--no-deps",
+    ]
     subprocess.run([*pip, "--no-index", "--no-compile", built[1]], check=True)
     return place / "bin"
 

@@ -21,12 +21,18 @@ import speclab
 from speclab.sampling import PositionalRng, RngPurpose, inverse_cdf, transform, uniform
 from speclab.settings import SessionSettings
 
-VOCAB, PROMPT = 4, [1, 0, 2]
+VOCAB = 4
+PROMPT = [1, 0, 2]
 TARGET = random_probs(VOCAB, 1, low=0.3, high=1.0)
 PAIR = table_pair(TARGET, mixed_probs(TARGET, random_probs(VOCAB, 2), 0.4), VOCAB)
 
 
-@given(st.integers(0, 500), st.floats(0.05, 5), st.none() | st.integers(1, 12), st.none() | st.floats(0.05, 1))
+@given(
+    st.integers(0, 500),
+    st.floats(0.05, 5),
+    st.none() | st.integers(1, 12),
+    st.none() | st.floats(0.05, 1),
+)
 def test_transform_is_the_plain_one(seed, temperature, top_k, top_p):
     logits = torch.randn((3, 8), generator=torch.Generator().manual_seed(seed))
     got = transform(logits, SessionSettings(temperature=temperature, top_k=top_k, top_p=top_p))
@@ -44,7 +50,10 @@ def test_the_coldest_and_the_hottest_temperature_still_give_a_distribution(tempe
 
 def test_a_device_without_float64_gets_its_distribution_from_the_host():
     def double():
-        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
+        raise TypeError(
+            "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support "
+            "float64."
+        )
 
     logits = torch.tensor([[1.0, 2.0, 3.0]])
     there = SimpleNamespace(device=torch.device("mps"), cpu=lambda: logits, double=double)
@@ -53,7 +62,10 @@ def test_a_device_without_float64_gets_its_distribution_from_the_host():
 
 
 def test_numbers_are_uniform_over_seeds_and_positions_and_their_neighbours():
-    for numbers in ([uniform(seed, 7) for seed in range(4000)], [uniform(7, place) for place in range(4000)]):
+    for numbers in (
+        [uniform(seed, 7) for seed in range(4000)],
+        [uniform(7, place) for place in range(4000)],
+    ):
         assert_drawn_from(Counter(int(20 * x) for x in numbers), dict.fromkeys(range(20), 1 / 20))
         pairs = Counter((int(5 * a), int(5 * b)) for a, b in itertools.pairwise(numbers))
         assert_drawn_from(pairs, dict.fromkeys(itertools.product(range(5), repeat=2), 1 / 25))
@@ -61,7 +73,8 @@ def test_numbers_are_uniform_over_seeds_and_positions_and_their_neighbours():
 
 def test_streams_share_no_number_with_neighbours_or_other_purposes_and_are_uniform():
     """Many draws at one position do not run into those of the next, nor into plain sampling's."""
-    numbers, first = [uniform(seed, place) for seed in range(4) for place in range(40)], []
+    numbers = [uniform(seed, place) for seed in range(4) for place in range(40)]
+    first = []
     for purpose, seed, place in itertools.product(RngPurpose, range(40), range(40)):
         stream = PositionalRng(seed, place, purpose)._random
         first.append(stream.random())
@@ -71,7 +84,9 @@ def test_streams_share_no_number_with_neighbours_or_other_purposes_and_are_unifo
     assert_drawn_from(Counter(int(20 * x) for x in first), dict.fromkeys(range(20), 1 / 20))
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda w: sum(w) > 0), st.floats(0, 1))
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda w: sum(w) > 0), st.floats(0, 1)
+)
 def test_a_draw_inverts_the_cumulative_distribution(weights, number):
     probs = torch.tensor(weights, dtype=torch.float64) / sum(weights)
     token = inverse_cdf(probs[None], [min(number, math.nextafter(1, 0))])[0]
@@ -81,12 +96,15 @@ def test_a_draw_inverts_the_cumulative_distribution(weights, number):
 
 
 def test_a_draw_at_the_edges_never_takes_an_impossible_token():
-    probs, numbers = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]), (0.0, 0.49, 0.5, 0.99, math.nextafter(1, 0), 1.0)
+    probs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
+    numbers = (0.0, 0.49, 0.5, 0.99, math.nextafter(1, 0), 1.0)
     assert [inverse_cdf(probs.double(), [number])[0] for number in numbers] == [1, 1, 3, 3, 3, 3]
 
 
 def _text(strategy, seed: int, **settings: object) -> list[int]:
-    return speclab.generate(PAIR, strategy, PROMPT, max_new_tokens=20, seed=seed, **settings).token_ids
+    return speclab.generate(
+        PAIR, strategy, PROMPT, max_new_tokens=20, seed=seed, **settings
+    ).token_ids
 
 
 @pytest.mark.parametrize("settings", [(1.7, None, None), (0.5, None, None), (1.5, 3, 0.8)])
@@ -94,7 +112,9 @@ def test_plain_sampling_takes_one_number_and_one_token_at_a_time(settings):
     for seed in (0, 2**63 - 1):
         text = list(PROMPT)
         for _ in range(20):
-            logits = torch.tensor(np.log(TARGET(tuple(text))), dtype=torch.float32).double().tolist()
+            logits = (
+                torch.tensor(np.log(TARGET(tuple(text))), dtype=torch.float32).double().tolist()
+            )
             number = uniform(seed, len(text))
             sums = itertools.accumulate(transformed(logits, *settings))
             text.append(next(token for token, below in enumerate(sums) if number < below))
@@ -105,5 +125,10 @@ def test_plain_sampling_takes_one_number_and_one_token_at_a_time(settings):
 @pytest.mark.parametrize("strategy", (PATHS | DRAWN).values(), ids=PATHS | DRAWN)
 def test_where_one_token_is_left_sampling_is_greedy_decoding(strategy):
     greedy = _text(strategy, 0)
-    for sharp in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}, {"temperature": 0.0, "top_k": 3}):
+    for sharp in (
+        {"top_k": 1},
+        {"top_p": 1e-9},
+        {"temperature": 1e-4},
+        {"temperature": 0.0, "top_k": 3},
+    ):
         assert _text(strategy, 5, **{"temperature": 0.9} | sharp) == greedy

@@ -53,7 +53,9 @@ def test_chain_yield():
     assert chain_yield(1 - 1e-9, 100) == pytest.approx(101 - 5050e-9, rel=1e-12)
 
 
-@pytest.mark.parametrize(("acceptance", "branching", "depth"), [(0.2, 3, 3), (0.5, 2, 5), (0.05, 7, 2)])
+@pytest.mark.parametrize(
+    ("acceptance", "branching", "depth"), [(0.2, 3, 3), (0.5, 2, 5), (0.05, 7, 2)]
+)
 def test_isotropic_yield_is_the_mean_over_independent_siblings(acceptance, branching, depth):
     right = np.random.default_rng(4).random((TRIALS, depth, branching)) < acceptance
     _assert_mean(1 + _run_lengths(right.any(axis=2)), isotropic_yield(acceptance, branching, depth))
@@ -67,9 +69,12 @@ def test_best_isotropic_is_the_best_full_tree_within_the_budget(acceptance, budg
         (branching, depth)
         for branching in range(1, budget + 1)
         for depth in range(1, budget + 1)
-        if (depth <= 7 or branching == 1) and sum(branching**level for level in range(1, depth + 1)) <= budget
+        if (depth <= 7 or branching == 1)
+        and sum(branching**level for level in range(1, depth + 1)) <= budget
     ]
-    assert best.expected_tokens == pytest.approx(max(isotropic_yield(acceptance, *shape) for shape in fitting))
+    assert best.expected_tokens == pytest.approx(
+        max(isotropic_yield(acceptance, *shape) for shape in fitting)
+    )
 
 
 # Spine trees
@@ -91,7 +96,12 @@ def _simulate_spine(p_s, p_t, widths, depth) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("p_s", "p_t", "widths", "depth"),
-    [(0.6, 0.1, (10, 6, 3, 1, 0, 0), 6), (0.3, 0.25, (20, 5), 1), (0.5, 0.8, (2, 1, 0), 6), (0.0, 0.2, (5, 5), 4)],
+    [
+        (0.6, 0.1, (10, 6, 3, 1, 0, 0), 6),
+        (0.3, 0.25, (20, 5), 1),
+        (0.5, 0.8, (2, 1, 0), 6),
+        (0.0, 0.2, (5, 5), 4),
+    ],
 )
 def test_spine_yield_is_the_mean_of_following_one_branch(p_s, p_t, widths, depth):
     _assert_mean(_simulate_spine(p_s, p_t, widths, depth), spine_yield(p_s, p_t, widths, depth))
@@ -113,7 +123,8 @@ def _water_filling(p_s: float, p_t: float, length: int, budget: float) -> np.nda
     def widths(log_price: float) -> np.ndarray:
         return np.maximum((log_reach - log_price) / cost, 0)
 
-    low, high = log_reach[-1] - cost * budget - 1, 0.0
+    low = log_reach[-1] - cost * budget - 1
+    high = 0.0
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if widths(middle).sum() > budget else (low, middle)
@@ -121,7 +132,9 @@ def _water_filling(p_s: float, p_t: float, length: int, budget: float) -> np.nda
 
 
 @given(inner_rates, inner_rates, st.integers(1, 30), st.floats(0, 100))
-def test_optimal_widths_equal_a_numeric_optimum_and_lie_on_the_line_of_proposition_2(p_s, p_t, length, budget):
+def test_optimal_widths_equal_a_numeric_optimum_and_lie_on_the_line_of_proposition_2(
+    p_s, p_t, length, budget
+):
     widths = optimal_widths(p_s, p_t, length, budget)
     assert widths == pytest.approx(_water_filling(p_s, p_t, length, budget), abs=1e-6)
     assert widths.sum() == pytest.approx(budget)
@@ -130,8 +143,15 @@ def test_optimal_widths_equal_a_numeric_optimum_and_lie_on_the_line_of_propositi
 
 
 def test_optimal_widths_at_their_limits():
-    at_root, equal = [12, 0, 0, 0], [3, 3, 3, 3]
-    for p_s, p_t, expected in [(0, 0.2, at_root), (0.5, 0, at_root), (0, 1, at_root), (1, 0.2, equal), (0.5, 1, equal)]:
+    at_root = [12, 0, 0, 0]
+    equal = [3, 3, 3, 3]
+    for p_s, p_t, expected in [
+        (0, 0.2, at_root),
+        (0.5, 0, at_root),
+        (0, 1, at_root),
+        (1, 0.2, equal),
+        (0.5, 1, equal),
+    ]:
         assert optimal_widths(p_s, p_t, 4, 12).tolist() == expected
     assert optimal_widths(0.5, 1e-12, 4, 12) == pytest.approx(at_root)
     assert optimal_widths(1 - 1e-12, 0.2, 4, 12) == pytest.approx(equal)
@@ -139,7 +159,9 @@ def test_optimal_widths_at_their_limits():
 
 
 def test_best_spine_is_at_least_every_tree_of_whole_branches():
-    p_s, p_t, budget = 0.6, 0.2, 8
+    p_s = 0.6
+    p_t = 0.2
+    budget = 8
     best = best_spine(p_s, p_t, budget, 3)
     assert best.spine_length + sum(best.widths) == pytest.approx(budget)
     assert best.expected_tokens == spine_yield(p_s, p_t, best.widths, 3)
@@ -173,12 +195,15 @@ def _exclusive(weights: list[float], room: float) -> list[float]:
     return [room * weight / sum(weights) for weight in weights]
 
 
-exclusive_rates = st.builds(_exclusive, st.lists(st.floats(0.01, 1), min_size=12, max_size=12), st.floats(0, 1))
+exclusive_rates = st.builds(
+    _exclusive, st.lists(st.floats(0.01, 1), min_size=12, max_size=12), st.floats(0, 1)
+)
 
 
 @given(draft_trees(), exclusive_rates)
 def test_tree_yield_equals_the_mean_over_every_end_of_the_walk(tree, by_rank):
-    chances, lengths = [], []
+    chances = []
+    lengths = []
     for end in range(len(tree)):
         path = tree.path(end)
         ranks = [tree.children[above].index(node) for above, node in itertools.pairwise(path)]
@@ -213,10 +238,13 @@ def test_sequoia_shape_is_the_best_of_all_trees(by_rank, budget, depth):
     assert tree.depth.max() <= depth
     assert tree_yield(tree, by_rank) == pytest.approx(shape.expected_tokens)
     fitting = (tree for tree in SHAPES if len(tree) <= budget + 1 and tree.depth.max() <= depth)
-    assert shape.expected_tokens == pytest.approx(max(tree_yield(tree, by_rank) for tree in fitting))
+    assert shape.expected_tokens == pytest.approx(
+        max(tree_yield(tree, by_rank) for tree in fitting)
+    )
 
 
-ROOT, PAIR = DraftTree.root(0), DraftTree.of([0, 1, 2], [-1, 0, 0], [0.0] * 3, "random")
+ROOT = DraftTree.root(0)
+PAIR = DraftTree.of([0, 1, 2], [-1, 0, 0], [0.0] * 3, "random")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +256,10 @@ ROOT, PAIR = DraftTree.root(0), DraftTree.of([0, 1, 2], [-1, 0, 0], [0.0] * 3, "
         (lambda: spine_yield(0.5, 0.1, [1, -1], 6), r"widths\.1"),
         (lambda: spine_yield(0.5, 0.1, [[1, 2]], 6), "widths"),
         (lambda: optimal_widths(0.5, 0.1, 3, math.inf), "branch_budget"),
-        (lambda: best_spine(0.5, 0.1, 60, 6, nodes_per_branch=0), "best_spine: nodes_per_branch must be greater"),
+        (
+            lambda: best_spine(0.5, 0.1, 60, 6, nodes_per_branch=0),
+            "best_spine: nodes_per_branch must be greater",
+        ),
         (lambda: dominance_gap(0.5, 1.1, 60), "branch_acceptance"),
         (lambda: tree_yield(ROOT, []), "rank_acceptance"),
         (lambda: tree_yield(PAIR, [0.5]), "rank_acceptance has 1 rates: give one for each"),

@@ -18,7 +18,9 @@ def test_order_depths_paths_and_masks_are_those_of_the_graph(tree, prefix):
     """Of a graph that is built here from the parents alone."""
     graph = networkx.DiGraph()
     graph.add_nodes_from(range(len(tree)))
-    graph.add_edges_from((parent, node) for node, parent in enumerate(tree.parent.tolist()) if parent >= 0)
+    graph.add_edges_from(
+        (parent, node) for node, parent in enumerate(tree.parent.tolist()) if parent >= 0
+    )
     assert [0, *(child for _, child in networkx.bfs_edges(graph, 0))] == list(range(len(tree)))
     mask = tree.ancestor_mask()
     assert mask.dtype == np.bool_
@@ -34,7 +36,12 @@ def test_order_depths_paths_and_masks_are_those_of_the_graph(tree, prefix):
     assert (with_prefix[:, prefix:] == mask).all()
     own = tree.to_networkx()
     assert set(own.edges) == set(graph.edges)
-    columns = {"token": tree.token, "depth": tree.depth, "log_prob": tree.log_prob, "source": tree.source}
+    columns = {
+        "token": tree.token,
+        "depth": tree.depth,
+        "log_prob": tree.log_prob,
+        "source": tree.source,
+    }
     for node in range(len(tree)):
         assert own.nodes[node] == {name: column[node] for name, column in columns.items()}
 
@@ -60,7 +67,8 @@ def test_select_keeps_the_chosen_paths_and_refuses_an_orphan(tree, data):
 @given(draft_trees(max_nodes=16), st.randoms(use_true_random=False))
 def test_nodes_grown_in_any_order_make_the_same_tree(tree, random):
     """Parents first and siblings in their order, else as it comes: depth first, best first, merged."""
-    waiting, grown = [0], []
+    waiting = [0]
+    grown = []
     while waiting:
         node = waiting.pop(random.randrange(len(waiting)))
         grown.append(node)
@@ -108,7 +116,9 @@ def test_what_is_not_a_tree_is_refused(parent, log_prob, why):
         DraftTree.of([0] * len(parent), parent, log_prob, "draft")
 
 
-@pytest.mark.parametrize(("name", "wrong"), [("token", [1.5]), ("token", [1 << 70]), ("parent", [None])])
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("token", [1.5]), ("token", [1 << 70]), ("parent", [None])]
+)
 def test_what_is_no_number_is_refused_and_never_rounded(name, wrong):
     columns = {"token": [0], "parent": [-1], "log_prob": [0.0]} | {name: wrong}
     with pytest.raises(SettingsError, match=f"tree's {name} is "):

@@ -37,13 +37,26 @@ PHASES: dict[str, tuple[type[BaseModel], Callable[[Any], object]]] = {
     "smollm2-block-head": (ChatBlockConfig, train_chat_block),
     "smollm2-figures": (HeadFiguresConfig, head_figures),
 }
-STRUCTURED = {"mixture", "prefix_mixture", "lengths", "prefix_lengths", "weights", "temperatures", "shape", "schedule"}
+STRUCTURED = {
+    "mixture",
+    "prefix_mixture",
+    "lengths",
+    "prefix_lengths",
+    "weights",
+    "temperatures",
+    "shape",
+    "schedule",
+}
 STRUCTURED |= {"layers", "kept", "texts", "folders"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a phase; a second call continues where the first stopped."""
-    given = {name: value for name, value in vars(_parser().parse_args(arguments)).items() if value is not None}
+    given = {
+        name: value
+        for name, value in vars(_parser().parse_args(arguments)).items()
+        if value is not None
+    }
     kind, run = PHASES[given.pop("phase")]
     length = {name: given.pop(name) for name in ("minutes", "steps") if name in given}
     try:
@@ -59,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m training", description="Train the shipped models and heads.")
+    parser = argparse.ArgumentParser(
+        prog="python -m training", description="Train the shipped models and heads."
+    )
     phases = parser.add_subparsers(dest="phase", required=True)
     for phase, (kind, run) in PHASES.items():
         summary = (run.__doc__ or "").partition(";")[0].partition("\n")[0]
@@ -71,10 +86,14 @@ def _parser() -> argparse.ArgumentParser:
                 command.add_argument(name, help=text)
             elif name not in STRUCTURED and not isinstance(field.default, dict):
                 default = "" if field.default is None else f" Default: {field.default}."
-                command.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text + default)
+                command.add_argument(
+                    f"--{name.replace('_', '-')}", metavar="VALUE", help=text + default
+                )
         if "schedule" in kind.model_fields:
             command.add_argument("--minutes", type=float, help="Length in training time.")
-            command.add_argument("--steps", type=int, help="Length in steps instead (exactly repeatable).")
+            command.add_argument(
+                "--steps", type=int, help="Length in steps instead (exactly repeatable)."
+            )
     return parser
 
 

@@ -1,7 +1,9 @@
-"""A chat model's answers: prompts made from the corpus and from lists, and the text that the target writes after them.
+"""A chat model's answers: prompts made from the corpus and from lists, and the text that the target
+writes after them.
 
-A draft head is used on the target's own text, so it learns mostly from that. The answers are generated once, in
-batches, alternately greedy and sampled, and stored as token ids; a stopped run continues after the last whole batch.
+A draft head is used on the target's own text, so it learns mostly from that. The answers are
+generated once, in batches, alternately greedy and sampled, and stored as token ids; a stopped run
+continues after the last whole batch.
 """
 
 from __future__ import annotations
@@ -34,15 +36,25 @@ class AnswersConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    target: Path = Field(description="Folder of the target, a Llama with tokenizer and chat template.")
-    corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
-    out: Path = Field(Path("checkpoints/smollm2/answers"), description="Folder of the answers; it is added to.")
-    layers: tuple[int, ...] = Field((8, 16, 24, -1), min_length=1, description="Layers whose states are kept.")
+    target: Path = Field(
+        description="Folder of the target, a Llama with tokenizer and chat template."
+    )
+    corpus: Path | None = Field(
+        None, description="Folder of the training text; default: SPECLAB_CORPUS."
+    )
+    out: Path = Field(
+        Path("checkpoints/smollm2/answers"), description="Folder of the answers; it is added to."
+    )
+    layers: tuple[int, ...] = Field(
+        (8, 16, 24, -1), min_length=1, description="Layers whose states are kept."
+    )
     seed: int = Field(0, description="Seed of the prompts and of sampling.")
     prompts: int = Field(4000, ge=1, description="Prompts to answer.")
     new_tokens: int = Field(192, ge=1, description="Longest answer, in tokens.")
     batch: int = Field(80, ge=1, description="Answers made at a time.")
-    temperatures: list[float] = Field([0.0, 0.0, 0.8], description="Temperatures of the batches, in turn.")
+    temperatures: list[float] = Field(
+        [0.0, 0.0, 0.8], description="Temperatures of the batches, in turn."
+    )
 
 
 def write_answers(config: AnswersConfig) -> None:
@@ -50,7 +62,9 @@ def write_answers(config: AnswersConfig) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(config.target)
-    writer = Writer(AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.bfloat16), config.layers)
+    writer = Writer(
+        AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.bfloat16), config.layers
+    )
     store = Store(config.out, len(config.layers) * writer.config.hidden_size)
     prompts = asks(corpus_folder(config.corpus), config.seed)[: config.prompts]
     while len(store.documents) < len(prompts):
@@ -61,10 +75,14 @@ def write_answers(config: AnswersConfig) -> None:
         order = sorted(range(len(window)), key=lambda i: len(ids[i]))
         for number, start in enumerate(range(0, len(order), config.batch)):
             chosen = order[start : start + config.batch]
-            temperature = config.temperatures[(done // (4 * config.batch) + number) % len(config.temperatures)]
+            temperature = config.temperatures[
+                (done // (4 * config.batch) + number) % len(config.temperatures)
+            ]
             torch.manual_seed(config.seed + done + start)
             for i, row in zip(
-                chosen, writer.write([ids[i] for i in chosen], config.new_tokens, temperature), strict=True
+                chosen,
+                writer.write([ids[i] for i in chosen], config.new_tokens, temperature),
+                strict=True,
             ):
                 store.add(window[i].kind, len(ids[i]), row.tokens, row.states)
         store.flush()
@@ -85,24 +103,38 @@ def asks(folder: Path, seed: int) -> list[Ask]:
     prompts = [Ask("chat", form.format(topic)) for topic in TOPICS for form in rng.sample(CHAT, 12)]
     prompts += [Ask("code", form.format(task)) for task in TASKS for form in rng.sample(CODE, 5)]
     prompts += [Ask("math", _sum(rng, form)) for form in SUMS for _ in range(12)]
-    questions = [d.partition("\nAnswer:")[0].removeprefix("Question: ") for d in _documents(folder, "gsm8k_train")]
+    questions = [
+        d.partition("\nAnswer:")[0].removeprefix("Question: ")
+        for d in _documents(folder, "gsm8k_train")
+    ]
     prompts += [Ask("math", text) for text in _some(questions, 900, rng)]
     prompts += [
-        Ask("math", f"Question: {text}\nAnswer:", chat=rng.random() < 0.5) for text in _some(questions, 500, rng)
+        Ask("math", f"Question: {text}\nAnswer:", chat=rng.random() < 0.5)
+        for text in _some(questions, 500, rng)
     ]
     for document in _documents(folder, "mbpp_train"):
-        ask, code = document.split('"""')[1], document.split('"""')[2]
+        ask = document.split('"""')[1]
+        code = document.split('"""')[2]
         prompts.append(Ask("code", ask.strip()))
-        prompts.append(Ask("code", f'"""{ask}"""\n{code[: code.find(":") + 1].strip()}', chat=False))
+        prompts.append(
+            Ask("code", f'"""{ask}"""\n{code[: code.find(":") + 1].strip()}', chat=False)
+        )
     for passage in _passages(folder, "python_stdlib", rng, 2, 700):
         prompts.append(Ask("code", passage[: rng.randint(150, 600)], chat=False))
         prompts.append(Ask("code", rng.choice(EXPLAIN).format(passage)))
-    for source, each in (("books", 1), ("books_simple", 1), ("wikitext2_train", 3), ("tinystories", 1)):
+    for source, each in (
+        ("books", 1),
+        ("books_simple", 1),
+        ("wikitext2_train", 3),
+        ("tinystories", 1),
+    ):
         for passage in _passages(folder, source, rng, each, 900):
             if rng.random() < 0.35:
                 prompts.append(Ask("prose", passage[: rng.randint(100, 700)], chat=False))
             if rng.random() < 0.3:
-                prompts.append(Ask("correction", rng.choice(CORRECTION).format(worsened(passage, rng))))
+                prompts.append(
+                    Ask("correction", rng.choice(CORRECTION).format(worsened(passage, rng)))
+                )
             if rng.random() < 0.15:
                 prompts.append(Ask("prose", rng.choice(REWRITE).format(passage)))
     rng.shuffle(prompts)
@@ -113,7 +145,9 @@ def _documents(folder: Path, source: str) -> list[str]:
     return split(read_documents(folder, source))[0]
 
 
-def _passages(folder: Path, source: str, rng: random.Random, each: int, longest: int) -> Iterator[str]:
+def _passages(
+    folder: Path, source: str, rng: random.Random, each: int, longest: int
+) -> Iterator[str]:
     for document in _documents(folder, source):
         parts = [part for part in document.split("\n\n") if 200 < len(part) < longest]
         yield from _some(parts, each, rng)
@@ -141,7 +175,11 @@ def worsened(text: str, rng: random.Random) -> str:
         else:
             index = rng.randrange(len(word) - 1)
             swapped = word[:index] + word[index + 1] + word[index] + word[index + 2 :]
-            words.append(rng.choice([swapped, word[:index] + word[index + 1 :], word[: index + 1] + word[index:]]))
+            words.append(
+                rng.choice(
+                    [swapped, word[:index] + word[index + 1 :], word[: index + 1] + word[index:]]
+                )
+            )
     return " ".join(words)
 
 
@@ -153,10 +191,12 @@ class Written(NamedTuple):
 
 
 class Writer:
-    """Batched decoding with a Llama on one core: keys in place, grouped heads, finished rows dropped.
+    """Batched decoding with a Llama on one core: keys in place, grouped heads, finished rows
+    dropped.
 
-    `model` is any module of transformers' Llama family without biases; `layers` are those whose states are returned. It
-    is four times as fast as the module's `generate` on one core, and the states cost nothing.
+    `model` is any module of transformers' Llama family without biases; `layers` are those whose
+    states are returned. It is four times as fast as the module's `generate` on one core, and the
+    states cost nothing.
     """
 
     def __init__(self, model: Any, layers: Sequence[int] = (-1,)) -> None:
@@ -167,7 +207,11 @@ class Writer:
         self.joined = [
             (
                 torch.cat(
-                    [layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight, layer.self_attn.v_proj.weight]
+                    [
+                        layer.self_attn.q_proj.weight,
+                        layer.self_attn.k_proj.weight,
+                        layer.self_attn.v_proj.weight,
+                    ]
                 ),
                 torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]),
             )
@@ -177,14 +221,18 @@ class Writer:
         self.ends = set(eos) if isinstance(eos, list) else {eos}
 
     @torch.inference_mode()
-    def write(self, prompts: list[list[int]], new_tokens: int, temperature: float = 0.0) -> list[Written]:
+    def write(
+        self, prompts: list[list[int]], new_tokens: int, temperature: float = 0.0
+    ) -> list[Written]:
         """`prompts` (ids), each with at most `new_tokens` more, up to an end-of-text id.
 
         With `new_tokens` 0 the prompts are only read.
         """
         width = max(map(len, prompts))
         seen = torch.zeros(len(prompts), width + new_tokens, dtype=torch.bool)
-        seen[:, :width] = torch.tensor([[False] * (width - len(p)) + [True] * len(p) for p in prompts])
+        seen[:, :width] = torch.tensor(
+            [[False] * (width - len(p)) + [True] * len(p) for p in prompts]
+        )
         tokens = torch.tensor([[0] * (width - len(p)) + p for p in prompts])
         cache = self._cache(len(prompts), width + new_tokens)
         rows_so_far = [list(prompt) for prompt in prompts]
@@ -199,14 +247,18 @@ class Writer:
             if column + 1 == width + new_tokens or not bool(going.any()):
                 break
             alive = [i for i, goes in zip(alive, going.tolist(), strict=True) if goes]
-            picked, seen = picked[going], seen[going]
+            picked = picked[going]
+            seen = seen[going]
             if not bool(going.all()):
                 cache = [(key[going], value[going]) for key, value in cache]
             seen[:, column] = True
             out = self._pass(picked[:, None], seen, column, cache)
             for i, kept in zip(alive, self._kept, strict=True):
                 states[i].append(kept)
-        return [Written(row, torch.cat(parts)[: len(row) - 1]) for row, parts in zip(rows_so_far, states, strict=True)]
+        return [
+            Written(row, torch.cat(parts)[: len(row) - 1])
+            for row, parts in zip(rows_so_far, states, strict=True)
+        ]
 
     def _cache(self, rows: int, width: int) -> list[tuple[Tensor, Tensor]]:
         weight = self.model.get_input_embeddings().weight
@@ -219,11 +271,15 @@ class Writer:
     def _logits(self, out: Tensor) -> Tensor:
         return functional.linear(out[:, -1], self.model.get_output_embeddings().weight)
 
-    def _pass(self, tokens: Tensor, seen: Tensor, begin: int, cache: list[tuple[Tensor, Tensor]]) -> Tensor:
+    def _pass(
+        self, tokens: Tensor, seen: Tensor, begin: int, cache: list[tuple[Tensor, Tensor]]
+    ) -> Tensor:
         """Last states `[B, T, hidden]` of `tokens` `[B, T]`, which lie at columns `begin` and on."""
-        body, config = self.model.model, self.config
+        body = self.model.model
+        config = self.config
         batch, length = tokens.shape
-        shared, size = config.num_key_value_heads, self._head_dim()
+        shared = config.num_key_value_heads
+        size = self._head_dim()
         group = config.num_attention_heads // shared
         end = begin + length
         positions = (seen[:, :end].cumsum(1) - 1).clamp(min=0)[:, begin:]
@@ -234,16 +290,29 @@ class Writer:
         mask = mask[:, None].repeat(1, 1, group, 1)
         passed = [x]
         for layer, (qkv, wide), (keys, values) in zip(body.layers, self.joined, cache, strict=True):
-            parts = functional.linear(_normed(x, layer.input_layernorm), qkv).view(batch, length, -1, size)
+            parts = functional.linear(_normed(x, layer.input_layernorm), qkv).view(
+                batch, length, -1, size
+            )
             query, key, value = parts.split((shared * group, shared, shared), dim=2)
-            query, key = _turned(query, cos, sin), _turned(key, cos, sin)
+            query = _turned(query, cos, sin)
+            key = _turned(key, cos, sin)
             keys[:, :, begin:end] = key.transpose(1, 2)
             values[:, :, begin:end] = value.transpose(1, 2)
-            query = query.view(batch, length, shared, group, size).permute(0, 2, 3, 1, 4).flatten(2, 3)
-            mixed = functional.scaled_dot_product_attention(query, keys[:, :, :end], values[:, :, :end], attn_mask=mask)
-            mixed = mixed.unflatten(2, (group, length)).permute(0, 3, 1, 2, 4).reshape(batch, length, -1)
+            query = (
+                query.view(batch, length, shared, group, size).permute(0, 2, 3, 1, 4).flatten(2, 3)
+            )
+            mixed = functional.scaled_dot_product_attention(
+                query, keys[:, :, :end], values[:, :, :end], attn_mask=mask
+            )
+            mixed = (
+                mixed.unflatten(2, (group, length))
+                .permute(0, 3, 1, 2, 4)
+                .reshape(batch, length, -1)
+            )
             x = x + functional.linear(mixed, layer.self_attn.o_proj.weight)
-            gate, up = functional.linear(_normed(x, layer.post_attention_layernorm), wide).chunk(2, -1)
+            gate, up = functional.linear(_normed(x, layer.post_attention_layernorm), wide).chunk(
+                2, -1
+            )
             x = x + functional.linear(functional.silu(gate) * up, layer.mlp.down_proj.weight)
             passed.append(x)
         out = passed[-1] = _normed(x, body.norm)

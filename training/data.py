@@ -1,8 +1,9 @@
-"""The training text and its tokenizer: reading, tokenising, packing, and sampling batches from a mixture of sources.
+"""The training text and its tokenizer: reading, tokenising, packing, and sampling batches from a
+mixture of sources.
 
-A corpus is a folder of `<source>.txt.xz` files in UTF-8, documents parted by a line `<|endoftext|>`. Each
-source becomes two flat `uint16` files of token ids, one for training and a small one held out, every
-document closed by the end-of-text id.
+A corpus is a folder of `<source>.txt.xz` files in UTF-8, documents parted by a line
+`<|endoftext|>`. Each source becomes two flat `uint16` files of token ids, one for training and a
+small one held out, every document closed by the end-of-text id.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ MIXTURE: dict[str, float] = {
     "mbpp_train": 0.01,
 }
 
-# Every HELD_OUT_EVERY-th document is held out; a source of fewer documents gives the end of its last one.
+# Every HELD_OUT_EVERY-th document is held out; a source of fewer documents gives the end of its
+# last one.
 HELD_OUT_EVERY = 60
 
 
@@ -69,11 +71,17 @@ class Packed(BaseModel):
 
 def corpus_folder(given: Path | None) -> Path:
     """The folder given, else the one named by SPECLAB_CORPUS; raises `CorpusError` if there is none."""
-    folder = given or (Path(os.environ["SPECLAB_CORPUS"]) if os.environ.get("SPECLAB_CORPUS") else None)
+    folder = given or (
+        Path(os.environ["SPECLAB_CORPUS"]) if os.environ.get("SPECLAB_CORPUS") else None
+    )
     if folder is None:
-        raise CorpusError("No training text given: name its folder with --corpus or the variable SPECLAB_CORPUS.")
+        raise CorpusError(
+            "No training text given: name its folder with --corpus or the variable SPECLAB_CORPUS."
+        )
     if not folder.is_dir():
-        raise CorpusError(f"The corpus folder {folder} does not exist: pass an existing folder with --corpus.")
+        raise CorpusError(
+            f"The corpus folder {folder} does not exist: pass an existing folder with --corpus."
+        )
     return folder
 
 
@@ -81,19 +89,29 @@ def read_documents(folder: Path, source: str) -> list[str]:
     """All documents of one source, in file order, with mojibake fixed."""
     path = folder / f"{source}.txt.xz"
     if not path.is_file():
-        raise CorpusError(f"{path} is missing: put it there, or leave {source!r} out of the mixture.")
+        raise CorpusError(
+            f"{path} is missing: put it there, or leave {source!r} out of the mixture."
+        )
     try:
         text = lzma.decompress(path.read_bytes()).decode()
     except (lzma.LZMAError, UnicodeDecodeError) as error:
-        raise CorpusError(f"{path} is not readable as xz-packed UTF-8 text ({error}): fetch it again.") from error
-    return [document.strip("\n") for document in fix_mojibake(text).split(f"\n{EOT}\n") if document.strip()]
+        raise CorpusError(
+            f"{path} is not readable as xz-packed UTF-8 text ({error}): fetch it again."
+        ) from error
+    return [
+        document.strip("\n")
+        for document in fix_mojibake(text).split(f"\n{EOT}\n")
+        if document.strip()
+    ]
 
 
 def split(documents: list[str]) -> tuple[list[str], list[str]]:
     """Training and held-out documents; a source of few documents is cut near the end of its last one."""
     if len(documents) >= HELD_OUT_EVERY:
         held = [d for i, d in enumerate(documents) if i % HELD_OUT_EVERY == HELD_OUT_EVERY - 1]
-        return [d for i, d in enumerate(documents) if i % HELD_OUT_EVERY != HELD_OUT_EVERY - 1], held
+        return [
+            d for i, d in enumerate(documents) if i % HELD_OUT_EVERY != HELD_OUT_EVERY - 1
+        ], held
     *rest, last = documents
     cut = last.rfind("\n", 0, int(len(last) * 0.97)) + 1 or int(len(last) * 0.97)
     return [*rest, last[:cut]], [last[cut:]]
@@ -122,7 +140,9 @@ def pack(folder: Path, mixture: dict[str, float], tokenizer: Tokenizer, out: Pat
             held_out=_write(out / f"{source}.held_out.bin", held, tokenizer),
             held_out_bytes=sum(len(d.encode()) for d in held),
         )
-        note.write_text(json.dumps({"tokenizer": stamp, "packed": json.loads(result.model_dump_json())}))
+        note.write_text(
+            json.dumps({"tokenizer": stamp, "packed": json.loads(result.model_dump_json())})
+        )
         packed.append(result)
     return packed
 
@@ -143,9 +163,9 @@ def _write(path: Path, documents: list[str], tokenizer: Tokenizer) -> Path:
 class Batches:
     """Draws batches of token windows from the sources in exact proportion to their weights.
 
-    Each source is cut into windows of `length + 1` tokens, taken in an order shuffled by (seed, source,
-    length, pass), each pass with another offset. The state is the number of windows taken per source and
-    length, so a run resumes where it stopped.
+    Each source is cut into windows of `length + 1` tokens, taken in an order shuffled by (seed,
+    source, length, pass), each pass with another offset. The state is the number of windows taken
+    per source and length, so a run resumes where it stopped.
     """
 
     def __init__(self, sources: list[Packed], mixture: dict[str, float], seed: int) -> None:
@@ -163,18 +183,24 @@ class Batches:
 
     def restore(self, state: dict[str, dict[str, int]]) -> None:
         """Go to a position that `state` gave."""
-        self.taken, self.tokens_of = dict(state["taken"]), dict(state["tokens_of"])
+        self.taken = dict(state["taken"])
+        self.tokens_of = dict(state["tokens_of"])
 
     def next(self, sequences: int, length: int) -> NDArray[np.int64]:
         """`[sequences, length + 1]` ids: inputs are all but the last column, targets all but the first."""
-        return np.stack([self._window(self._due(length), length) for _ in range(sequences)]).astype(np.int64)
+        return np.stack([self._window(self._due(length), length) for _ in range(sequences)]).astype(
+            np.int64
+        )
 
     def _due(self, length: int) -> str:
         after = sum(self.tokens_of.values()) + length
-        return max(self._weights, key=lambda name: self._weights[name] * after - self.tokens_of[name])
+        return max(
+            self._weights, key=lambda name: self._weights[name] * after - self.tokens_of[name]
+        )
 
     def _window(self, source: str, length: int) -> Tokens:
-        tokens, key = self._tokens[source], f"{source}/{length}"
+        tokens = self._tokens[source]
+        key = f"{source}/{length}"
         count = self.taken.get(key, 0)
         windows = max((len(tokens) - 1) // length - 1, 1)
         offset, order = self._order(source, length, count // windows, windows)
@@ -183,10 +209,15 @@ class Batches:
         self.tokens_of[source] += length
         window = tokens[start : start + length + 1]
         if len(window) < length + 1:
-            raise CorpusError(f"The source {source!r} has fewer than {length + 1} tokens: add text or leave it out.")
+            raise CorpusError(
+                f"The source {source!r} has fewer than {length + 1} tokens: add text or leave it "
+                "out."
+            )
         return window
 
-    def _order(self, source: str, length: int, epoch: int, windows: int) -> tuple[int, NDArray[np.int64]]:
+    def _order(
+        self, source: str, length: int, epoch: int, windows: int
+    ) -> tuple[int, NDArray[np.int64]]:
         key = (source, length, epoch)
         if key not in self._orders:
             rng = np.random.default_rng([self._seed, *source.encode(), length, epoch])
@@ -196,18 +227,21 @@ class Batches:
         return self._orders[key]
 
 
-# Mojibake: UTF-8 read as cp1252, and written as UTF-8 again. General punctuation alone (E2 80 and a third byte):
-# other letters and marks meet in true text, as in “café…”.
+# Mojibake: UTF-8 read as cp1252, and written as UTF-8 again. General punctuation alone (E2 80 and a
+# third byte): other letters and marks meet in true text, as in “café…”.
 _THIRD = bytes(range(0x80, 0xC0)).decode("cp1252", errors="ignore")
 _TWICE = re.compile(f"â€[{re.escape(_THIRD)}]")
-# The last byte of ” is no character of cp1252, and such text has lost it: it is known by what it closes.
+# The last byte of ” is no character of cp1252, and such text has lost it: it is known by what it
+# closes.
 _CLOSING = re.compile("(“[^“”\n]*?)â€")
 
 
 def fix_mojibake(text: str) -> str:
-    """`text` with quotation marks and dashes restored that were encoded twice (UTF-8 read as cp1252).
+    """`text` with quotation marks and dashes restored that were encoded twice (UTF-8 read as
+    cp1252).
 
-    What does not decode to one mark of punctuation stays, and so does a last half that closes nothing on its line.
+    What does not decode to one mark of punctuation stays, and so does a last half that closes
+    nothing on its line.
     """
     once = _TWICE.sub(lambda mark: mark[0].encode("cp1252").decode(), text)
     return _CLOSING.sub(r"\1”", once)
@@ -218,15 +252,23 @@ class TokenizerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
+    corpus: Path | None = Field(
+        None, description="Folder of the training text; default: SPECLAB_CORPUS."
+    )
     out: Path = Field(Path("checkpoints/tokenizer"), description="Folder to write.")
-    vocab_size: int = Field(4096, ge=257, le=65535, description="Entries, the end-of-text token included.")
-    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Sources read.")
+    vocab_size: int = Field(
+        4096, ge=257, le=65535, description="Entries, the end-of-text token included."
+    )
+    mixture: dict[str, float] = Field(
+        default_factory=lambda: dict(MIXTURE), description="Sources read."
+    )
 
 
 def train_tokenizer(config: TokenizerConfig) -> Tokenizer:
     """Train the tokenizer on the training documents of the corpus and save a folder that `AutoTokenizer` loads."""
-    tokenizer = learn_bpe(training_documents(corpus_folder(config.corpus), config.mixture), config.vocab_size)
+    tokenizer = learn_bpe(
+        training_documents(corpus_folder(config.corpus), config.mixture), config.vocab_size
+    )
     save_tokenizer(tokenizer, config.out)
     return tokenizer
 
@@ -236,7 +278,10 @@ def learn_bpe(documents: Iterable[str], vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     # Single digits make numbers regular: a model this small cannot learn 1,000 number tokens.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
@@ -269,6 +314,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise SpeclabError(
-            f"There is no tokenizer in {folder}: run `python -m training tokenizer`, or pass --tokenizer."
+            f"There is no tokenizer in {folder}: run `python -m training tokenizer`, or pass "
+            "--tokenizer."
         )
     return Tokenizer.from_file(str(path))

@@ -25,13 +25,21 @@ class EvaluateConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
-    prompts: Path | None = Field(None, description="Folder of prompt files (*.jsonl); default: shipped prompts alone.")
+    corpus: Path | None = Field(
+        None, description="Folder of the training text; default: SPECLAB_CORPUS."
+    )
+    prompts: Path | None = Field(
+        None, description="Folder of prompt files (*.jsonl); default: shipped prompts alone."
+    )
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
-    target: Path = Field(Path("checkpoints/unlikelihood/model"), description="Folder of the target.")
+    target: Path = Field(
+        Path("checkpoints/unlikelihood/model"), description="Folder of the target."
+    )
     draft: Path | None = Field(Path("checkpoints/draft/model"), description="Folder of the draft.")
     out: Path = Field(Path("checkpoints/figures.json"), description="File for the figures.")
-    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Sources with held-out text.")
+    mixture: dict[str, float] = Field(
+        default_factory=lambda: dict(MIXTURE), description="Sources with held-out text."
+    )
     new_tokens: int = Field(128, ge=1, description="Tokens of each greedy continuation.")
     per_file: int = Field(60, ge=1, description="Prompts taken of each file, evenly spread.")
 
@@ -41,7 +49,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     tokenizer = read_tokenizer(config.tokenizer)
     target = load(config.target).eval()
     draft = load(config.draft).eval() if config.draft else None
-    sources = pack(corpus_folder(config.corpus), config.mixture, tokenizer, config.out.parent / "packed")
+    sources = pack(
+        corpus_folder(config.corpus), config.mixture, tokenizer, config.out.parent / "packed"
+    )
     figures: dict[str, Any] = {
         "held_out": {s.name: held_out(target, draft, s) for s in sources},
         "prompts": {},
@@ -63,7 +73,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 def held_out(target: Any, draft: Any | None, source: Packed) -> dict[str, float]:
     """Losses (nats per token, nats and bits per byte) of the target and the draft on held-out text."""
     models = {"target": target} | ({"draft": draft} if draft is not None else {})
-    nats, count, agreed = dict.fromkeys(models, 0.0), 0, 0
+    nats = dict.fromkeys(models, 0.0)
+    count = 0
+    agreed = 0
     for row in _windows(source.held_out_tokens(), target.config.max_position_embeddings):
         scores = {who: logits(model, row[None, :-1])[0] for who, model in models.items()}
         for who, rows in scores.items():
@@ -96,18 +108,30 @@ def loop_figures(continuations: list[list[int]], eos: int) -> dict[str, float]:
         "looping": round(sum(map(loops, continuations)) / number, 4),
         "periodic": round(sum(map(periodic, continuations)) / number, 4),
         "ended": round(sum(row[-1] == eos for row in continuations) / number, 4),
-        "repeated_4grams": round(sum(sum(repeated(row)) / len(row) for row in continuations) / number, 4),
+        "repeated_4grams": round(
+            sum(sum(repeated(row)) / len(row) for row in continuations) / number, 4
+        ),
     }
 
 
 def agreement_figures(
-    target: Any, draft: Any, prompts: list[list[int]], continuations: list[list[int]], full: list[list[int]]
+    target: Any,
+    draft: Any,
+    prompts: list[list[int]],
+    continuations: list[list[int]],
+    full: list[list[int]],
 ) -> dict[str, float]:
     """Shares of positions where both models' argmax agree: in the text `full`, and in the target's continuations."""
     context = target.config.max_position_embeddings
     on_text = [_agreed(target, draft, row[:context], 1) for row in full]
-    shortened = [prompt[-(context - len(more)) :] for prompt, more in zip(prompts, continuations, strict=True)]
-    on_own = [_agreed(target, draft, p + more, len(p)) for p, more in zip(shortened, continuations, strict=True)]
+    shortened = [
+        prompt[-(context - len(more)) :]
+        for prompt, more in zip(prompts, continuations, strict=True)
+    ]
+    on_own = [
+        _agreed(target, draft, p + more, len(p))
+        for p, more in zip(shortened, continuations, strict=True)
+    ]
     return {
         name: round(sum(same for same, _ in pairs) / sum(count for _, count in pairs), 4)
         for name, pairs in (("agreement_text", on_text), ("agreement_own", on_own))
@@ -122,10 +146,16 @@ def _agreed(target: Any, draft: Any, row: list[int], begin: int) -> tuple[int, i
 
 
 @torch.no_grad()
-def copying(target: Any, sources: list[Packed], length: int = 128, rows: int = 64) -> dict[str, float]:
+def copying(
+    target: Any, sources: list[Packed], length: int = 128, rows: int = 64
+) -> dict[str, float]:
     """Loss (nats per token) on held-out text read once, and on the same text read a second time right after."""
-    tokens = np.concatenate([np.asarray(s.held_out_tokens()[: rows * length // len(sources)]) for s in sources])
-    first = torch.from_numpy(tokens[: len(tokens) // length * length].astype("int64")).view(-1, length)
+    tokens = np.concatenate(
+        [np.asarray(s.held_out_tokens()[: rows * length // len(sources)]) for s in sources]
+    )
+    first = torch.from_numpy(tokens[: len(tokens) // length * length].astype("int64")).view(
+        -1, length
+    )
     twice = torch.cat((first, first), dim=1)
     scores = logits(target, twice[:, :-1])
     losses = functional.cross_entropy(scores.transpose(1, 2), twice[:, 1:], reduction="none")

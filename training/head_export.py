@@ -25,8 +25,12 @@ class ExportConfig(BaseModel):
 
     folder: Path = Field(description="Folder of the head.")
     target: Path = Field(description="Folder of its target.")
-    layout: Literal["EAGLE", "speculators"] = Field("EAGLE", description="Format to write; EAGLE's is EAGLE-3's too.")
-    verifier: str = Field("", description="Name of the target, for speculators; default: that in the head.")
+    layout: Literal["EAGLE", "speculators"] = Field(
+        "EAGLE", description="Format to write; EAGLE's is EAGLE-3's too."
+    )
+    verifier: str = Field(
+        "", description="Name of the target, for speculators; default: that in the head."
+    )
     out: Path = Field(Path("checkpoints/exported"), description="Folder to write.")
 
 
@@ -40,20 +44,24 @@ def export(config: ExportConfig) -> None:
     write_head(head, config.out, config.layout, config.verifier)
 
 
-def write_head(head: Head, folder: Path, layout: Literal["EAGLE", "speculators"], verifier: str = "") -> None:
+def write_head(
+    head: Head, folder: Path, layout: Literal["EAGLE", "speculators"], verifier: str = ""
+) -> None:
     """Writes `config.json` and float16 `model.safetensors`.
 
-    The layers that an EAGLE-3 head fuses are written as vLLM and speculators count them, and in EAGLE's format also as
-    SGLang does, in `eagle_config`: each engine reads its own field.
+    The layers that an EAGLE-3 head fuses are written as vLLM and speculators count them, and in
+    EAGLE's format also as SGLang does, in `eagle_config`: each engine reads its own field.
 
     Raises:
         SpeclabError: the format has no such head.
     """
     config = head.config
-    ordered = min(config.layers) >= 0 and list(config.layers) == sorted(config.layers)  # engines read them in order
+    # engines read them in order
+    ordered = min(config.layers) >= 0 and list(config.layers) == sorted(config.layers)
     if not ordered if config.eagle3 else config.layers != (-1,) or config.layernorms:
         raise SpeclabError(
-            f"{layout} has no format for {config.name}, which fuses layers {config.layers}: export EAGLE heads of the "
+            f"{layout} has no format for {config.name}, which fuses layers {config.layers}: export "
+            "EAGLE heads of the "
             "last layer, and EAGLE-3 heads of layers counted from the front, in order."
         )
     names = {"fuse.": "fc."} if config.eagle3 else {}
@@ -103,7 +111,11 @@ def _eagle(config: HeadConfig) -> dict[str, Any]:
         "draft_vocab_size": config.draft_vocab_size or config.vocab_size,
         **({"target_hidden_size": config.target_hidden_size} if config.target_hidden_size else {}),
         "eagle_aux_hidden_state_layer_ids": list(config.layers),
-        **({"eagle_config": {"eagle_aux_hidden_state_layer_ids": outputs}} if min(outputs) >= 0 else {}),
+        **(
+            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": outputs}}
+            if min(outputs) >= 0
+            else {}
+        ),
         **{flag: True for flag in FLAGS if getattr(config, flag)},
     }
 

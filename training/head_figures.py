@@ -32,7 +32,8 @@ HELD_OUT = {
     "prose": (("wikitext2", "pg19like"), False),
     "correction": (("wikitext2", "pg19like"), True),
 }
-Counts = dict[str, list[list[int]]]  # by kind, by depth: correct ones for each of RANKS, and their number
+# by kind, by depth: correct ones for each of RANKS, and their number
+Counts = dict[str, list[list[int]]]
 
 
 class HeadFiguresConfig(BaseModel):
@@ -40,10 +41,14 @@ class HeadFiguresConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    folders: list[Path] = Field([SHIPPED / "chat", SHIPPED / "code"], description="Folders of the heads.")
+    folders: list[Path] = Field(
+        [SHIPPED / "chat", SHIPPED / "code"], description="Folders of the heads."
+    )
     target: Path = Field(description="Folder of the target.")
     prompts: Path = Field(description="Folder of the held-out prompt files (*.jsonl).")
-    answers: Path = Field(Path("checkpoints/smollm2/held_out"), description="Folder for the target's answers.")
+    answers: Path = Field(
+        Path("checkpoints/smollm2/held_out"), description="Folder for the target's answers."
+    )
     out: Path = Field(Path("checkpoints/smollm2/figures.json"), description="File for the figures.")
     per_kind: int = Field(24, ge=1, description="Prompts of each kind.")
     new_tokens: int = Field(128, ge=1, description="Longest answer, in tokens.")
@@ -61,7 +66,10 @@ def head_figures(config: HeadFiguresConfig) -> dict[str, Any]:
         name = json.loads((folder / "head.json").read_text())["target"]
         head = cast("Head", read_head(folder, Runner(model, name)))
         store = _held_out(model, head.config.layers, config)
-        shares = {kind: _shares(counts) for kind, counts in agreement(head, model, store, config.depth).items()}
+        shares = {
+            kind: _shares(counts)
+            for kind, counts in agreement(head, model, store, config.depth).items()
+        }
         figures["heads"][head.config.name] = {"agreement": shares, "outside": outside(head, store)}
     config.out.parent.mkdir(parents=True, exist_ok=True)
     config.out.write_text(json.dumps(figures, indent=1) + "\n")
@@ -78,11 +86,14 @@ def _held_out(model: Any, layers: tuple[int, ...], config: HeadFiguresConfig) ->
         writer = Writer(model, layers)
         asked = held_out_asks(config.prompts, config.per_kind)
         ids = sorted(
-            ((prompt_ids(tokenizer, a.text, chat=a.chat)[-600:], a.kind) for a in asked), key=lambda p: len(p[0])
+            ((prompt_ids(tokenizer, a.text, chat=a.chat)[-600:], a.kind) for a in asked),
+            key=lambda p: len(p[0]),
         )
         for start in range(0, len(ids), config.batch):
             part = ids[start : start + config.batch]
-            for (prompt, kind), row in zip(part, writer.write([p for p, _ in part], config.new_tokens), strict=True):
+            for (prompt, kind), row in zip(
+                part, writer.write([p for p, _ in part], config.new_tokens), strict=True
+            ):
                 store.add(kind, len(prompt), row.tokens, row.states)
         store.flush()
     return store
@@ -96,7 +107,9 @@ def held_out_asks(folder: Path, number: int) -> list[Ask]:
         for file in files:
             path = folder / f"{file}.jsonl"
             if not path.is_file():
-                raise SpeclabError(f"{path} is missing: pass the folder of the held-out prompt files.")
+                raise SpeclabError(
+                    f"{path} is missing: pass the folder of the held-out prompt files."
+                )
             lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
             share = -(-number // len(files))
             for line in lines[:: max(len(lines) // share, 1)][:share]:
@@ -109,22 +122,28 @@ def held_out_asks(folder: Path, number: int) -> list[Ask]:
 
 @torch.no_grad()
 def agreement(head: Head, target: Any, store: Store, depth: int) -> Counts:
-    """How often the target's next token is among the head's best, d drafted tokens after the target's last state.
+    """How often the target's next token is among the head's best, d drafted tokens after the
+    target's last state.
 
     The drafted tokens are those of the text, as on an accepted path of a tree.
     """
     embeddings = target.get_input_embeddings().weight
     output = head.output_rows(target.get_output_embeddings().weight)
-    tokens, states = store.tokens().long() & 0xFFFF, store.states()
+    tokens = store.tokens().long() & 0xFFFF
+    states = store.states()
     counts: Counts = {}
     for document in store.documents:
         ids = tokens[document.start : document.start + document.length]
         read = states[document.start : document.start + document.length - 2].float()
         by_depth = counts.setdefault(document.kind, [[0] * (len(RANKS) + 1) for _ in range(depth)])
-        for row, features in enumerate(_unrolled(head, functional.embedding(ids[1:-1], embeddings), read, depth)):
+        for row, features in enumerate(
+            _unrolled(head, functional.embedding(ids[1:-1], embeddings), read, depth)
+        ):
             first = max(document.prompt - 2, 0) + row
             wanted = ids[2:][first:]
-            best = functional.linear(head.read_out(features[first:]), output).topk(max(RANKS)).indices
+            best = (
+                functional.linear(head.read_out(features[first:]), output).topk(max(RANKS)).indices
+            )
             best = best if head.token_ids is None else head.token_ids[best]
             hits = best == wanted[:, None]
             for i, rank in enumerate(RANKS):
@@ -135,7 +154,8 @@ def agreement(head: Head, target: Any, store: Store, depth: int) -> Counts:
 
 def _unrolled(head: Head, embeddings: Tensor, states: Tensor, depth: int) -> list[Tensor]:
     """The head's features at every position of one text, `[P, hidden]`, after 0, 1, … drafted tokens."""
-    angles, ancestors = rotary(head.config, torch.arange(len(states))), Ancestors()
+    angles = rotary(head.config, torch.arange(len(states)))
+    ancestors = Ancestors()
     first = features = head.fused(states[None])
     rows = []
     for row in range(depth):

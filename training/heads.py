@@ -1,10 +1,11 @@
-"""Training of the draft heads: KL from the target, on the target's hidden states and on the head's own output.
+"""Training of the draft heads: KL from the target, on the target's hidden states and on the head's
+own output.
 
-A head trains as it is used: the first row of a draft reads the target's hidden state, every later row the head's own
-output, and sees the keys of its ancestors. So each batch is unrolled a few rows deep over the same keys (EAGLE-3's
-training-time test, Li et al. 2025). One loop serves both kinds: an EAGLE head also has an L1 term, which keeps its
-features near the target's (Li et al. 2024); an EAGLE-3 head fuses three layers and learns an output matrix over a draft
-vocabulary.
+A head trains as it is used: the first row of a draft reads the target's hidden state, every later
+row the head's own output, and sees the keys of its ancestors. So each batch is unrolled a few rows
+deep over the same keys (EAGLE-3's training-time test, Li et al. 2025). One loop serves both kinds:
+an EAGLE head also has an L1 term, which keeps its features near the target's (Li et al. 2024); an
+EAGLE-3 head fuses three layers and learns an output matrix over a draft vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from training.draft import DistillDataConfig, distill_batches
 from training.loop import Schedule, train
 from training.model import hidden_states, load
 
-PROSE = {"books_simple": 0.38, "books": 0.28, "wikitext2_train": 0.26, "tinystories": 0.06, "tinyshakespeare": 0.02}
+PROSE = {
+    "books_simple": 0.38,
+    "books": 0.28,
+    "wikitext2_train": 0.26,
+    "tinystories": 0.06,
+    "tinyshakespeare": 0.02,
+}
 CODE = {"python_stdlib": 0.6, "gsm8k_train": 0.36, "mbpp_train": 0.04}
 _ROWS = 512  # whose logits are in memory at a time
 MIXTURES = {"prose": PROSE, "code": CODE}
@@ -33,8 +40,12 @@ MIXTURES = {"prose": PROSE, "code": CODE}
 class HeadsConfig(DistillDataConfig):
     """The shipped recipe of one head."""
 
-    subject: Literal["prose", "code"] = Field(description="What the head is trained on: its name and its mixture.")
-    out: Path = Field(Path("checkpoints/heads"), description="Folder; the head goes into a folder of its subject.")
+    subject: Literal["prose", "code"] = Field(
+        description="What the head is trained on: its name and its mixture."
+    )
+    out: Path = Field(
+        Path("checkpoints/heads"), description="Folder; the head goes into a folder of its subject."
+    )
     kind: Literal["EAGLE", "EAGLE-3", "EAGLE-3.1"] = Field("EAGLE", description="What the head is.")
     draft_vocab_size: int = Field(3072, ge=2, description="Tokens that an EAGLE-3 head proposes.")
     heads: int = Field(5, ge=1, description="Attention heads.")
@@ -43,13 +54,17 @@ class HeadsConfig(DistillDataConfig):
     depth: int = Field(3, ge=1, description="How many rows deep a batch is unrolled.")
     decay: float = Field(0.8, gt=0, le=1, description="Weight of each further row in the loss.")
     feature_weight: float = Field(
-        0.1, ge=0, description="Weight of the L1 distance to the target's hidden states; of an EAGLE head."
+        0.1,
+        ge=0,
+        description="Weight of the L1 distance to the target's hidden states; of an EAGLE head.",
     )
 
 
 def train_head(config: HeadsConfig) -> Head:
     """Train a draft head, or go on from its checkpoint; returns it and writes it to `out/<subject>/head`."""
-    config = config.model_copy(update={"out": config.out / config.subject, "mixture": MIXTURES[config.subject]})
+    config = config.model_copy(
+        update={"out": config.out / config.subject, "mixture": MIXTURES[config.subject]}
+    )
     target = load(config.target).eval().requires_grad_(False)
     batches = distill_batches(config, target)
     head = fresh_head(target, config)
@@ -63,9 +78,12 @@ def train_head(config: HeadsConfig) -> Head:
     def loss(batch: Tensor) -> Tensor:
         with torch.no_grad():
             tokens = batch[:, :-1]
-            *read, last = hidden_states(target, tokens, (*head.config.layers, -1)).split(output.shape[1], dim=-1)
+            *read, last = hidden_states(target, tokens, (*head.config.layers, -1)).split(
+                output.shape[1], dim=-1
+            )
             said = functional.linear(last[:, 1:], output).argmax(-1)
-            # Where the target would say what the head cannot, there is nothing to learn (EAGLE-3, code).
+            # Where the target would say what the head cannot, there is nothing to learn (EAGLE-3,
+            # code).
             weights = None if head.token_ids is None else head.get_buffer("t2d")[said].float()
             embeddings = functional.embedding(tokens[:, 1:], output)
             lesson = Lesson(embeddings, torch.cat(read, dim=-1)[:, :-1], last[:, 1:], weights)
@@ -79,7 +97,8 @@ def train_head(config: HeadsConfig) -> Head:
 def fresh_head(target: Any, config: HeadsConfig) -> Head:
     """A head of random weights that fits the target."""
     torch.manual_seed(config.seed)
-    depth, eagle3 = target.config.num_hidden_layers, config.kind != "EAGLE"
+    depth = target.config.num_hidden_layers
+    eagle3 = config.kind != "EAGLE"
     shape = HeadConfig(
         name=config.subject,
         target="mini/target",
@@ -99,7 +118,8 @@ def fresh_head(target: Any, config: HeadsConfig) -> Head:
 
 def frequent(batches: Batches, vocab_size: int, size: int) -> Tensor:
     """The `size` ids most frequent in what will be read, int64 ascending."""
-    place, counts = batches.state(), torch.zeros(vocab_size, dtype=torch.int64)
+    place = batches.state()
+    counts = torch.zeros(vocab_size, dtype=torch.int64)
     for _ in range(64):
         counts += torch.from_numpy(batches.next(16, 64)).flatten().bincount(minlength=vocab_size)
     batches.restore(place)
@@ -125,18 +145,22 @@ class Lesson(NamedTuple):
 
     embeddings: Tensor  # [B, P, hidden], of the tokens
     states: Tensor  # [B, P, layers * hidden], the target's at the positions before them
-    truth: Tensor  # [B, P, hidden], the target's last states at the tokens, which the head must predict
+    # [B, P, hidden], the target's last states at the tokens, which the head must predict
+    truth: Tensor
     weights: Tensor | None = None  # [B, P], of each position in the loss; None: all 1
-    texts: Tensor | None = None  # [B, P] int, the text of each position; positions see only their own text
+    # [B, P] int, the text of each position; positions see only their own text
+    texts: Tensor | None = None
 
 
 def unrolled_loss(
     head: Head, lesson: Lesson, output: Tensor, depth: int, decay: float, feature_weight: float
 ) -> Tensor:
-    """Mean over `depth` drafted rows, later ones with less weight, of KL(target || head) and the feature distance.
+    """Mean over `depth` drafted rows, later ones with less weight, of KL(target || head) and the
+    feature distance.
 
     Args:
-        output: `[V, hidden]`, rows of the target's output matrix for the tokens that the head proposes.
+        output: `[V, hidden]`, rows of the target's output matrix for the tokens that the head
+            proposes.
     """
     learned = output if head.lm_head is None else head.lm_head.weight
     places = lesson.truth.shape[1]
@@ -147,7 +171,8 @@ def unrolled_loss(
         entropies = -(wanted * log_probs).sum(-1)
     angles = rotary(head.config, torch.arange(places))
     first = features = head.fused(lesson.states)
-    ancestors, total = Ancestors(), torch.zeros(())
+    ancestors = Ancestors()
+    total = torch.zeros(())
     for row in range(depth):
         out = head(lesson.embeddings, features, angles, seen(places, row, lesson.texts), ancestors)
         counted = weights.clone()
@@ -157,25 +182,31 @@ def unrolled_loss(
         crossed = CrossEntropy.apply(read, wanted.flatten(0, 1), learned, counted.flatten())  # type: ignore[no-untyped-call]
         loss = crossed - (entropies * counted).sum()
         if feature_weight:
-            distance = functional.smooth_l1_loss(out.float(), lesson.truth.float(), reduction="none").mean(-1)
+            distance = functional.smooth_l1_loss(
+                out.float(), lesson.truth.float(), reduction="none"
+            ).mean(-1)
             loss = loss + feature_weight * (distance * counted).sum()
         total = total + decay**row * loss
-        # The next row reads at position i this row's output at i - 1; position 0 has nothing before it.
+        # The next row reads at position i this row's output at i - 1; position 0 has nothing before
+        # it.
         features = torch.cat((first[:, :1], out[:, :-1]), dim=1)
     return total / sum(decay**row for row in range(depth))
 
 
 class CrossEntropy(torch.autograd.Function):
-    """Weighted cross-entropy from `wanted` to softmax(out @ output.T); computes its gradient at once and keeps no
-    logits.
+    """Weighted cross-entropy from `wanted` to softmax(out @ output.T); computes its gradient at
+    once and keeps no logits.
     """
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, wanted: Tensor, output: Tensor, weights: Tensor) -> Tensor:
         """`out` `[N, hidden]`, `wanted` `[N, V]` probabilities, `weights` `[N]`, to a number."""
-        losses, gradients = [], []
+        losses = []
+        gradients = []
         learned = torch.zeros_like(output) if ctx.needs_input_grad[2] else None
-        for rows, probs, weight in zip(out.split(_ROWS), wanted.split(_ROWS), weights.split(_ROWS), strict=True):
+        for rows, probs, weight in zip(
+            out.split(_ROWS), wanted.split(_ROWS), weights.split(_ROWS), strict=True
+        ):
             got = functional.linear(rows.to(output.dtype), output).float().log_softmax(-1)
             losses.append(-(probs * got).sum(-1) @ weight)
             gradient = ((got.exp() - probs) * weight[:, None]).to(output.dtype)
@@ -193,7 +224,8 @@ class CrossEntropy(torch.autograd.Function):
 
 
 def seen(places: int, row: int, texts: Tensor | None) -> Tensor:
-    """`[places, (row + 1) * places]` bool: a position sees true positions up to `row` before it, then its ancestors.
+    """`[places, (row + 1) * places]` bool: a position sees true positions up to `row` before it,
+    then its ancestors.
 
     With `texts` it is `[B, 1, …]`, and a position sees only its own text.
     """

@@ -28,11 +28,21 @@ class Schedule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    minutes: float | None = Field(None, gt=0, description="Training time; learning rates follow it.")
-    steps: int | None = Field(None, gt=0, description="Length in steps (exactly repeatable); goes before minutes.")
-    peak_lr: float = Field(3e-3, gt=0, description="Highest learning rate, of Muon and AdamW alike.")
-    warm_up: float = Field(0.04, ge=0, lt=1, description="Share of the run spent rising to the peak.")
-    flat_until: float = Field(0.55, gt=0, le=1, description="Share of the run after which the rate falls.")
+    minutes: float | None = Field(
+        None, gt=0, description="Training time; learning rates follow it."
+    )
+    steps: int | None = Field(
+        None, gt=0, description="Length in steps (exactly repeatable); goes before minutes."
+    )
+    peak_lr: float = Field(
+        3e-3, gt=0, description="Highest learning rate, of Muon and AdamW alike."
+    )
+    warm_up: float = Field(
+        0.04, ge=0, lt=1, description="Share of the run spent rising to the peak."
+    )
+    flat_until: float = Field(
+        0.55, gt=0, le=1, description="Share of the run after which the rate falls."
+    )
     final: float = Field(0.03, ge=0, le=1, description="Rate at the end, as a share of the peak.")
 
     def progress(self, step: int, seconds: float) -> float:
@@ -54,24 +64,34 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
+    corpus: Path | None = Field(
+        None, description="Folder of the training text; default: SPECLAB_CORPUS."
+    )
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
     out: Path = Field(description="Folder for checkpoint, log and the finished model.")
     schedule: Schedule = Field(description="Length and learning rates.")
-    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
+    mixture: dict[str, float] = Field(
+        default_factory=lambda: dict(MIXTURE), description="Shares of the sources."
+    )
     lengths: tuple[tuple[float, int], ...] = Field(
         ((0.0, 256),), min_length=1, description="Tokens of a row, each from a share of the run on."
     )
     seed: int = Field(0, description="Seed of weights, data order and sampling.")
     batch_tokens: int = Field(4096, ge=16, description="Tokens per step.")
-    micro_tokens: int = Field(2048, ge=16, description="Tokens per forward pass; 2,048 is fastest on two cores.")
+    micro_tokens: int = Field(
+        2048, ge=16, description="Tokens per forward pass; 2,048 is fastest on two cores."
+    )
     weight_decay: float = Field(0.0, ge=0, description="Weight decay of the matrices.")
-    compile: bool = Field(True, description="Compile the forward passes (1.2 times as fast on two cores).")
+    compile: bool = Field(
+        True, description="Compile the forward passes (1.2 times as fast on two cores)."
+    )
 
     def packed(self) -> tuple[Tokenizer, list[Packed]]:
         """The tokenizer, and the sources of the mixture tokenised with it."""
         tokenizer = read_tokenizer(self.tokenizer)
-        return tokenizer, pack(corpus_folder(self.corpus), self.mixture, tokenizer, self.out / "packed")
+        return tokenizer, pack(
+            corpus_folder(self.corpus), self.mixture, tokenizer, self.out / "packed"
+        )
 
 
 def stage(stages: Sequence[tuple[float, T]], progress: float) -> T:
@@ -81,8 +101,12 @@ def stage(stages: Sequence[tuple[float, T]], progress: float) -> T:
 
 def optimisers(model: Any, weight_decay: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the blocks, AdamW for embeddings, output matrix, norms and biases."""
-    named = [(p, p.ndim == 2 and "embed" not in n and "lm_head" not in n) for n, p in model.named_parameters()]
-    matrices, others = [p for p, inner in named if inner], [p for p, inner in named if not inner]
+    named = [
+        (p, p.ndim == 2 and "embed" not in n and "lm_head" not in n)
+        for n, p in model.named_parameters()
+    ]
+    matrices = [p for p, inner in named if inner]
+    others = [p for p, inner in named if not inner]
     return [
         torch.optim.Muon(matrices, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),
@@ -139,7 +163,9 @@ class State:
         self.model.load_state_dict(saved["model"])
         for optimiser, state in zip(self.optimisers, saved["optimisers"], strict=True):
             optimiser.load_state_dict(state)
-        self.step, self.seconds, self.tokens = saved["step"], saved["seconds"], saved["tokens"]
+        self.step = saved["step"]
+        self.seconds = saved["seconds"]
+        self.tokens = saved["tokens"]
         torch.set_rng_state(saved["random"])
         return saved["data"]
 
@@ -159,7 +185,9 @@ def train(
     loss = torch.compile(loss_of, dynamic=False) if recipe.compile else loss_of
 
     def step(progress: float) -> tuple[float, int]:
-        return accumulate(loss, batches, stage(recipe.lengths, progress), recipe.batch_tokens, recipe.micro_tokens)
+        return accumulate(
+            loss, batches, stage(recipe.lengths, progress), recipe.batch_tokens, recipe.micro_tokens
+        )
 
     def every(state: State) -> None:
         state.save(batches.state())
@@ -179,8 +207,9 @@ def run(
 ) -> None:
     """Repeat `step` until the schedule is over.
 
-    `step(progress)` adds gradients and returns (loss in nats, tokens used); `every(state)` runs each
-    `checkpoint_seconds` and at the end (it saves). Each step appends a line to the JSONL file `log`.
+    `step(progress)` adds gradients and returns (loss in nats, tokens used); `every(state)` runs
+    each `checkpoint_seconds` and at the end (it saves). Each step appends a line to the JSONL file
+    `log`.
     """
     last_saved = time.monotonic()
     with _bar() as bar:
@@ -189,11 +218,14 @@ def run(
             begun = time.monotonic()
             loss, tokens = step(progress)
             _update(state, schedule.learning_rate(progress))
-            state.step, state.tokens = state.step + 1, state.tokens + tokens
+            state.step = state.step + 1
+            state.tokens = state.tokens + tokens
             spent = time.monotonic() - begun
             state.seconds += spent
             seconds = round(state.seconds, 2)
-            append_line(log, {"step": state.step, "tokens": state.tokens, "seconds": seconds, "loss": loss})
+            append_line(
+                log, {"step": state.step, "tokens": state.tokens, "seconds": seconds, "loss": loss}
+            )
             bar.update(task, completed=progress, loss=loss, rate=tokens / spent)
             if time.monotonic() - last_saved > checkpoint_seconds:
                 every(state)
@@ -202,7 +234,11 @@ def run(
 
 
 def accumulate(
-    loss_of: Callable[[Tensor], Tensor], batches: Windowed, length: int, batch_tokens: int, micro_tokens: int
+    loss_of: Callable[[Tensor], Tensor],
+    batches: Windowed,
+    length: int,
+    batch_tokens: int,
+    micro_tokens: int,
 ) -> tuple[float, int]:
     """Add the gradients of one batch, in bfloat16, a few rows at a time; returns (loss in nats, tokens)."""
     rows = max(micro_tokens // length, 1)
@@ -235,6 +271,9 @@ def _bar() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.percentage:5.1f}%  loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
+        TextColumn(
+            "{task.percentage:5.1f}%  loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} "
+            "tokens/s"
+        ),
         TimeRemainingColumn(),
     )

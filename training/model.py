@@ -46,7 +46,11 @@ def build(shape: Shape, seed: int) -> Any:
         tie_word_embeddings=True,
         bos_token_id=0,
         eos_token_id=0,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.25,
+        },
     )
     return GPTNeoXForCausalLM(config)
 
@@ -57,11 +61,14 @@ def logits(model: Any, tokens: Tensor) -> Tensor:
 
 
 def hidden_states(model: Any, tokens: Tensor, layers: tuple[int, ...] = (-1,)) -> Tensor:
-    """`[B, T]` ids to the states of `layers`, `[B, T, len(layers) * hidden]`: 0 the embeddings, -1 after the last norm.
+    """`[B, T]` ids to the states of `layers`, `[B, T, len(layers) * hidden]`: 0 the embeddings, -1
+    after the last norm.
 
-    Straight-line code that `torch.compile` fuses well; a test holds it equal to the module's own forward.
+    Straight-line code that `torch.compile` fuses well; a test holds it equal to the module's own
+    forward.
     """
-    body, heads = model.gpt_neox, model.config.num_attention_heads
+    body = model.gpt_neox
+    heads = model.config.num_attention_heads
     x = functional.embedding(tokens, body.embed_in.weight)
     cos, sin = (t[:, None] for t in body.rotary_emb(x, torch.arange(tokens.shape[1])[None]))
     states = [x]
@@ -78,14 +85,16 @@ def _attention(attention: Any, x: Tensor, heads: int, cos: Tensor, sin: Tensor) 
     batch, length, width = x.shape
     qkv = attention.query_key_value(x).view(batch, length, heads, 3 * width // heads)
     query, key, value = qkv.transpose(1, 2).chunk(3, dim=-1)
-    query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
+    query = _rotate(query, cos, sin)
+    key = _rotate(key, cos, sin)
     mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
     out: Tensor = attention.dense(mixed.transpose(1, 2).reshape(batch, length, width))
     return out
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    turned, still = x[..., : cos.shape[-1]], x[..., cos.shape[-1] :]
+    turned = x[..., : cos.shape[-1]]
+    still = x[..., cos.shape[-1] :]
     first, second = turned.chunk(2, dim=-1)
     turned = turned * cos.to(x.dtype) + torch.cat((-second, first), dim=-1) * sin.to(x.dtype)
     return torch.cat((turned, still), dim=-1)
@@ -116,7 +125,8 @@ def load(folder: Path) -> Any:
 
     if not (folder / "config.json").is_file():
         raise SpeclabError(
-            f"There is no model in {folder}: run the training phase before this one, or pass its folder."
+            f"There is no model in {folder}: run the training phase before this one, or pass its "
+            "folder."
         )
     return GPTNeoXForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
@@ -131,10 +141,11 @@ def continue_all(
     seed: int = 0,
     batch: int = 32,
 ) -> list[list[int]]:
-    """Continuations of token-id prompts, `new_tokens` long or up to the end-of-text id, in the order of the prompts.
+    """Continuations of token-id prompts, `new_tokens` long or up to the end-of-text id, in the
+    order of the prompts.
 
-    Temperature 0 is greedy. Prompts of similar length share a batch, padded on the left; a prompt too long for the
-    context loses its beginning.
+    Temperature 0 is greedy. Prompts of similar length share a batch, padded on the left; a prompt
+    too long for the context loses its beginning.
     """
     model.eval()
     room = model.config.max_position_embeddings - new_tokens
@@ -143,7 +154,9 @@ def continue_all(
     results: list[list[int]] = [[] for _ in prompts]
     for start in range(0, len(order), batch):
         chosen = order[start : start + batch]
-        rows = _continue(model, [prompts[i][-room:] for i in chosen], new_tokens, temperature, generator)
+        rows = _continue(
+            model, [prompts[i][-room:] for i in chosen], new_tokens, temperature, generator
+        )
         for i, row in zip(chosen, rows, strict=True):
             results[i] = row
     return results
@@ -160,19 +173,25 @@ def _continue(
 
     eos = model.config.eos_token_id
     tokens, mask = _padded(prompts)
-    cache, picks = DynamicCache(), []
+    cache = DynamicCache()
+    picks = []
     ended = torch.zeros(len(prompts), dtype=torch.bool)
     for _ in range(new_tokens):
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
         scores = model(
-            tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+            tokens,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            logits_to_keep=1,
         ).logits[:, -1]
         picked = _pick(scores.float(), temperature, generator).masked_fill(ended, eos)
         picks.append(picked)
         ended |= picked == eos
         if bool(ended.all()):
             break
-        tokens, mask = picked[:, None], torch.cat((mask, torch.ones_like(mask[:, :1])), dim=1)
+        tokens = picked[:, None]
+        mask = torch.cat((mask, torch.ones_like(mask[:, :1])), dim=1)
     return [_until(row, eos) for row in torch.stack(picks, dim=1).tolist()]
 
 

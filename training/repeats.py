@@ -23,10 +23,11 @@ def repeated(tokens: Sequence[int], before: int = 1) -> list[bool]:
 
 
 def loops(tokens: Sequence[int]) -> bool:
-    """Whether more than half of a continuation's last 64 tokens end a 4-gram that it already contained.
+    """Whether more than half of a continuation's last 64 tokens end a 4-gram that it already
+    contained.
 
-    This counts exact loops of any period, loops that begin late, and near-loops that change a word each time. A
-    continuation shorter than 64 tokens does not loop.
+    This counts exact loops of any period, loops that begin late, and near-loops that change a word
+    each time. A continuation shorter than 64 tokens does not loop.
     """
     return len(tokens) >= TAIL and sum(repeated(tokens)[-TAIL:]) > TAIL / 2
 

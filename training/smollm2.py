@@ -1,6 +1,8 @@
-"""Two draft heads for a chat model, from stored texts: first a common base, then each on its own kinds of text.
+"""Two draft heads for a chat model, from stored texts: first a common base, then each on its own
+kinds of text.
 
-The heads have a draft vocabulary (as in EAGLE-3 and FR-Spec): the most frequent tokens of their texts.
+The heads have a draft vocabulary (as in EAGLE-3 and FR-Spec): the most frequent tokens of their
+texts.
 """
 
 from __future__ import annotations
@@ -37,27 +39,45 @@ KINDS: dict[str, dict[str, float]] = {
 EMBEDDINGS = 8.0  # factor of embeddings in training, which makes them as large as states
 BASE_SCHEDULE = Schedule(minutes=33, peak_lr=3e-3, flat_until=0.6, final=0.25)
 OWN_SCHEDULE = Schedule(minutes=13, peak_lr=2e-3, warm_up=0.02, flat_until=0.25, final=0.02)
-FRAME = 3 / 4  # of the texts begin behind the chat template's system message, which is the same in all
+# of the texts begin behind the chat template's system message, which is the same in all
+FRAME = 3 / 4
 
 
 class ChatHeadConfig(Recipe):
     """The shipped recipe of a head for a chat model."""
 
-    subject: Subject = Field(description="What the head is trained on: its name and its kinds of text.")
+    subject: Subject = Field(
+        description="What the head is trained on: its name and its kinds of text."
+    )
     target: Path = Field(description="Folder of the target.")
     name: str = Field("SmolLM2-135M-Instruct", description="Name of the target.")
-    texts: list[Path] = Field([Path("checkpoints/smollm2/answers")], description="Folders of texts with states.")
-    kept: tuple[int, ...] = Field((8, 16, 24, -1), description="Layers whose states those texts hold.")
-    start: Path | None = Field(None, description="Checkpoint of the base to start from; default: fresh weights.")
-    out: Path = Field(Path("checkpoints/smollm2"), description="Folder; the head goes into a folder of its subject.")
-    layers: tuple[int, ...] = Field((8, 16, 24), min_length=2, description="Layers that the head fuses.")
+    texts: list[Path] = Field(
+        [Path("checkpoints/smollm2/answers")], description="Folders of texts with states."
+    )
+    kept: tuple[int, ...] = Field(
+        (8, 16, 24, -1), description="Layers whose states those texts hold."
+    )
+    start: Path | None = Field(
+        None, description="Checkpoint of the base to start from; default: fresh weights."
+    )
+    out: Path = Field(
+        Path("checkpoints/smollm2"),
+        description="Folder; the head goes into a folder of its subject.",
+    )
+    layers: tuple[int, ...] = Field(
+        (8, 16, 24), min_length=2, description="Layers that the head fuses."
+    )
     feed_forward: int = Field(1344, ge=1, description="Width of the feed-forward part.")
     draft_vocab_size: int = Field(8192, ge=2, description="Tokens that the head drafts from.")
     schedule: Schedule = OWN_SCHEDULE  # that of the base is longer
     depth: int = Field(3, ge=1, description="How many rows deep a batch is unrolled.")
     decay: float = Field(0.9, gt=0, le=1, description="Weight of each further row in the loss.")
-    feature_weight: float = Field(0.0, ge=0, description="Weight of the L1 distance to the target's states.")
-    prompt_weight: float = Field(0.3, ge=0, description="Weight of a prompt's places beside the answer's, 1.")
+    feature_weight: float = Field(
+        0.0, ge=0, description="Weight of the L1 distance to the target's states."
+    )
+    prompt_weight: float = Field(
+        0.3, ge=0, description="Weight of a prompt's places beside the answer's, 1."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -71,24 +91,32 @@ class Windows:
     Used like `Batches`, but `next` gives positions in the joined texts, not tokens.
     """
 
-    def __init__(self, stores: list[Store], kinds: dict[str, float], seed: int, frame: list[int]) -> None:
+    def __init__(
+        self, stores: list[Store], kinds: dict[str, float], seed: int, frame: list[int]
+    ) -> None:
         self.tokens = torch.cat([store.tokens() for store in stores]).long() & 0xFFFF
         offsets = np.cumsum([0, *(store.length for store in stores)])
-        self._stores, self._offsets, self._states = stores, offsets, [store.states() for store in stores]
+        self._stores = stores
+        self._offsets = offsets
+        self._states = [store.states() for store in stores]
         self.documents = [
             document._replace(start=document.start + int(offset))
             for store, offset in zip(stores, offsets, strict=False)
             for document in store.documents
             if kinds.get(document.kind)
         ]
-        self._kinds, self._seed, self._frame = kinds, seed, torch.tensor(frame)
+        self._kinds = kinds
+        self._seed = seed
+        self._frame = torch.tensor(frame)
         self.texts = torch.zeros(len(self.tokens), dtype=torch.int32)
         self.answers = torch.zeros(len(self.tokens), dtype=torch.bool)
         for number, document in enumerate(self.documents):
             end = document.start + document.length
             self.texts[document.start : end] = number
             self.answers[document.start + document.prompt : end] = True
-        self.taken, self._pass, self._places = 0, -1, np.zeros(0, dtype=np.int64)
+        self.taken = 0
+        self._pass = -1
+        self._places = np.zeros(0, dtype=np.int64)
 
     def state(self) -> int:
         """The data position, for a checkpoint."""
@@ -125,7 +153,8 @@ class Windows:
                 if framed and rng.random() < FRAME:
                     begin += len(self._frame)
                 rows.append(np.arange(begin, document.start + document.length))
-        self._places, self._pass = np.concatenate(rows), turn
+        self._places = np.concatenate(rows)
+        self._pass = turn
 
     def states(self, places: Tensor) -> Tensor:
         """States `[..., width]` at `places`, bfloat16."""
@@ -142,7 +171,9 @@ class Windows:
         In some columns the first token's state is hundreds of times as large as all others.
         """
         if not path.is_file():
-            sample = torch.randint(1, len(self.tokens), (4096,), generator=torch.Generator().manual_seed(0))
+            sample = torch.randint(
+                1, len(self.tokens), (4096,), generator=torch.Generator().manual_seed(0)
+            )
             firsts = torch.tensor([document.start for document in self.documents[:64]])
             every, first = (self.states(places)[:, columns].float() for places in (sample, firsts))
             usual = 1.5 * every.abs().median(0).values
@@ -166,8 +197,12 @@ def frequent(windows: Windows, kinds: dict[str, float], size: int, vocab_size: i
 class Teacher:
     """Lessons out of windows: embeddings, scaled states, what the target would say, and what counts how much."""
 
-    def __init__(self, windows: Windows, matrix: Tensor, ids: Tensor, config: ChatHeadConfig) -> None:
-        self._windows, self._matrix, self._config = windows, matrix.bfloat16(), config
+    def __init__(
+        self, windows: Windows, matrix: Tensor, ids: Tensor, config: ChatHeadConfig
+    ) -> None:
+        self._windows = windows
+        self._matrix = matrix.bfloat16()
+        self._config = config
         self.output = matrix[ids].bfloat16()
         self._drafted = torch.zeros(len(matrix), dtype=torch.bool)
         self._drafted[ids] = True
@@ -180,8 +215,10 @@ class Teacher:
     @torch.no_grad()
     def lesson(self, places: Tensor) -> Lesson:
         """The lesson of `[B, P + 2]` places."""
-        windows, depth = self._windows, self._config.depth
-        tokens, texts = windows.tokens[places], windows.texts[places[:, 1:-1]]
+        windows = self._windows
+        depth = self._config.depth
+        tokens = windows.tokens[places]
+        texts = windows.texts[places[:, 1:-1]]
         states = windows.states(places[:, :-1])
         read = states[:, :-1, self._columns] / self.scale.bfloat16()
         weights = torch.where(windows.answers[places[:, 2:]], 1.0, self._config.prompt_weight)
@@ -201,21 +238,27 @@ def train_chat_head(config: ChatHeadConfig) -> Head:
     start = config.start or (base if config.subject != "base" else None)
     matrix, settings = output_matrix(config.target)
     kinds = KINDS[config.subject]
-    windows = Windows([Store(path) for path in config.texts], kinds, config.seed, frame_ids(config.target))
+    windows = Windows(
+        [Store(path) for path in config.texts], kinds, config.seed, frame_ids(config.target)
+    )
     ids = frequent(windows, kinds, config.draft_vocab_size, len(matrix))
     teacher = Teacher(windows, matrix, ids, config)
     torch.manual_seed(config.seed)
     head = Head(shape_of(settings, config))
     if start is not None:
         if not start.is_file():
-            raise SpeclabError(f"{start} is missing: train the base first, or name a checkpoint with --start.")
+            raise SpeclabError(
+                f"{start} is missing: train the base first, or name a checkpoint with --start."
+            )
         head.load_state_dict(torch.load(start, weights_only=True)["model"])
     head.choose_tokens(ids)
     whole = torch.compile(unrolled_loss, dynamic=False) if config.compile else unrolled_loss
 
     def loss(places: Tensor) -> Tensor:
         lesson = teacher.lesson(places)
-        out: Tensor = whole(head, lesson, teacher.output, config.depth, config.decay, config.feature_weight)
+        out: Tensor = whole(
+            head, lesson, teacher.output, config.depth, config.decay, config.feature_weight
+        )
         return out
 
     # Reading the texts from disk cannot be compiled.
@@ -266,12 +309,19 @@ class WholeRecipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    target: Path = Field(SMOLLM2, description="Folder of the target; default: where `speclab fetch smollm2` leaves it.")
-    corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
+    target: Path = Field(
+        SMOLLM2,
+        description="Folder of the target; default: where `speclab fetch smollm2` leaves it.",
+    )
+    corpus: Path | None = Field(
+        None, description="Folder of the training text; default: SPECLAB_CORPUS."
+    )
     prompts: Path | None = Field(
         None, description="Folder of held-out prompts (*.jsonl); without it nothing is measured."
     )
-    out: Path = Field(Path("checkpoints/smollm2"), description="Folder for answers, checkpoints and heads.")
+    out: Path = Field(
+        Path("checkpoints/smollm2"), description="Folder for answers, checkpoints and heads."
+    )
     answers: dict[str, Any] = Field({}, description="What `AnswersConfig` is to have besides.")
     heads: dict[str, Any] = Field({}, description="What `ChatHeadConfig` is to have besides.")
     figures: dict[str, Any] = Field({}, description="What `HeadFiguresConfig` is to have besides.")
@@ -279,8 +329,11 @@ class WholeRecipe(BaseModel):
 
 def make_heads(recipe: WholeRecipe) -> dict[str, Any] | None:
     """The target's answers, the base, both heads and their agreement on held-out text; goes on where it stopped."""
-    target, out = recipe.target, recipe.out
-    write_answers(AnswersConfig(target=target, corpus=recipe.corpus, out=out / "answers", **recipe.answers))
+    target = recipe.target
+    out = recipe.out
+    write_answers(
+        AnswersConfig(target=target, corpus=recipe.corpus, out=out / "answers", **recipe.answers)
+    )
     subjects: tuple[Subject, ...] = ("base", "chat", "code")
     for subject in subjects:
         shape = {"subject": subject, "target": target, "texts": [out / "answers"], "out": out}
@@ -290,5 +343,7 @@ def make_heads(recipe: WholeRecipe) -> dict[str, Any] | None:
     folders = [out / subject / "head" for subject in subjects[1:]]
     paths = {"answers": out / "held_out", "out": out / "figures.json"}
     return head_figures(
-        HeadFiguresConfig(folders=folders, target=target, prompts=recipe.prompts, **paths, **recipe.figures)
+        HeadFiguresConfig(
+            folders=folders, target=target, prompts=recipe.prompts, **paths, **recipe.figures
+        )
     )

@@ -23,10 +23,12 @@ class Document(NamedTuple):
 
 
 class Store:
-    """A folder of token ids (`tokens.bin`, uint16), states (`states.bin`, bfloat16) and a line a text (`texts.jsonl`).
+    """A folder of token ids (`tokens.bin`, uint16), states (`states.bin`, bfloat16) and a line a
+    text (`texts.jsonl`).
 
-    A text of n tokens has states at its first n - 1 places, and zeros at the last, which nothing was read behind. What
-    is added counts from `flush` on; what a stopped run left behind the last flush is overwritten.
+    A text of n tokens has states at its first n - 1 places, and zeros at the last, which nothing
+    was read behind. What is added counts from `flush` on; what a stopped run left behind the last
+    flush is overwritten.
     """
 
     def __init__(self, folder: Path, width: int | None = None) -> None:
@@ -36,9 +38,13 @@ class Store:
         if note.is_file():
             width = json.loads(note.read_text())
         if width is None:
-            raise SpeclabError(f"There are no texts in {folder}: run the phase that makes them, or name its folder.")
+            raise SpeclabError(
+                f"There are no texts in {folder}: run the phase that makes them, or name its "
+                "folder."
+            )
         note.write_text(json.dumps(width))
-        self.width, self.folder = width, folder
+        self.width = width
+        self.folder = folder
         lines = self._index.read_text().splitlines() if self._index.is_file() else []
         self.documents = [Document(*json.loads(line)) for line in lines]
         self._fresh: list[tuple[Document, list[int], Tensor]] = []
@@ -61,7 +67,11 @@ class Store:
             with (self.folder / name).open("ab") as file:
                 file.truncate(begin * size)
                 for _, tokens, states in self._fresh:
-                    row = np.array(tokens, dtype=np.uint16) if size == 2 else states.view(torch.int16).numpy()
+                    row = (
+                        np.array(tokens, dtype=np.uint16)
+                        if size == 2
+                        else states.view(torch.int16).numpy()
+                    )
                     file.write(row.tobytes())
         with self._index.open("a") as file:
             for document, _, _ in self._fresh:
@@ -75,5 +85,7 @@ class Store:
 
     def states(self) -> Tensor:
         """All states `[length, width]`, bfloat16, mapped from disk."""
-        flat = torch.from_file(str(self.folder / "states.bin"), size=self.length * self.width, dtype=torch.bfloat16)
+        flat = torch.from_file(
+            str(self.folder / "states.bin"), size=self.length * self.width, dtype=torch.bfloat16
+        )
         return flat.view(self.length, self.width)

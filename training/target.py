@@ -10,7 +10,17 @@ from pydantic import Field
 from torch import Tensor
 
 from training.data import Batches, Packed
-from training.loop import CHECKPOINT, Recipe, Schedule, State, accumulate, append_line, run, stage, train
+from training.loop import (
+    CHECKPOINT,
+    Recipe,
+    Schedule,
+    State,
+    accumulate,
+    append_line,
+    run,
+    stage,
+    train,
+)
 from training.model import TARGET, Shape, build, continue_all, export, load, logits, next_token_loss
 from training.repeats import loops, repeated
 
@@ -33,7 +43,9 @@ def pretrain(config: PretrainConfig) -> Any:
 
     def validate(state: State) -> None:
         losses = held_out_losses(model, sources, tokens=4096)
-        append_line(config.out / "validation.jsonl", {"step": state.step, "tokens": state.tokens, **losses})
+        append_line(
+            config.out / "validation.jsonl", {"step": state.step, "tokens": state.tokens, **losses}
+        )
 
     train(config, model, batches, lambda batch: next_token_loss(model, batch), validate)
     export(model, config.out / "model")
@@ -47,7 +59,9 @@ def held_out_losses(
     """Loss in nats per token on the head of each source's held-out text (all of it if `tokens` is None)."""
     losses = {}
     for source in sources:
-        ids = torch.from_numpy(source.held_out_tokens()[: tokens + 1 if tokens else None].astype("int64"))
+        ids = torch.from_numpy(
+            source.held_out_tokens()[: tokens + 1 if tokens else None].astype("int64")
+        )
         rows = (len(ids) - 1) // length
         if rows == 0:
             continue
@@ -76,14 +90,19 @@ PREFIXES: dict[str, float] = {
 class UnlikelihoodConfig(Recipe):
     """The shipped recipe of the phase against loops."""
 
-    model: Path = Field(Path("checkpoints/target/model"), description="Folder of the pretrained target.")
+    model: Path = Field(
+        Path("checkpoints/target/model"), description="Folder of the pretrained target."
+    )
     out: Path = Path("checkpoints/unlikelihood")
-    schedule: Schedule = Schedule(minutes=15, peak_lr=1e-3, warm_up=0.03, flat_until=0.5, final=0.05)
+    schedule: Schedule = Schedule(
+        minutes=15, peak_lr=1e-3, warm_up=0.03, flat_until=0.5, final=0.05
+    )
     seed: int = 1
     lengths: tuple[tuple[float, int], ...] = ((0.0, 1024),)  # the whole context
     weight_decay: float = Field(0.02, ge=0)
     prefix_mixture: dict[str, float] = Field(
-        default_factory=lambda: dict(PREFIXES), description="Shares of the sources that are continued."
+        default_factory=lambda: dict(PREFIXES),
+        description="Shares of the sources that are continued.",
     )
     rows: int = Field(24, ge=1, description="Continuations made at a time.")
     reuse: int = Field(3, ge=1, description="Steps fed by one set of continuations.")
@@ -99,12 +118,14 @@ class UnlikelihoodConfig(Recipe):
 
 
 def unlikelihood(config: UnlikelihoodConfig) -> Any:
-    """Teach the target not to loop, or go on from the checkpoint; returns the model, which `out/model` holds.
+    """Teach the target not to loop, or go on from the checkpoint; returns the model, which
+    `out/model` holds.
 
-    Sequence-level unlikelihood training (Welleck et al. 2020, "Neural Text Generation with Unlikelihood Training",
-    section 5.2): the model continues training text greedily, and tokens that end a 4-gram which the continuation held
-    before are made less likely, beside ordinary next-token steps. Here only continuations that loop are touched, so
-    that repetition in real text, and copying from the prompt, stay as they were learnt.
+    Sequence-level unlikelihood training (Welleck et al. 2020, "Neural Text Generation with
+    Unlikelihood Training", section 5.2): the model continues training text greedily, and tokens
+    that end a 4-gram which the continuation held before are made less likely, beside ordinary
+    next-token steps. Here only continuations that loop are touched, so that repetition in real
+    text, and copying from the prompt, stay as they were learnt.
     """
     _, sources = config.packed()
     text = Batches(sources, config.mixture, config.seed)
@@ -118,17 +139,23 @@ def unlikelihood(config: UnlikelihoodConfig) -> Any:
     looping: list[Continued] = []
 
     def step(progress: float) -> tuple[float, int]:
-        generated, turn = 0, state.step % config.reuse
+        generated = 0
+        turn = state.step % config.reuse
         if turn == 0 or not looping:
             looping[:] = looping_continuations(model, prefixes, state.step, config)
             generated = config.rows * config.new_tokens
             append_line(
-                config.out / "loops.jsonl", {"step": state.step, "looping": round(len(looping) / config.rows, 3)}
+                config.out / "loops.jsonl",
+                {"step": state.step, "looping": round(len(looping) / config.rows, 3)},
             )
         punish(model, looping[turn :: config.reuse], stage(config.weights, progress))
         length = stage(config.lengths, progress)
         loss, read = accumulate(
-            lambda batch: next_token_loss(model, batch), text, length, config.batch_tokens, config.micro_tokens
+            lambda batch: next_token_loss(model, batch),
+            text,
+            length,
+            config.batch_tokens,
+            config.micro_tokens,
         )
         return loss, generated + read
 
@@ -140,7 +167,9 @@ def unlikelihood(config: UnlikelihoodConfig) -> Any:
     return model
 
 
-def looping_continuations(model: Any, prefixes: Batches, step: int, config: UnlikelihoodConfig) -> list[Continued]:
+def looping_continuations(
+    model: Any, prefixes: Batches, step: int, config: UnlikelihoodConfig
+) -> list[Continued]:
     """The (prefix, greedy continuation) pairs that loop, out of `config.rows` made with the model as it is."""
     length = config.prefix_lengths[step // config.reuse % len(config.prefix_lengths)]
     rows = [[int(token) for token in row] for row in prefixes.next(config.rows, length)[:, :length]]

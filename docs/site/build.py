@@ -1,8 +1,8 @@
 """Builds the course as static pages: `make site`, or `python docs/site/build.py build/site`.
 
-Sphinx reads the notebooks as they are saved (nothing runs) and docs/. The site starts with lesson 1. A run of the
-shipped models stands in each lesson that has one, below its first lab, to be stepped in the browser. The pages ask
-nothing of the network and open from a folder.
+Sphinx reads the notebooks as they are saved (nothing runs) and docs/. The site starts with lesson
+1. A run of the shipped models stands in each lesson that has one, below its first lab, to be
+stepped in the browser. The pages ask nothing of the network and open from a folder.
 """
 
 from __future__ import annotations
@@ -61,9 +61,16 @@ LINK = re.compile(
 def stage(source: Path) -> None:
     """Writes what Sphinx reads; links to files that are no pages lead to the repository."""
     for folder in ("notebooks", "docs"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns(".*", "site", "00_lab.ipynb"))
+        shutil.copytree(
+            ROOT / folder,
+            source / folder,
+            ignore=shutil.ignore_patterns(".*", "site", "00_lab.ipynb"),
+        )
     for path in source.rglob("*.md"):
-        path.write_text(LINK.sub(rf"]({ADDRESS}/blob/main/\1", path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(
+            LINK.sub(rf"]({ADDRESS}/blob/main/\1", path.read_text(encoding="utf-8")),
+            encoding="utf-8",
+        )
     for path in source.rglob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
         notebook.cells = prepared(notebook, path.stem)
@@ -82,7 +89,11 @@ def prepared(notebook: Any, name: str) -> list[Any]:
             f"code_prompt_{word.lower()}": f"{word} the folded part" for word in ("Show", "Hide")
         }
         cells.append(cell)
-        if "lab" in cell.metadata["tags"] and name in RUNS and all("iframe" not in one.source for one in cells):
+        if (
+            "lab" in cell.metadata["tags"]
+            and name in RUNS
+            and all("iframe" not in one.source for one in cells)
+        ):
             cells.append(nbformat.v4.new_markdown_cell(frame(name)))
     if name == Path(FIRST).name:
         cells.append(nbformat.v4.new_markdown_cell(contents()))
@@ -98,13 +109,17 @@ def frame(name: str) -> str:
 
 def contents() -> str:
     """The list of all pages, which the sidebar shows."""
-    lessons = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb") if path.stem != "00_lab")
+    lessons = sorted(
+        path.stem for path in (ROOT / "notebooks").glob("*.ipynb") if path.stem != "00_lab"
+    )
     pages = {"The course": [*(f"/notebooks/{name}" for name in lessons), "/notebooks/glossary"]}
     pages["Reference"] = [f"/docs/{path.stem}" for path in sorted((ROOT / "docs").glob("*.md"))]
     pages["The course"].remove(f"/{FIRST}")
     pages["The course"].insert(0, "self")
     return "\n\n".join(
-        "\n".join(["```{toctree}", ":hidden:", ":titlesonly:", f":caption: {caption}", "", *listed, "```"])
+        "\n".join(
+            ["```{toctree}", ":hidden:", ":titlesonly:", f":caption: {caption}", "", *listed, "```"]
+        )
         for caption, listed in pages.items()
     )
 
@@ -123,11 +138,14 @@ def build(out: Path) -> int:
     """Writes the whole site anew; returns how many warnings there were."""
     shutil.rmtree(out, ignore_errors=True)
     with TemporaryDirectory() as scratch:
-        source, made = Path(scratch) / "source", Path(scratch) / "made"
+        source = Path(scratch) / "source"
+        made = Path(scratch) / "made"
         stage(source)
         app = Sphinx(source, None, made / "pages", made / "kept", "html", OPTIONS)
         app.build()
-        shutil.copytree(made / "pages", out, ignore=shutil.ignore_patterns(".*", "_sources", "objects.inv"))
+        shutil.copytree(
+            made / "pages", out, ignore=shutil.ignore_patterns(".*", "_sources", "objects.inv")
+        )
     export_runs(out / "runs")
     (out / "index.html").write_text(
         f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={FIRST}.html">'

@@ -15,9 +15,9 @@ SPINE = "context"
 class Attribution:
     """Accepted tokens by the kind of their path.
 
-    `spine_only`: on paths of copied tokens only; `spine_continuation`: on paths that leave the spine and continue in a
-    branch; `branch_only`: on paths without a copied token. `continued`: the tokens of `spine_continuation` after the
-    spine, which neither source alone would have provided.
+    `spine_only`: on paths of copied tokens only; `spine_continuation`: on paths that leave the
+    spine and continue in a branch; `branch_only`: on paths without a copied token. `continued`: the
+    tokens of `spine_continuation` after the spine, which neither source alone would have provided.
     """
 
     spine_only: int = 0
@@ -49,8 +49,9 @@ def attribution(steps: Iterable[Step]) -> Attribution:
 class SourceRate:
     """Three acceptance rates of one source, which differ widely.
 
-    `drafted`: its tokens in all trees. `tried`: those whose parent was accepted. `places`: accepted nodes with such
-    children. `accepted`: its accepted tokens; `first`: those that were first among their siblings of this source.
+    `drafted`: its tokens in all trees. `tried`: those whose parent was accepted. `places`: accepted
+    nodes with such children. `accepted`: its accepted tokens; `first`: those that were first among
+    their siblings of this source.
     """
 
     drafted: int = 0
@@ -81,12 +82,13 @@ class SourceRate:
 def source_rates(steps: Iterable[Step]) -> dict[str, SourceRate]:
     """The `SourceRate` of each source.
 
-    Copied tokens are tried first (GOOSE, appendix B.3), so siblings of an accepted copy do not count as tried: p_t is
-    the rate of branches where the spine breaks or does not exist.
+    Copied tokens are tried first (GOOSE, appendix B.3), so siblings of an accepted copy do not
+    count as tried: p_t is the rate of branches where the spine breaks or does not exist.
     """
     rates: dict[str, SourceRate] = {}
     for step in steps:
-        tree, verdict = step.tree, [node.verdict for node in step.nodes]
+        tree = step.tree
+        verdict = [node.verdict for node in step.nodes]
         for children in tree.children:
             for source in dict.fromkeys(tree.source[child] for child in children):
                 own = [child for child in children if tree.source[child] == source]

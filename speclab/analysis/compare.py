@@ -45,34 +45,51 @@ class Comparison:
     @property
     def greedy(self) -> bool:
         """Whether every text must be the target's own (temperature 0)."""
-        return all(not run.trace.settings.get("temperature") for run in self.runs if run.trace is not None)
+        return all(
+            not run.trace.settings.get("temperature") for run in self.runs if run.trace is not None
+        )
 
     @property
     def reference(self) -> ComparedRun | None:
         """The run that the others are compared with: the first complete one, else the first."""
-        begun = sorted([run for run in self.runs if run.token_ids], key=lambda run: not run.complete)
+        begun = sorted(
+            [run for run in self.runs if run.token_ids], key=lambda run: not run.complete
+        )
         return begun[0] if begun else None
 
     def differs_at(self, run: ComparedRun) -> int | None:
-        """First position (from 0) at which a run's text differs from `reference`; None if they agree.
+        """First position (from 0) at which a run's text differs from `reference`; None if they
+        agree.
 
         A finished text differs from a longer one at its end.
         """
         if self.reference is None:
             return None
         shorter, longer = sorted((run, self.reference), key=lambda each: len(each.token_ids))
-        for index, (token, other) in enumerate(zip(shorter.token_ids, longer.token_ids, strict=False)):
+        for index, (token, other) in enumerate(
+            zip(shorter.token_ids, longer.token_ids, strict=False)
+        ):
             if token != other:
                 return index
         ended = shorter.trace is not None and shorter.trace.finished not in {"", "max_new_tokens"}
-        return len(shorter.token_ids) if ended and len(shorter.token_ids) < len(longer.token_ids) else None
+        return (
+            len(shorter.token_ids)
+            if ended and len(shorter.token_ids) < len(longer.token_ids)
+            else None
+        )
 
     def __str__(self) -> str:
         names = ("tokens_per_iteration", "target_calls", "draft_calls")
         rows: list[tuple[str, ...]] = [("strategy", "tokens", *names)]
         for run in self.runs:
             metrics = run.trace.metrics.as_dict() if run.trace else {}
-            rows.append((run.name, str(len(run.token_ids)), *[f"{metrics[name]:.4g}" for name in names if metrics]))
+            rows.append(
+                (
+                    run.name,
+                    str(len(run.token_ids)),
+                    *[f"{metrics[name]:.4g}" for name in names if metrics],
+                )
+            )
         return "\n".join("  ".join(f"{cell:20}" for cell in row).rstrip() for row in rows)
 
 
@@ -86,8 +103,9 @@ def compare(
 ) -> Comparison:
     """Decode the prompt with each of the named strategies.
 
-    A strategy that these models cannot run becomes a run with a problem. `watch` is called with a run's name and
-    session before its first iteration and after each; if it returns True, the comparison stops with the runs so far.
+    A strategy that these models cannot run becomes a run with a problem. `watch` is called with a
+    run's name and session before its first iteration and after each; if it returns True, the
+    comparison stops with the runs so far.
 
     Raises:
         SpeclabError: the prompt or a session setting is invalid.
@@ -99,14 +117,16 @@ def compare(
     runs: list[ComparedRun] = []
     stopped = False
     for name, strategy in strategies.items():
-        session, problem = None, ""
+        session = None
+        problem = ""
         try:
             session = Session(replace(pair, shared_state={}), strategy, prompt, **settings)
             if not watch(name, session):
                 session.run(until=lambda _, name=name, session=session: watch(name, session))
         except SpeclabError as error:
             problem = str(error)
-        stopped = session is not None and not problem and not session.finished  # by `watch`, or by Session.cancel
+        # by `watch`, or by Session.cancel
+        stopped = session is not None and not problem and not session.finished
         trace = None if session is None else session.trace
         runs.append(ComparedRun(name, trace, "stopped before its end" if stopped else problem))
         if stopped:

@@ -34,10 +34,12 @@ SMALLEST = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One replay: `value` of the varied setting, the replayed `strategy`, `rows` of all target passes.
+    """One replay: `value` of the varied setting, the replayed `strategy`, `rows` of all target
+    passes.
 
-    `tokens_per_second`: modelled from the measured costs of passes. `inexact`: why a real run might differ.
-    `refused`: why the replay failed; `strategy` is None if the value contradicts another setting.
+    `tokens_per_second`: modelled from the measured costs of passes. `inexact`: why a real run might
+    differ. `refused`: why the replay failed; `strategy` is None if the value contradicts another
+    setting.
     """
 
     value: Setting
@@ -89,7 +91,8 @@ def variable(strategy: Strategy) -> list[str]:
 
 
 def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
-    """About `COUNT` values of a setting within its bounds and those of the other settings, with the current value.
+    """About `COUNT` values of a setting within its bounds and those of the other settings, with the
+    current value.
 
     A choice has all its values.
 
@@ -98,19 +101,29 @@ def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
     """
     if name not in (names := variable(strategy)):
         kind = type(strategy).__name__
-        raise SettingsError(f"{kind} has no setting {name!r} with a range: choose one of {', '.join(names) or 'none'}.")
+        raise SettingsError(
+            f"{kind} has no setting {name!r} with a range: choose one of "
+            f"{', '.join(names) or 'none'}."
+        )
     if choices := _choices(strategy, name):
         return choices
-    number, now = number_kind(type(strategy).model_fields[name]) or int, getattr(strategy, name)
+    number = number_kind(type(strategy).model_fields[name]) or int
+    now = getattr(strategy, name)
     smallest = 1 if number is int else SMALLEST
     low, high = bounds(type(strategy).model_fields[name], smallest)
     middle = number(16 if isinstance(now, str) else now)
     start = _allowed(strategy, name, middle / 8 if low is None else low, middle)
     stop = _allowed(strategy, name, 8 * middle + 8 if high is None else high, middle)
     if start == stop:
-        raise SettingsError(f"{type(strategy).__name__}: the other settings leave {name} no value but {now}.")
+        raise SettingsError(
+            f"{type(strategy).__name__}: the other settings leave {name} no value but {now}."
+        )
     by_ratio = start >= 0 and stop / (start or smallest) >= WIDE
-    spread = np.geomspace(start or smallest, stop, COUNT - 1) if by_ratio else np.linspace(start, stop, COUNT)
+    spread = (
+        np.geomspace(start or smallest, stop, COUNT - 1)
+        if by_ratio
+        else np.linspace(start, stop, COUNT)
+    )
     values = {round(value) if number is int else float(f"{value:.2g}") for value in spread.tolist()}
     ordered = sorted({start, *[value for value in values if start < value < stop], stop, middle})
     return (*ordered, now) if isinstance(now, str) else tuple(ordered)
@@ -123,7 +136,8 @@ def sweep(
     values: Sequence[Setting] = (),
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[Curve]:
-    """Yield the curve after each replay; the last one has a point for each of `values`, by default those of `span`.
+    """Yield the curve after each replay; the last one has a point for each of `values`, by default
+    those of `span`.
 
     `check` is called often; an error that it raises ends the sweep.
     """
@@ -138,11 +152,14 @@ def sweep(
         yield curve
 
 
-def by_rows(replayers: Sequence[Replayer], strategies: Mapping[str, Sequence[Strategy]]) -> pd.DataFrame:
-    """Several ways to draft over the rows of a verification pass, on the same texts, as a pandas DataFrame.
+def by_rows(
+    replayers: Sequence[Replayer], strategies: Mapping[str, Sequence[Strategy]]
+) -> pd.DataFrame:
+    """Several ways to draft over the rows of a verification pass, on the same texts, as a pandas
+    DataFrame.
 
-    One row per strategy of each list, in order: `name`, `strategy`, `rows` (mean of the target's passes),
-    `tokens_per_iteration`, and `tokens_per_second` (modelled, as `Replay.seconds`).
+    One row per strategy of each list, in order: `name`, `strategy`, `rows` (mean of the target's
+    passes), `tokens_per_iteration`, and `tokens_per_second` (modelled, as `Replay.seconds`).
 
     Raises:
         NotRecordedError: a text does not say what a strategy would have done.
@@ -167,8 +184,14 @@ def by_rows(replayers: Sequence[Replayer], strategies: Mapping[str, Sequence[Str
     return pd.DataFrame(found)
 
 
-def _point(replayer: Replayer, strategy: Strategy, changes: Mapping[str, Setting], check: Callable[[], None]) -> Point:
-    value, changed = next(iter(changes.values()), ""), None
+def _point(
+    replayer: Replayer,
+    strategy: Strategy,
+    changes: Mapping[str, Setting],
+    check: Callable[[], None],
+) -> Point:
+    value = next(iter(changes.values()), "")
+    changed = None
     try:
         changed = strategy.changed(**changes)
         replay = replayer.replay(changed, check)

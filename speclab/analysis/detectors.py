@@ -1,7 +1,9 @@
-"""What the records of a run say is wrong with it: one detector per kind of finding, each a function of a `Step`.
+"""What the records of a run say is wrong with it: one detector per kind of finding, each a function
+of a `Step`.
 
-A detector knows nothing of the engine that decoded: it takes the tokens, parents, mask, slots, choices, accepted and
-committed tokens of one verification pass, and what the passes before it add up to. It needs no model.
+A detector knows nothing of the engine that decoded: it takes the tokens, parents, mask, slots,
+choices, accepted and committed tokens of one verification pass, and what the passes before it add
+up to. It needs no model.
 """
 
 from __future__ import annotations
@@ -45,13 +47,17 @@ def path_of(step: Step) -> tuple[int, ...]:
 
 def order(step: Step, _: Before) -> Iterator[Fault]:
     """Parents come before children, and siblings that were not sampled differ."""
-    tree, first = step.tree, dict[tuple[int, int], int]()
+    tree = step.tree
+    first = dict[tuple[int, int], int]()
     for node, child in enumerate(zip(tree.parent.tolist(), tree.token.tolist(), strict=True)):
         if not (node and 0 <= child[0] < node) and child[0] != -1:
             yield node, f"{name(step, node)} has parent {child[0]}, which does not come before it."
         other = first.setdefault(child, node)
         if other != node and tree.candidate_sampling is CandidateSampling.DETERMINISTIC:
-            yield node, f"{name(step, node)} and node {other} have the same parent and the same token."
+            yield (
+                node,
+                f"{name(step, node)} and node {other} have the same parent and the same token.",
+            )
 
 
 def mask(step: Step, _: Before) -> Iterator[Fault]:
@@ -81,11 +87,16 @@ def prefix(step: Step, _: Before) -> Iterator[Fault]:
             yield row, f"{name(step, row)} was not shown entries {first} to {last} of the prefix."
     most = step.prefix_length
     by_depth: dict[int, int] = {}
-    for row, (depth, seen) in enumerate(zip(step.tree.depth.tolist(), step.prefix_seen, strict=True)):
+    for row, (depth, seen) in enumerate(
+        zip(step.tree.depth.tolist(), step.prefix_seen, strict=True)
+    ):
         most = by_depth.get(depth - 1, most)
         expected = by_depth.setdefault(depth, min(seen, most))
         if seen != expected:
-            yield row, f"{name(step, row)} was shown {seen} entries of the prefix, and not {expected}."
+            yield (
+                row,
+                f"{name(step, row)} was shown {seen} entries of the prefix, and not {expected}.",
+            )
 
 
 def slot(step: Step, _: Before) -> Iterator[Fault]:
@@ -96,11 +107,18 @@ def slot(step: Step, _: Before) -> Iterator[Fault]:
         yield twice, f"{name(step, twice)} was written to slot {slots[twice]}, as another row was."
     if not step.caches:
         return
-    cache, kept = step.caches[0], [slots[node] for node in path_of(step)[: len(step.committed)]]
+    cache = step.caches[0]
+    kept = [slots[node] for node in path_of(step)[: len(step.committed)]]
     if cache.after > cache.committed:
-        extra = [slots.index(kv_slot) for kv_slot in cache.kept if kv_slot in slots and kv_slot not in kept]
+        extra = [
+            slots.index(kv_slot)
+            for kv_slot in cache.kept
+            if kv_slot in slots and kv_slot not in kept
+        ]
         row = f": the row of {name(step, extra[0])} was kept" if extra else ""
-        entries = f"The target's cache held {cache.after} entries for {cache.committed} committed tokens"
+        entries = (
+            f"The target's cache held {cache.after} entries for {cache.committed} committed tokens"
+        )
         yield extra[0] if extra else None, f"{entries}{row}."
     elif cache.kept and "slot" not in step.missing and list(cache.kept) != kept:
         yield None, f"Slots {list(cache.kept)} were kept, and the accepted path is in slots {kept}."
@@ -111,7 +129,10 @@ def path(step: Step, _: Before) -> Iterator[Fault]:
     above = -1 if step.root_choice is not None else 0
     for node in step.accepted:
         if step.tree.parent[node] != above:
-            yield node, f"{name(step, node)} was accepted after node {above}, which is not its parent."
+            yield (
+                node,
+                f"{name(step, node)} was accepted after node {above}, which is not its parent.",
+            )
         above = node
 
 
@@ -123,7 +144,10 @@ def choice(step: Step, _: Before) -> Iterator[Fault]:
         parent = int(step.tree.parent[node])
         chosen = step.root_choice if parent < 0 else step.nodes[parent].target_choice
         if chosen not in (None, UNKNOWN, int(step.tree.token[node])):
-            yield node, f"{name(step, node)} was accepted, and the target chose token {chosen} there."
+            yield (
+                node,
+                f"{name(step, node)} was accepted, and the target chose token {chosen} there.",
+            )
     last = path_of(step)[-1] if path_of(step) else -1
     for node in step.tree.children[last] if last >= 0 and step.bonus is not None else ():
         if int(step.tree.token[node]) == step.nodes[last].target_choice:
@@ -138,9 +162,15 @@ def commit(step: Step, _: Before) -> Iterator[Fault]:
     if step.bonus is not None:
         expected.append(step.bonus)
         if step.bonus != chosen and step.rule != RECORDED:
-            yield last, f"Token {step.bonus} was committed after the path, and the target chose token {chosen}."
+            yield (
+                last,
+                f"Token {step.bonus} was committed after the path, and the target chose token {chosen}.",
+            )
     if list(step.committed) != expected:
-        yield None, f"Tokens {list(step.committed)} were committed, and the accepted path gives {expected}."
+        yield (
+            None,
+            f"Tokens {list(step.committed)} were committed, and the accepted path gives {expected}.",
+        )
 
 
 def text(step: Step, before: Before) -> Iterator[Fault]:
@@ -150,19 +180,26 @@ def text(step: Step, before: Before) -> Iterator[Fault]:
     if step.prefix_length != held:
         yield 0, f"The cache held {step.prefix_length} entries, and the text gives {held}."
     elif verified and int(step.tree.token[0]) != before.text[-1]:
-        yield 0, f"The root is token {int(step.tree.token[0])}, and the newest token is {before.text[-1]}."
+        yield (
+            0,
+            f"The root is token {int(step.tree.token[0])}, and the newest token is {before.text[-1]}.",
+        )
 
 
 def end(step: Step, before: Before) -> Iterator[Fault]:
     """Nothing is committed beyond the token limit or behind an end-of-text token."""
     if len(step.committed) > before.room:
-        yield None, f"{len(step.committed)} tokens were committed where {max(before.room, 0)} more were allowed."
+        yield (
+            None,
+            f"{len(step.committed)} tokens were committed where {max(before.room, 0)} more were allowed.",
+        )
     ended = [token for token in (before.text[-1], *step.committed[:-1]) if token in before.eos_ids]
     if ended:
         yield None, f"The text went on after the end-of-text token {ended[0]}."
 
 
 DETECTORS: Mapping[str, Callable[[Step, Before], Iterator[Fault]]] = {
-    detector.__name__: detector for detector in (order, position, mask, prefix, slot, path, choice, commit, text, end)
+    detector.__name__: detector
+    for detector in (order, position, mask, prefix, slot, path, choice, commit, text, end)
 }
 """By the kind of their findings."""

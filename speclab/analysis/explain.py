@@ -27,7 +27,8 @@ ALMOST_ONE = 1 - 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A changed pass: the kind of the fault, what it does to the wrong row, and its answers, logits `[n, V]`.
+    """A changed pass: the kind of the fault, what it does to the wrong row, and its answers, logits
+    `[n, V]`.
 
     `fault`: the one of the clinic that it is, if any.
     """
@@ -41,10 +42,16 @@ class Hypothesis:
 class Passes:
     """Passes of one model over the tree of a step, each behind the same prefix."""
 
-    def __init__(self, oracle: Oracle, step: Step, model: PreTrainedModel | None = None, **plan: Any) -> None:
+    def __init__(
+        self, oracle: Oracle, step: Step, model: PreTrainedModel | None = None, **plan: Any
+    ) -> None:
         target = oracle.pair.target
-        self.step, self.text, self.most = step, oracle.text, target.context or NO_WINDOW
-        self.runner = Runner(model or target.model, target.name, replace(target.plan, **plan), lean=False)
+        self.step = step
+        self.text = oracle.text
+        self.most = target.context or NO_WINDOW
+        self.runner = Runner(
+            model or target.model, target.name, replace(target.plan, **plan), lean=False
+        )
         self.runner.vocab_size = target.vocab_size
         self.places = [step.prefix_length + depth for depth in step.tree.depth.tolist()]
         self.mask = step.tree.ancestor_mask()
@@ -52,8 +59,8 @@ class Passes:
     def __call__(self, *, prefix: int | None = None, **changes: Any) -> Tensor:
         """Logits of every row, `[n, V]`: the right pass, changed in what is given.
 
-        `prefix`: how many tokens of the text the prefix has; `hidden`: an entry of it that no row sees; `tokens`,
-        `places`, `mask` and `window` of these rows alone.
+        `prefix`: how many tokens of the text the prefix has; `hidden`: an entry of it that no row
+        sees; `tokens`, `places`, `mask` and `window` of these rows alone.
         """
         self._hold(self.step.prefix_length if prefix is None else prefix)
         return self._tree(**changes)
@@ -61,8 +68,13 @@ class Passes:
     def after(self, before: Step, kept: Sequence[int], shift: int = 0) -> Tensor:
         """The same where these rows of the step before were kept, and positions are off by `shift`."""
         self._hold(before.prefix_length)
-        held, tree = before.prefix_length, before.tree
-        self.runner.logits(tree.token.tolist(), [held + depth for depth in tree.depth.tolist()], tree.ancestor_mask())
+        held = before.prefix_length
+        tree = before.tree
+        self.runner.logits(
+            tree.token.tolist(),
+            [held + depth for depth in tree.depth.tolist()],
+            tree.ancestor_mask(),
+        )
         self.runner.keep(held, [held + row for row in sorted(kept)])
         answers = self._tree(places=[place + shift for place in self.places])
         self.runner.crop(held)
@@ -82,11 +94,15 @@ class Passes:
         hidden: int | None = None,
         window: int | None = None,
     ) -> Tensor:
-        held, places = self.runner.length, list(places or self.places)
+        held = self.runner.length
+        places = list(places or self.places)
         given = list(tokens if tokens is not None else self.step.tree.token.tolist())
-        n, visible = len(given), self.mask if mask is None else mask
+        n = len(given)
+        visible = self.mask if mask is None else mask
         if n == 1:  # a pass of one row alone would take no mask, and so no window
-            given, places, visible = given * 2, places * 2, np.eye(2, dtype=np.bool_)
+            given = given * 2
+            places = places * 2
+            visible = np.eye(2, dtype=np.bool_)
         visible = np.concatenate([np.ones((len(given), held), dtype=np.bool_), visible], axis=1)
         if hidden is not None:
             visible[:, hidden] = False
@@ -100,8 +116,11 @@ class Passes:
         return answers
 
 
-def explain_answers(oracle: Oracle, step: Step, before: Step | None, right: Tensor) -> Explanation | None:
-    """What is wrong with a step's answers, and which changed pass gives what was recorded; None if they are right.
+def explain_answers(
+    oracle: Oracle, step: Step, before: Step | None, right: Tensor
+) -> Explanation | None:
+    """What is wrong with a step's answers, and which changed pass gives what was recorded; None if
+    they are right.
 
     Args:
         before: the step before, None for the first.
@@ -111,11 +130,18 @@ def explain_answers(oracle: Oracle, step: Step, before: Step | None, right: Tens
     wrong = [row for row, gap in enumerate(gaps) if gap > oracle.close]
     if not wrong:
         return None
-    row, differs = wrong[0], f"the right pass differs by {gaps[wrong[0]]:.2g}"
+    row = wrong[0]
+    differs = f"the right pass differs by {gaps[wrong[0]]:.2g}"
     subject = f"Row {row} of iteration {step.index + 1} answers"
     if not step.nodes[row].target_top:
-        return row, "answer", f"{subject} otherwise than it should; without a recorded topk no cause can be told.", ""
-    best, tried = None, dict[str, None]()
+        return (
+            row,
+            "answer",
+            f"{subject} otherwise than it should; without a recorded topk no cause can be told.",
+            "",
+        )
+    best = None
+    tried = dict[str, None]()
     for one in _hypotheses(oracle, step, before, row, right):
         tried[one.kind] = None
         oracle.report(step)
@@ -132,17 +158,26 @@ def explain_answers(oracle: Oracle, step: Step, before: Step | None, right: Tens
         return row, "answer", sentence, ""
     _, gap, found = best
     top = len(step.nodes[row].target_top)
-    return row, found.kind, f"{subject} {found.says} (top-{top} agree to {gap:.0e}; {differs}).", found.fault
+    return (
+        row,
+        found.kind,
+        f"{subject} {found.says} (top-{top} agree to {gap:.0e}; {differs}).",
+        found.fault,
+    )
 
 
-def _hypotheses(oracle: Oracle, step: Step, before: Step | None, row: int, right: Tensor) -> Iterator[Hypothesis]:
+def _hypotheses(
+    oracle: Oracle, step: Step, before: Step | None, row: int, right: Tensor
+) -> Iterator[Hypothesis]:
     """The pass-wide ones of a kind first: what fits as many rows and comes later is not taken."""
     passes = Passes(oracle, step)
     yield from _answers(oracle, step, row, right)
     yield from _positions(passes, row)
     if oracle.pair.target.plan.window is not None:
         wide = Passes(oracle, step, window=NO_WINDOW)
-        yield Hypothesis("window", "as without the sliding window", wide, "window run as full attention")
+        yield Hypothesis(
+            "window", "as without the sliding window", wide, "window run as full attention"
+        )
         says = "as if its pass alone ignored the sliding window"
         yield Hypothesis("window", says, lambda: passes(window=NO_WINDOW))
     yield from _masks(passes, before, row)
@@ -153,19 +188,27 @@ def _hypotheses(oracle: Oracle, step: Step, before: Step | None, row: int, right
 
 def _answers(oracle: Oracle, step: Step, row: int, right: Tensor) -> Iterator[Hypothesis]:
     """What needs no further pass."""
-    n, top = len(right), step.nodes[row].target_top
+    n = len(right)
+    top = step.nodes[row].target_top
     taken = int(step.tree.token[1]) if n > 1 else None
     if row == 0 and taken is not None and top[0][0] == taken and top[0][1] >= ALMOST_ONE:
         one_hot = right.clone()
         one_hot[0] = -torch.inf
         one_hot[0, taken] = 0
-        yield Hypothesis("choice", "with the first drafted token", lambda: one_hot, "unverified first token")
+        yield Hypothesis(
+            "choice", "with the first drafted token", lambda: one_hot, "unverified first token"
+        )
     moved = [[(each + shift) % n for each in range(n)] for shift in (-1, 1)]
     moved += [[*range(row), other, *range(row + 1, n)] for other in range(n) if other != row]
     for order in moved:
-        yield Hypothesis("answer", f"with what belongs to row {order[row]}", lambda order=order: right[order])  # type: ignore[misc]
+        says = f"with what belongs to row {order[row]}"
+        yield Hypothesis("answer", says, lambda order=order: right[order])  # type: ignore[misc]
     own = oracle.log_probs(step, right)[row].cpu()
-    known = [(log(prob), float(own[token])) for token, prob in top if prob > exp(FLOOR) and own[token] > FLOOR]
+    known = [
+        (log(prob), float(own[token]))
+        for token, prob in top
+        if prob > exp(FLOOR) and own[token] > FLOOR
+    ]
     if len(known) > 2 and known[0][0] - known[-1][0] > 1e-3:
         heat = (known[0][1] - known[-1][1]) / (known[0][0] - known[-1][0])
         if heat > 0:
@@ -173,12 +216,17 @@ def _answers(oracle: Oracle, step: Step, row: int, right: Tensor) -> Iterator[Hy
 
 
 def _positions(passes: Passes, row: int) -> Iterator[Hypothesis]:
-    own, n = passes.places, len(passes.places)
+    own = passes.places
+    n = len(passes.places)
     along = [own[0] + each for each in range(n)]
     wholes = [(list(passes.step.position), ""), (along, "wrong positions")]
     wholes += [([place + shift for place in own], "padded positions") for shift in SHIFTS]
-    wholes += [([own[0], *(place + shift for place in own[1:])], "wrong positions") for shift in SHIFTS]
-    wholes += [([place + shift * (each == row) for each, place in enumerate(own)], "") for shift in SHIFTS]
+    wholes += [
+        ([own[0], *(place + shift for place in own[1:])], "wrong positions") for shift in SHIFTS
+    ]
+    wholes += [
+        ([place + shift * (each == row) for each, place in enumerate(own)], "") for shift in SHIFTS
+    ]
     for places, fault in wholes:
         if places and places[row] != own[row]:
             says = f"as if its position were {places[row]} and not {own[row]}"
@@ -186,7 +234,9 @@ def _positions(passes: Passes, row: int) -> Iterator[Hypothesis]:
 
 
 def _masks(passes: Passes, before: Step | None, row: int) -> Iterator[Hypothesis]:
-    step, own, n = passes.step, passes.mask, len(passes.mask)
+    step = passes.step
+    own = passes.mask
+    n = len(passes.mask)
     parent = step.tree.parent
     siblings = np.tril(parent[:, None] == parent[None])
     rootless = own.copy()
@@ -199,7 +249,8 @@ def _masks(passes: Passes, before: Step | None, row: int) -> Iterator[Hypothesis
         ("as with the mask transposed", own.T),
     ]
     if before is not None:
-        old, earlier = np.eye(n, dtype=np.bool_), before.tree.ancestor_mask()[:n, :n]
+        old = np.eye(n, dtype=np.bool_)
+        earlier = before.tree.ancestor_mask()[:n, :n]
         old[: len(earlier), : len(earlier)] = earlier
         masks.append(("as with the mask of the iteration before", old))
     for other in range(n):
@@ -218,14 +269,18 @@ def _masks(passes: Passes, before: Step | None, row: int) -> Iterator[Hypothesis
 
 
 def _prefixes(passes: Passes, before: Step | None) -> Iterator[Hypothesis]:
-    held, own = passes.step.prefix_length, passes.places
-    yield Hypothesis("prefix", "as without the last entry of the prefix", lambda: passes(hidden=held - 1))
+    held = passes.step.prefix_length
+    own = passes.places
+    yield Hypothesis(
+        "prefix", "as without the last entry of the prefix", lambda: passes(hidden=held - 1)
+    )
     yield Hypothesis("prefix", "as without the first entry of the prefix", lambda: passes(hidden=0))
     for shift in (0, 1):
         places = [place + shift for place in own]
         says = "as if the prefix held the root too" + ", with positions one further" * shift
         yield Hypothesis("prefix", says, lambda p=places: passes(prefix=held + 1, places=p))  # type: ignore[misc]
-    says, short = "as if the prefix had ended one entry earlier", [place - 1 for place in own]
+    says = "as if the prefix had ended one entry earlier"
+    short = [place - 1 for place in own]
     yield Hypothesis("prefix", says, lambda: passes(prefix=held - 1, places=short))
     if before is None or before.root_choice is not None:
         return
@@ -251,8 +306,12 @@ def _prefixes(passes: Passes, before: Step | None) -> Iterator[Hypothesis]:
 def _models(oracle: Oracle, step: Step) -> Iterator[Hypothesis]:
     model = oracle.pair.target.model
     if final_norm(model):
-        yield Hypothesis("norm", "as without the final norm", Passes(oracle, step, without_final_norm(model)))
-    first = next((name for name, part in model.named_modules() if "norm" in type(part).__name__.lower()), "")
+        yield Hypothesis(
+            "norm", "as without the final norm", Passes(oracle, step, without_final_norm(model))
+        )
+    first = next(
+        (name for name, part in model.named_modules() if "norm" in type(part).__name__.lower()), ""
+    )
     if first and first != final_norm(model):
         twin = sharing_weights(model)
         twin.set_submodule(first, nn.Identity())
@@ -262,7 +321,9 @@ def _models(oracle: Oracle, step: Step) -> Iterator[Hypothesis]:
         twin = sharing_weights(model)
         table = twin.get_input_embeddings()
         table.register_forward_hook(lambda _, __, rows, scale=scale: rows * scale)
-        yield Hypothesis("scale", f"as with embeddings times {scale:.3g}", Passes(oracle, step, twin))
+        yield Hypothesis(
+            "scale", f"as with embeddings times {scale:.3g}", Passes(oracle, step, twin)
+        )
 
 
 def _tokens(passes: Passes, row: int) -> Iterator[Hypothesis]:

@@ -1,7 +1,8 @@
-"""Seven faults of real engines: `broken(pair, name)` returns a copy of the pair with the fault injected.
+"""Seven faults of real engines: `broken(pair, name)` returns a copy of the pair with the fault
+injected.
 
-A fault is a subclass of `Runner` or a changed copy of a module. The engine knows nothing of faults, and the given pair
-stays unchanged.
+A fault is a subclass of `Runner` or a changed copy of a module. The engine knows nothing of faults,
+and the given pair stays unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ class _TreePasses(Runner):
 
     @torch.inference_mode()
     def logits(
-        self, tokens: Sequence[int], positions: Sequence[int] | None = None, visible: Bools | None = None, **more: Any
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int] | None = None,
+        visible: Bools | None = None,
+        **more: Any,
     ) -> Answer:
         if positions is None or visible is None or not self.length:
             return super().logits(tokens, positions, visible, **more)
@@ -105,7 +110,9 @@ class PhantomRows(Runner):
 def final_norm(model: PreTrainedModel) -> str:
     """The name of the norm before the output layer, or empty."""
     names = [name for name, part in model.named_modules() if "norm" in type(part).__name__.lower()]
-    outside_layers = [name for name in names if not any(piece.isdigit() for piece in name.split("."))]
+    outside_layers = [
+        name for name in names if not any(piece.isdigit() for piece in name.split("."))
+    ]
     return outside_layers[-1] if outside_layers else ""
 
 
@@ -117,9 +124,13 @@ def without_final_norm(model: PreTrainedModel) -> PreTrainedModel:
     return twin
 
 
-def _runner(like: Runner, kind: type[Runner] = Runner, model: PreTrainedModel | None = None, **plan: Any) -> Runner:
+def _runner(
+    like: Runner, kind: type[Runner] = Runner, model: PreTrainedModel | None = None, **plan: Any
+) -> Runner:
     """An empty runner of this kind on a copy of the module with the same weights."""
-    runner = kind(model or sharing_weights(like.model), like.name, replace(like.plan, **plan), lean=False)
+    runner = kind(
+        model or sharing_weights(like.model), like.name, replace(like.plan, **plan), lean=False
+    )
     runner.vocab_size = like.vocab_size
     return runner
 
@@ -128,7 +139,8 @@ def _runner(like: Runner, kind: type[Runner] = Runner, model: PreTrainedModel | 
 class Fault:
     """A fault: the `kind` of the finding that reports it, and what goes `wrong`, in a sentence.
 
-    `inject`: returns the broken runners of a pair by role. `lacks`: what the pair lacks for this fault, or empty.
+    `inject`: returns the broken runners of a pair by role. `lacks`: what the pair lacks for this
+    fault, or empty.
     """
 
     kind: str
@@ -178,7 +190,9 @@ FAULTS: Mapping[str, Fault] = {
         lambda pair: "" if pair.target.plan.window else "it needs a target with a sliding window",
     ),
     "unverified first token": Fault(
-        "choice", "The first drafted token is committed whatever the target's answer.", _target(UnverifiedFirst)
+        "choice",
+        "The first drafted token is committed whatever the target's answer.",
+        _target(UnverifiedFirst),
     ),
     "padded positions": Fault(
         "position",
@@ -200,5 +214,9 @@ def broken(pair: ModelPair, fault: str) -> BrokenPair:
     if lacks := FAULTS[fault].lacks(pair):
         raise SettingsError(f"The fault {fault!r} cannot be injected into {pair.name}: {lacks}.")
     values = {each.name: getattr(pair, each.name) for each in fields(ModelPair)}
-    values |= {"shared_state": {}, "name": f"{pair.name} with a fault: {fault}", **FAULTS[fault].inject(pair)}
+    values |= {
+        "shared_state": {},
+        "name": f"{pair.name} with a fault: {fault}",
+        **FAULTS[fault].inject(pair),
+    }
     return BrokenPair(**values, fault=fault, healthy=pair)

@@ -29,7 +29,9 @@ COLUMNS = {
     "target_prob": "float64", "entropy": "float64", "parent_accepted": "bool", "right": "boolean", "tried": "bool",
     "accepted": "bool", "verdict": "str", "rule": "str", "strategy": "str",
 }  # fmt: skip
-_SPECIAL = re.compile(r"(?i)<\|.*\|>|</?(s|unk|pad|bos|eos|mask|cls|sep)>|\[(UNK|PAD|CLS|SEP|MASK|BOS|EOS)\]")
+_SPECIAL = re.compile(
+    r"(?i)<\|.*\|>|</?(s|unk|pad|bos|eos|mask|cls|sep)>|\[(UNK|PAD|CLS|SEP|MASK|BOS|EOS)\]"
+)
 
 
 def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
@@ -47,21 +49,27 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
     | `tried` | the acceptance rule came to the node; a rate of acceptance is a mean of `accepted` over these rows |
     | `accepted`, `verdict`, `rule`, `strategy` | the outcome, the rule in words, and the run's strategy |
 
-    A node at depth 5 is tried only if the four tokens before it were right, so in text that is easy to guess. Rejection
-    sampling does not try children after the accepted one, and nodes below the end of the text are not tried.
+    A node at depth 5 is tried only if the four tokens before it were right, so in text that is easy
+    to guess. Rejection sampling does not try children after the accepted one, and nodes below the
+    end of the text are not tried.
 
-    The target runs on rejected branches too, so `right` is known for their nodes as well (not for candidates that were
-    drawn by the draft's probabilities): `views.marginals` compares it with what the drafter stated.
+    The target runs on rejected branches too, so `right` is known for their nodes as well (not for
+    candidates that were drawn by the draft's probabilities): `views.marginals` compares it with
+    what the drafter stated.
 
     Raises:
         SettingsError: an argument is not a run.
     """
-    runs: list[Any] = [traces] if isinstance(traces, Trace) or hasattr(traces, "trace") else list(traces)
+    runs: list[Any] = (
+        [traces] if isinstance(traces, Trace) or hasattr(traces, "trace") else list(traces)
+    )
     rows: list[dict[str, Any]] = []
     for number, run in enumerate(runs):
         trace = getattr(run, "trace", run)
         if not isinstance(trace, Trace):
-            raise SettingsError(f"Expected traces or sessions, got {named(run)}: speclab.load_trace reads a file.")
+            raise SettingsError(
+                f"Expected traces or sessions, got {named(run)}: speclab.load_trace reads a file."
+            )
         strategy = str(trace.settings.get("strategy", ""))
         for step in trace.steps:
             rows += [{"run": number, "strategy": strategy, **row} for row in _rows(step)]
@@ -69,23 +77,32 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
 
 
 def calibration(frame: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Whether stated probabilities come true, of the rows of `nodes` by `parent_accepted` and the column `by`.
+    """Whether stated probabilities come true, of the rows of `nodes` by `parent_accepted` and the
+    column `by`.
 
     Columns after these two: `count`, `stated` (mean of `draft_prob`), `right` (share).
     """
-    grouped = frame.dropna(subset=["right", "draft_prob"]).groupby(["parent_accepted", by], observed=True)
-    return grouped.agg(count=("right", "size"), stated=("draft_prob", "mean"), right=("right", "mean")).reset_index()
+    grouped = frame.dropna(subset=["right", "draft_prob"]).groupby(
+        ["parent_accepted", by], observed=True
+    )
+    return grouped.agg(
+        count=("right", "size"), stated=("draft_prob", "mean"), right=("right", "mean")
+    ).reset_index()
 
 
 def _rows(step: Step) -> Iterable[dict[str, Any]]:
     tree = step.tree
-    verified_root, unstated = step.root_choice is None, "log_prob" in step.missing
+    verified_root = step.root_choice is None
+    unstated = "log_prob" in step.missing
     path_prob = np.exp(tree.path_log_prob)
     path = {*step.accepted, 0 if verified_root else -1}
     last = max(path)
-    ranks = {child: rank for children in tree.children for rank, child in enumerate(children, start=1)}
+    ranks = {
+        child: rank for children in tree.children for rank, child in enumerate(children, start=1)
+    }
     for node in range(int(verified_root), len(tree)):
-        parent, record = int(tree.parent[node]), step.nodes[node]
+        parent = int(tree.parent[node])
+        record = step.nodes[node]
         text = step.texts.get(record.token, "")
         choice = step.nodes[parent].target_choice if parent >= 0 else step.root_choice
         known = choice != UNKNOWN and "draws" not in step.rule
@@ -101,11 +118,15 @@ def _rows(step: Step) -> Iterable[dict[str, Any]]:
             "draft_prob": None if unstated else record.draft_prob,
             "path_prob": None if unstated else path_prob[node],
             "target_prob": record.target_prob,
-            "entropy": step.nodes[parent].entropy if parent >= 0 and "entropy" not in step.missing else None,
+            "entropy": step.nodes[parent].entropy
+            if parent >= 0 and "entropy" not in step.missing
+            else None,
             "parent_accepted": parent in path,
             "right": record.token == choice if known else None,
-            # Without a bonus the text ended at the last accepted node, so nothing below it was judged.
-            "tried": record.verdict != "not reached" and not (step.bonus is None and parent == last),
+            # Without a bonus the text ended at the last accepted node, so nothing below it was
+            # judged.
+            "tried": record.verdict != "not reached"
+            and not (step.bonus is None and parent == last),
             "accepted": record.verdict == "accepted",
             "verdict": record.verdict,
             "rule": step.rule,

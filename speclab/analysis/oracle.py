@@ -44,7 +44,9 @@ class Oracle:
     """The models of a pair on the text of a trace."""
 
     def __init__(self, trace: Trace, pair: ModelPair, progress: Progress | None = None) -> None:
-        self.pair, self.trace, self._progress = pair, trace, progress
+        self.pair = pair
+        self.trace = trace
+        self._progress = progress
         self.text = [*trace.prompt_ids, *trace.token_ids()]
         self.steps = tuple(self._behind_the_text())
         outside = "format" in trace.models  # of another decoder: logits as they are
@@ -65,8 +67,12 @@ class Oracle:
 
     @torch.inference_mode()
     def answers(self, step: Step) -> Tensor:
-        """Logits after each node `[n, V]`: its path, run plainly. Steps are asked for in their order."""
-        model, device = self.pair.target.model, self.pair.target.device
+        """Logits after each node `[n, V]`: its path, run plainly.
+
+        Steps are asked for in their order.
+        """
+        model = self.pair.target.model
+        device = self.pair.target.device
         new = torch.tensor([self.text[self._held : step.prefix_length]], device=device)
         if new.numel():
             model(new, past_key_values=self._cache, use_cache=True)
@@ -78,10 +84,14 @@ class Oracle:
             self.report(step)
             paths = [tree.path(leaf) for leaf in leaves[first : first + PATHS]]
             deepest = max(map(len, paths))
-            rows = [[*tree.token[list(path)].tolist(), *[0] * (deepest - len(path))] for path in paths]
+            rows = [
+                [*tree.token[list(path)].tolist(), *[0] * (deepest - len(path))] for path in paths
+            ]
             cache = deepcopy(self._cache)
             cache.batch_repeat_interleave(len(paths))
-            output = model(torch.tensor(rows, device=device), past_key_values=cache, use_cache=True).logits
+            output = model(
+                torch.tensor(rows, device=device), past_key_values=cache, use_cache=True
+            ).logits
             for path, row in zip(paths, output, strict=True):
                 logits.update(zip(path, row[:, : self.pair.target.vocab_size], strict=False))
         return torch.stack([logits[node] for node in range(len(tree))])
@@ -95,7 +105,10 @@ class Oracle:
         """What is recorded of logits `[n, V]`: of a session what it sampled by, of another decoder the log-softmax."""
         if self._processors is not None:
             prefix = self.text[: step.prefix_length]
-            paths = [step.tree.token[list(step.tree.path(node))].tolist() for node in range(len(step.tree))]
+            paths = [
+                step.tree.token[list(step.tree.path(node))].tolist()
+                for node in range(len(step.tree))
+            ]
             rows = zip(paths, logits, strict=True)
             logits = torch.stack([self._processors([*prefix, *path], row) for path, row in rows])
         return transform(logits, self.settings).float().log().clamp_min(FLOOR).cpu()
@@ -116,9 +129,15 @@ class Oracle:
         if step.rule != GREEDY:
             return
         for node, row in zip(step.nodes, log_probs, strict=True):
-            best, choice = int(row.argmax()), node.target_choice
-            if choice not in (UNKNOWN, best) and (apart := float(row[best] - row[choice])) <= self.close:
-                sentence = f"a tie: {name(step, node.index)} chose {choice}, and {best} is as probable"
+            best = int(row.argmax())
+            choice = node.target_choice
+            if (
+                choice not in (UNKNOWN, best)
+                and (apart := float(row[best] - row[choice])) <= self.close
+            ):
+                sentence = (
+                    f"a tie: {name(step, node.index)} chose {choice}, and {best} is as probable"
+                )
                 yield node.index, "tie", f"{sentence} to {apart:.2g} in the logarithm.", ""
 
 
@@ -140,7 +159,8 @@ def explain_draft(oracle: Oracle, steps: Sequence[Step]) -> Iterator[tuple[int, 
         (step, node.index)
         for step in steps
         for node in step.nodes
-        if node.draft_top and {step.tree.source[child] for child in step.tree.children[node.index]} == {DRAFT}
+        if node.draft_top
+        and {step.tree.source[child] for child in step.tree.children[node.index]} == {DRAFT}
     ][:DRAFTED_NODES]
     close = _close(draft.dtype)
 
@@ -148,9 +168,16 @@ def explain_draft(oracle: Oracle, steps: Sequence[Step]) -> Iterator[tuple[int, 
         gaps = []
         for step, node in asked:
             oracle.report(step)
-            path = oracle.text[: step.prefix_length] + step.tree.token[list(step.tree.path(node))].tolist()
-            row = model(torch.tensor([path], device=draft.device), use_cache=False).logits[0, -1, : draft.vocab_size]
-            gaps.append(_gap(step.nodes[node].draft_top, row.float().log_softmax(-1).clamp_min(FLOOR)))
+            path = (
+                oracle.text[: step.prefix_length]
+                + step.tree.token[list(step.tree.path(node))].tolist()
+            )
+            row = model(torch.tensor([path], device=draft.device), use_cache=False).logits[
+                0, -1, : draft.vocab_size
+            ]
+            gaps.append(
+                _gap(step.nodes[node].draft_top, row.float().log_softmax(-1).clamp_min(FLOOR))
+            )
         return gaps
 
     gaps = differing(draft.model)
@@ -164,4 +191,7 @@ def explain_draft(oracle: Oracle, steps: Sequence[Step]) -> Iterator[tuple[int, 
         sentence = f"The draft answers as without its final norm: {beside}."
         yield step.index, (node, "norm", sentence, "skipped norm in the draft")
     else:
-        yield step.index, (node, "answer", f"The draft answers otherwise than it should: {beside}.", "")
+        yield (
+            step.index,
+            (node, "answer", f"The draft answers otherwise than it should: {beside}.", ""),
+        )

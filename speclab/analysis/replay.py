@@ -1,8 +1,9 @@
 """Replay a known text under any strategy and setting, without running the target.
 
-Greedy text does not depend on the strategy. Neither does sampled text if candidates are chosen beforehand, because its
-random numbers belong to positions. So the loop of `speclab.engine.decode` runs on the stand-ins of `known_text`, and
-its iterations, histories and tables are those of a real run.
+Greedy text does not depend on the strategy. Neither does sampled text if candidates are chosen
+beforehand, because its random numbers belong to positions. So the loop of `speclab.engine.decode`
+runs on the stand-ins of `known_text`, and its iterations, histories and tables are those of a real
+run.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ Check = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """One replayed iteration: `nodes` rows of the target's pass, and for each draft its calls and all their rows.
+    """One replayed iteration: `nodes` rows of the target's pass, and for each draft its calls and
+    all their rows.
 
-    `accepted`: accepted drafted nodes. `others`: rows of further target passes, if the strategy runs committed tokens
-    again.
+    `accepted`: accepted drafted nodes. `others`: rows of further target passes, if the strategy
+    runs committed tokens again.
     """
 
     nodes: int
@@ -103,7 +105,8 @@ class Replay:
 
 
 def replay(session: Session, strategy: Strategy) -> Replay:
-    """Replay the whole text of a session under `strategy`; for many strategies on one text use a `Replayer`.
+    """Replay the whole text of a session under `strategy`; for many strategies on one text use a
+    `Replayer`.
 
     Raises:
         NotRecordedError: the records do not suffice; the message names what is missing.
@@ -118,8 +121,9 @@ class Replayer:
     It has its own caches, so the session may go on; the text ends where the session was.
 
     Args:
-        ask_target: tables of transitions learn from rejected rows too, but only rows of the decoded run are recorded.
-            By default a replay skips the other rows and reports it (`inexact`); True runs the target for them.
+        ask_target: tables of transitions learn from rejected rows too, but only rows of the decoded
+            run are recorded. By default a replay skips the other rows and reports it (`inexact`);
+            True runs the target for them.
 
     Raises:
         NotRecordedError: there is no iteration, or the text depends on the drafts.
@@ -140,7 +144,8 @@ class Replayer:
             NotRecordedError: the strategy needs records that are missing.
             SpeclabError: the strategy does not fit the pair.
         """
-        text, prompt = self._text, self._text.trace.prompt_ids
+        text = self._text
+        prompt = self._text.trace.prompt_ids
         text.missed = 0
         pair = self._stand_ins()
         new = len(text.tokens) - len(prompt)
@@ -152,12 +157,17 @@ class Replayer:
             before = _calls_and_rows(pair)
             iteration = iterate(decoding)
             after = _calls_and_rows(pair)
-            spent = [(calls - c, rows - r) for (calls, rows), (c, r) in zip(after, before, strict=True)]
-            outcome, nodes = iteration.outcome, len(iteration.outcome.tree) + len(iteration.draft.extra.token)
-            drafts, others = tuple(spent[1:]), spent[0][1] - nodes
+            spent = [
+                (calls - c, rows - r) for (calls, rows), (c, r) in zip(after, before, strict=True)
+            ]
+            outcome = iteration.outcome
+            nodes = len(iteration.outcome.tree) + len(iteration.draft.extra.token)
+            drafts = tuple(spent[1:])
+            others = spent[0][1] - nodes
             passes.append(Passes(nodes, len(outcome.accepted), outcome.committed, drafts, others))
         assert decoding.tokens == text.tokens
-        text_passes, self._reported = text.passes - self._reported, text.passes
+        text_passes = text.passes - self._reported
+        self._reported = text.passes
         return Replay(strategy, tuple(passes), text.pair, text_passes, _doubt(text, pair))
 
     def _stand_ins(self) -> ModelPair:
@@ -166,7 +176,9 @@ class Replayer:
         drafts: list[Runner | HeadRunner] = []
         for runner, memo in zip(runners(pair)[1:], self._memos, strict=True):
             if memo is None:
-                drafts.append(runner.fork(0, target) if isinstance(runner, HeadRunner) else runner.fork())
+                drafts.append(
+                    runner.fork(0, target) if isinstance(runner, HeadRunner) else runner.fork()
+                )
             else:
                 kind = KnownHead if isinstance(runner, HeadRunner) else KnownRunner
                 drafts.append(kind(self._text, runner, memo))
@@ -176,8 +188,8 @@ class Replayer:
 
 
 def _memo(text: Text, runner: Runner | HeadRunner) -> Memo | None:
-    """None for a draft that runs again each time: a block head, whose one pass answers for a whole tree, and a draft in
-    half precision, where an answer depends on the other rows of its pass.
+    """None for a draft that runs again each time: a block head, whose one pass answers for a whole
+    tree, and a draft in half precision, where an answer depends on the other rows of its pass.
     """
     if runner.dtype.itemsize < 4 or isinstance(runner, BlockRunner):
         return None
@@ -186,13 +198,17 @@ def _memo(text: Text, runner: Runner | HeadRunner) -> Memo | None:
 
 def _calls_and_rows(pair: ModelPair) -> list[tuple[int, int]]:
     """The calls and rows of each runner so far; a draft that really runs counts one row per call."""
-    return [(each.calls, each.rows if isinstance(each, StandIn) else each.calls) for each in runners(pair)]
+    return [
+        (each.calls, each.rows if isinstance(each, StandIn) else each.calls)
+        for each in runners(pair)
+    ]
 
 
 def _doubt(text: Text, pair: ModelPair) -> str:
     if text.missed:
         return (
-            f"it also learns from the target's answers to rejected tokens, and {text.missed} of these rows are not "
+            f"it also learns from the target's answers to rejected tokens, and {text.missed} of "
+            "these rows are not "
             "recorded because they were in no tree of the decoded run"
         )
     if pair.shared_state:
@@ -206,15 +222,18 @@ def _check(text: Text) -> None:
         raise NotRecordedError("there is no text to replay yet: decode at least one iteration")
     if any(step.counts.lossy and Rule(step.rule).follows_the_target for step in steps):
         raise NotRecordedError(
-            "a mask of this run was changed by hand, so the text is not the target's own: replay another run, "
+            "a mask of this run was changed by hand, so the text is not the target's own: replay "
+            "another run, "
             "such as the one that this run was forked from"
         )
     if fault := text.pair.describe().get("fault"):
         raise NotRecordedError(
-            f"the pair has the fault {fault!r}, so its text depends on the tree: replay a run without the fault"
+            f"the pair has the fault {fault!r}, so its text depends on the tree: replay a run "
+            "without the fault"
         )
     if any(step.rule and not Rule(step.rule).follows_the_target for step in steps):
         raise NotRecordedError(
-            "this text depends on the drafts, because its candidates were sampled from the draft's probabilities: "
+            "this text depends on the drafts, because its candidates were sampled from the draft's "
+            "probabilities: "
             "replay a greedy text, or one sampled with candidates='top'"
         )

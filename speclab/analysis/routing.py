@@ -1,7 +1,7 @@
 """The result of routing between two draft trees, and the result that the other tree would have had.
 
-Dual-Draft Routing (2026), section 5, verifies the tree with the larger mean confidence. Records contain both proposals,
-so the statistics need no model; `regret` verifies again.
+Dual-Draft Routing (2026), section 5, verifies the tree with the larger mean confidence. Records
+contain both proposals, so the statistics need no model; `regret` verifies again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 class Part:
     """One of the two parts, over all iterations in which both proposed.
 
-    `chosen`: iterations in which its tree was verified. `accepted`, `committed`: tokens of these iterations, the second
-    with bonus tokens. `confidence`: mean of its trees' mean confidence. `share`: mean share of its trees' nodes that
-    the text followed, chosen or not; a calibrated part has equal confidence and share. `expected`, `followed`:
-    confidence and share in tokens per iteration, summed over nodes.
+    `chosen`: iterations in which its tree was verified. `accepted`, `committed`: tokens of these
+    iterations, the second with bonus tokens. `confidence`: mean of its trees' mean confidence.
+    `share`: mean share of its trees' nodes that the text followed, chosen or not; a calibrated part
+    has equal confidence and share. `expected`, `followed`: confidence and share in tokens per
+    iteration, summed over nodes.
     """
 
     name: str
@@ -41,7 +42,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """`iterations`: those with two proposals. `margin`: mean difference of their scores. `parts`: first and second."""
+    """`iterations`: those with two proposals.
+
+    `margin`: mean difference of their scores. `parts`: first and second.
+    """
 
     iterations: int
     margin: float
@@ -86,7 +90,9 @@ def _part(proposals: list[tuple[Step, Proposal]], followed: list[int]) -> Part:
         accepted=sum(len(step.accepted) for step in chosen),
         committed=sum(len(step.committed) for step in chosen),
         confidence=mean(confidences),
-        share=mean(length / count if count else 0.0 for length, count in zip(followed, nodes, strict=True)),
+        share=mean(
+            length / count if count else 0.0 for length, count in zip(followed, nodes, strict=True)
+        ),
         expected=mean(share * count for share, count in zip(confidences, nodes, strict=True)),
         followed=mean(followed),
     )
@@ -98,8 +104,11 @@ def followed(trace: Trace, index: int) -> tuple[int, ...]:
     Verification would have accepted as many, unless candidates were sampled or the text ended.
     """
     trees = [proposal.tree for proposal in trace.steps[index].proposals]
-    longest = 1 + max((int(tree.depth.max()) for tree in trees), default=0)  # an iteration commits at least one token
-    following = list(chain.from_iterable(step.committed for step in trace.steps[index : index + longest]))
+    # an iteration commits at least one token
+    longest = 1 + max((int(tree.depth.max()) for tree in trees), default=0)
+    following = list(
+        chain.from_iterable(step.committed for step in trace.steps[index : index + longest])
+    )
     return tuple(len(tree.follow(following)) for tree in trees)
 
 
@@ -110,11 +119,21 @@ def regret(session: Session, index: int) -> Regret:
         SettingsError: the iteration does not exist, or had only one tree.
     """
     if not 0 <= index < len(session.steps):
-        raise SettingsError(f"there is no iteration {index}: 0 to {len(session.steps) - 1} are decoded")
+        raise SettingsError(
+            f"there is no iteration {index}: 0 to {len(session.steps) - 1} are decoded"
+        )
     proposals = session.steps[index].proposals
     if not proposals:
-        raise SettingsError(f"iteration {index} had no second tree: decode with DualDraft(mode='route')")
-    steps = tuple(session.fork(at=index, strategy=ByHand()).verify(proposal.tree) for proposal in proposals)
+        raise SettingsError(
+            f"iteration {index} had no second tree: decode with DualDraft(mode='route')"
+        )
+    steps = tuple(
+        session.fork(at=index, strategy=ByHand()).verify(proposal.tree) for proposal in proposals
+    )
     accepted = tuple(len(step.accepted) for step in steps)
-    chosen = [length for length, proposal in zip(accepted, proposals, strict=True) if proposal.chosen]
-    return Regret(tuple(proposal.name for proposal in proposals), accepted, max(accepted) - max(chosen), steps)
+    chosen = [
+        length for length, proposal in zip(accepted, proposals, strict=True) if proposal.chosen
+    ]
+    return Regret(
+        tuple(proposal.name for proposal in proposals), accepted, max(accepted) - max(chosen), steps
+    )

@@ -1,7 +1,9 @@
-"""Compute the tree that other settings would have drafted in a step, from its record and without a model.
+"""Compute the tree that other settings would have drafted in a step, from its record and without a
+model.
 
-`speclab.drafters.grow` grows the tree, and the record answers in place of the draft: it contains the most probable next
-tokens of every expanded node. The result marks the nodes where the record ends.
+`speclab.drafters.grow` grows the tree, and the record answers in place of the draft: it contains
+the most probable next tokens of every expanded node. The result marks the nodes where the record
+ends.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ _UNKNOWN = -1
 class WhatIf:
     """A tree that was not drafted.
 
-    `recorded`: for each node of `tree` the same node of the step's tree, None if it is new. `unknown`: nodes with
-    further children that the record does not contain; if empty, the tree is complete. `events`: the decisions that
-    follow from the record. `accepted`: drafted nodes that the target would accept; `settled`: False if the record ends
-    before the path does. `bonus`: the target's own token after the path, None if unknown.
+    `recorded`: for each node of `tree` the same node of the step's tree, None if it is new.
+    `unknown`: nodes with further children that the record does not contain; if empty, the tree is
+    complete. `events`: the decisions that follow from the record. `accepted`: drafted nodes that
+    the target would accept; `settled`: False if the record ends before the path does. `bonus`: the
+    target's own token after the path, None if unknown.
     """
 
     tree: DraftTree
@@ -51,7 +54,9 @@ def in_force(step: Step) -> Strategy:
     values = dict(step.settings)
     kind = strategies().get(str(values.pop("strategy", "")))
     if kind is None:
-        raise NotRecordedError(f"No strategy is called {step.settings.get('strategy')!r} here: import or define it.")
+        raise NotRecordedError(
+            f"No strategy is called {step.settings.get('strategy')!r} here: import or define it."
+        )
     return kind(**values)
 
 
@@ -69,26 +74,42 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     for each in (was, strategy):
         if not isinstance(each, GrownStrategy):
             raise NotRecordedError(
-                f"What {type(each).__name__} drafts does not follow from a draft model's recorded probabilities: "
+                f"What {type(each).__name__} drafts does not follow from a draft model's recorded "
+                "probabilities: "
                 "fork the session to decode the iteration again."
             )
     assert isinstance(was, GrownStrategy)
     assert isinstance(strategy, GrownStrategy)
     if strategy.draft_source != was.draft_source:
-        raise NotRecordedError("This setting uses a different draft, which this step did not record.")
-    drawn = getattr(strategy, "candidates", "top") != "top" and sampling is not None and sampling.temperature > 0
+        raise NotRecordedError(
+            "This setting uses a different draft, which this step did not record."
+        )
+    drawn = (
+        getattr(strategy, "candidates", "top") != "top"
+        and sampling is not None
+        and sampling.temperature > 0
+    )
     if drawn or step.tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
-        raise NotRecordedError("Candidates drawn at random do not follow from a record: fork the session instead.")
+        raise NotRecordedError(
+            "Candidates drawn at random do not follow from a record: fork the session instead."
+        )
     if (getattr(strategy, "root", "verified") == "drafted") != (step.root_choice is not None):
-        raise NotRecordedError("The root would have been another token, and nothing is recorded after it.")
+        raise NotRecordedError(
+            "The root would have been another token, and nothing is recorded after it."
+        )
     if getattr(strategy, "node_budget", None) == "auto":
         budget = getattr(was, "node_budget", None)
         if budget is None:
-            raise NotRecordedError("A measured node budget is not in this record: set node_budget to a number.")
+            raise NotRecordedError(
+                "A measured node budget is not in this record: set node_budget to a number."
+            )
         strategy = strategy.changed(node_budget=budget)
     record = _Record(step)
     root = step.tree.select([node == 0 for node in range(len(step.tree))])
-    context = next((int(event.values[CONTEXT] or 0) for event in step.events if CONTEXT in event.values), 1 << 30)
+    context = next(
+        (int(event.values[CONTEXT] or 0) for event in step.events if CONTEXT in event.values),
+        1 << 30,
+    )
     source = next((name for name in reversed(step.tree.source) if name != "target"), DRAFT)
     return _verified(step, grow(strategy.shape(), record.next_tokens, root, context, source))
 
@@ -111,9 +132,14 @@ class _Record:
             return ()
         # Recorded children have exact log-probabilities, other tokens rounded ones.
         children = self._step.tree.children[recorded]
-        exact = {int(self._step.tree.token[child]): float(self._step.tree.log_prob[child]) for child in children}
+        exact = {
+            int(self._step.tree.token[child]): float(self._step.tree.log_prob[child])
+            for child in children
+        }
         top = self._step.nodes[recorded].draft_top
-        return tuple((token, exact.get(token, log(prob) if prob > 0 else -inf)) for token, prob in top)
+        return tuple(
+            (token, exact.get(token, log(prob) if prob > 0 else -inf)) for token, prob in top
+        )
 
 
 def _child(tree: DraftTree, parent: int | None, token: int) -> int | None:
@@ -122,7 +148,11 @@ def _child(tree: DraftTree, parent: int | None, token: int) -> int | None:
 
 
 def _blank(events: Iterable[Event]) -> set[int]:
-    return {event.node for event in events if event.node is not None and event.values.get("gate") == BLANK}
+    return {
+        event.node
+        for event in events
+        if event.node is not None and event.values.get("gate") == BLANK
+    }
 
 
 def _wanted(events: Iterable[Event]) -> dict[int, int]:
@@ -135,12 +165,16 @@ def _wanted(events: Iterable[Event]) -> dict[int, int]:
 
 def _verified(step: Step, grown: Grown) -> WhatIf:
     """Accept with the recorded choices: the target's choice after a node depends only on its path."""
-    tree, recorded = grown.tree, list[int | None]([0])
+    tree = grown.tree
+    recorded = list[int | None]([0])
     for node in range(1, len(tree)):
         recorded.append(_child(step.tree, recorded[int(tree.parent[node])], int(tree.token[node])))
 
-    # A node lacks children if the record holds fewer tokens than it wants, unless the draft proposed no more of them.
-    was_wanted, was_blank, unknown = _wanted(step.events), _blank(step.events), set[int]()
+    # A node lacks children if the record holds fewer tokens than it wants, unless the draft
+    # proposed no more of them.
+    was_wanted = _wanted(step.events)
+    was_blank = _blank(step.events)
+    unknown = set[int]()
     for node, wanted in _wanted(grown.events).items():
         held = len(grown.topk[node])
         if wanted > held >= was_wanted.get(recorded[node] or 0, 0):
@@ -153,6 +187,12 @@ def _verified(step: Step, grown: Grown) -> WhatIf:
     accepted = path.accepted[: len(step.committed)] if ended else path.accepted
     last = accepted[-1] if accepted else 0
     rejected = not accepted and step.root_choice is not None
-    settled = ended or rejected or (last not in unknown and (recorded[last] is not None or not tree.children[last]))
+    settled = (
+        ended
+        or rejected
+        or (last not in unknown and (recorded[last] is not None or not tree.children[last]))
+    )
     bonus = None if ended or path.bonus == _UNKNOWN or not settled else path.bonus
-    return WhatIf(tree, tuple(grown.events), tuple(recorded), tuple(sorted(unknown)), accepted, settled, bonus)
+    return WhatIf(
+        tree, tuple(grown.events), tuple(recorded), tuple(sorted(unknown)), accepted, settled, bonus
+    )

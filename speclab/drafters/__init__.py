@@ -18,8 +18,8 @@ __all__ = ["Strategy", "from_str", "setting_names", "strategies", "to_str"]
 def strategies(*, by_hand: bool = True) -> dict[str, type[Strategy]]:
     """Every strategy by name: the registry for widgets, command line and docs.
 
-    A class defined elsewhere, as in a notebook, is included, and replaces an earlier one of the same name. `by_hand`:
-    include strategies whose trees a person builds.
+    A class defined elsewhere, as in a notebook, is included, and replaces an earlier one of the
+    same name. `by_hand`: include strategies whose trees a person builds.
     """
     _import_all()
     known = [(name, kind) for name, kind in sorted(DEFINED.items()) if by_hand or not kind.by_hand]
@@ -28,12 +28,16 @@ def strategies(*, by_hand: bool = True) -> dict[str, type[Strategy]]:
 
 def setting_names() -> tuple[str, ...]:
     """The settings of every strategy, including those defined outside the package."""
-    return ("strategy", *sorted({name for kind in strategies().values() for name in kind.model_fields}))
+    return (
+        "strategy",
+        *sorted({name for kind in strategies().values() for name in kind.model_fields}),
+    )
 
 
 def to_str(strategy: Strategy) -> str:
     """`DynaTree(base_depth=3)`: the name, and the settings that differ from the defaults; valid Python."""
-    kind, values = type(strategy), strategy.describe()
+    kind = type(strategy)
+    values = strategy.describe()
     changed = [name for name, field in kind.model_fields.items() if values[name] != field.default]
     return f"{kind.__name__}({', '.join(f'{name}={values[name]!r}' for name in changed)})"
 
@@ -48,7 +52,8 @@ def from_str(text: str) -> Strategy:
     known = strategies()
     if name not in known:
         raise SettingsError(
-            f"Expected a strategy such as DynaTree(base_depth=3), got {text!r}. The names are {', '.join(known)}."
+            f"Expected a strategy such as DynaTree(base_depth=3), got {text!r}. The names are "
+            f"{', '.join(known)}."
         )
     return known[name](**given)
 
@@ -64,7 +69,9 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
     try:
         call = ast.parse(text, mode="eval").body
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
-            return call.func.id, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+            return call.func.id, {
+                str(word.arg): ast.literal_eval(word.value) for word in call.keywords
+            }
     except (SyntaxError, ValueError):
         pass
     return "", {}

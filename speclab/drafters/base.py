@@ -1,7 +1,7 @@
 """The contract between the decoding loop and the drafters, which propose candidates.
 
-A `Strategy` is frozen settings; `strategy.drafter(pair)` builds the `Drafter`, which proposes a tree each iteration and
-learns from the outcome. A new strategy is one new file beside this one.
+A `Strategy` is frozen settings; `strategy.drafter(pair)` builds the `Drafter`, which proposes a
+tree each iteration and learns from the outcome. A new strategy is one new file beside this one.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ DEFINED: dict[str, type[Strategy]] = {}
 class Strategy(Settings):
     """Settings of a drafting method; the base class of every strategy.
 
-    `by_hand`: a person builds each tree (`Session.verify`), so it is not compared. `ascending`: groups of settings
-    whose values must not decrease.
+    `by_hand`: a person builds each tree (`Session.verify`), so it is not compared. `ascending`:
+    groups of settings whose values must not decrease.
     """
 
     by_hand: ClassVar[bool] = False
@@ -54,7 +54,8 @@ class Strategy(Settings):
     def _in_order(self) -> Self:
         for names in self.ascending:
             for small, large in pairwise(names):
-                low, high = getattr(self, small), getattr(self, large)
+                low = getattr(self, small)
+                high = getattr(self, large)
                 if low > high:
                     raise ValueError(
                         f"{type(self).__name__}: {small} ({low:g}) is above {large} ({high:g}); "
@@ -95,7 +96,10 @@ class Strategy(Settings):
 
     def describe(self) -> dict[str, Value]:
         """Name and values, for records."""
-        return {"strategy": type(self).__name__, **{name: getattr(self, name) for name in type(self).model_fields}}
+        return {
+            "strategy": type(self).__name__,
+            **{name: getattr(self, name) for name in type(self).model_fields},
+        }
 
 
 def checked(strategy: object) -> Strategy:
@@ -107,7 +111,8 @@ def checked(strategy: object) -> Strategy:
     if isinstance(strategy, Strategy):
         return strategy
     raise SettingsError(
-        f"Expected a strategy such as speclab.DynaTree(), got {named(strategy)}. See speclab.strategies()."
+        f"Expected a strategy such as speclab.DynaTree(), got {named(strategy)}. See "
+        "speclab.strategies()."
     )
 
 
@@ -115,9 +120,10 @@ def checked(strategy: object) -> Strategy:
 class Context:
     """What a drafter may read.
 
-    `tokens`: every committed token, prompt included; the last is the root of a tree with a verified root. `max_depth`:
-    the deepest node that fits the models' context. `check`: raises if the run was cancelled; call it often. `sampling`:
-    how the session samples, for a drafter that samples its candidates.
+    `tokens`: every committed token, prompt included; the last is the root of a tree with a verified
+    root. `max_depth`: the deepest node that fits the models' context. `check`: raises if the run
+    was cancelled; call it often. `sampling`: how the session samples, for a drafter that samples
+    its candidates.
     """
 
     tokens: Sequence[int]
@@ -128,11 +134,12 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class ExtraRows:
-    """Rows of the verification pass that are not candidates: the target answers them, but none is committed.
+    """Rows of the verification pass that are not candidates: the target answers them, but none is
+    committed.
 
-    `token`: `m` ids. `depth`: `m` edges from node 0, at most `Context.max_depth`; the position is prefix length +
-    depth. `visible`: `[m, m]` bool, which of these rows each sees, itself included; every row also sees the prefix and
-    node 0, and no other node.
+    `token`: `m` ids. `depth`: `m` edges from node 0, at most `Context.max_depth`; the position is
+    prefix length + depth. `visible`: `[m, m]` bool, which of these rows each sees, itself included;
+    every row also sees the prefix and node 0, and no other node.
     """
 
     token: Sequence[int] = ()
@@ -153,11 +160,12 @@ class ExtraRows:
 class Draft:
     """A proposed tree and how it came about.
 
-    `events`: the decisions, in order. `topk`: for each expanded node its most probable next tokens, best first.
-    `extra`: rows that the same pass answers for `Drafter.learn`. `draft_probs`: for sampled candidates
-    (`tree.candidate_sampling`), the distribution `[V]` float64 that the children of a node were drawn from, for each
-    node with children. `proposals`: the proposed trees, if there were several. `mask`: `[n, n]` bool, which nodes each
-    row sees, if not its ancestors; then the text may differ from the target's own, and no cache row is kept.
+    `events`: the decisions, in order. `topk`: for each expanded node its most probable next tokens,
+    best first. `extra`: rows that the same pass answers for `Drafter.learn`. `draft_probs`: for
+    sampled candidates (`tree.candidate_sampling`), the distribution `[V]` float64 that the children
+    of a node were drawn from, for each node with children. `proposals`: the proposed trees, if
+    there were several. `mask`: `[n, n]` bool, which nodes each row sees, if not its ancestors; then
+    the text may differ from the target's own, and no cache row is kept.
     """
 
     tree: DraftTree
@@ -186,10 +194,11 @@ class Outcome:
 class Drafter:
     """Proposes a tree each iteration. Subclasses implement `draft`, and what else they need.
 
-    `root`: "verified" roots the tree in the target's newest token (the root token trick, Dual-Draft Routing section 2),
-    "drafted" in a token of the drafter. `rebuild`: roll the caches back and run the committed tokens again, instead of
-    keeping the accepted rows. `runners`: the draft models and heads whose caches it manages. `state`: names of the
-    attributes that it learns, for time travel and forks: immutable values, or stores with `snapshot` and `restore`.
+    `root`: "verified" roots the tree in the target's newest token (the root token trick, Dual-Draft
+    Routing section 2), "drafted" in a token of the drafter. `rebuild`: roll the caches back and run
+    the committed tokens again, instead of keeping the accepted rows. `runners`: the draft models
+    and heads whose caches it manages. `state`: names of the attributes that it learns, for time
+    travel and forks: immutable values, or stores with `snapshot` and `restore`.
     """
 
     root: Root = "verified"
@@ -201,7 +210,10 @@ class Drafter:
         self.settings = settings
 
     def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Answer:
-        """Runs the prompt through the target; returns the row after it. A drafter may read more rows on the way."""
+        """Runs the prompt through the target; returns the row after it.
+
+        A drafter may read more rows on the way.
+        """
         return target.logits(prompt_ids)[-1:]
 
     def draft(self, context: Context) -> Draft:
@@ -217,7 +229,9 @@ class Drafter:
     def snapshot(self) -> object:
         """The settings and the attributes in `state`, as an immutable value; cheap."""
         values = [getattr(self, name) for name in ("settings", *self.state)]
-        return tuple([value.snapshot() if hasattr(value, "snapshot") else value for value in values])
+        return tuple(
+            [value.snapshot() if hasattr(value, "snapshot") else value for value in values]
+        )
 
     def restore(self, state: object) -> None:
         """Restores a `snapshot` of this drafter, or of one in another session with the same strategy."""
@@ -237,25 +251,33 @@ def checked_draft(draft: object, context: Context, name: str, vocabulary: int, r
         SettingsError: it is not a `Draft`, or its tree does not fit the text or the models.
     """
     if not isinstance(draft, Draft) or not isinstance(draft.tree, DraftTree):
-        raise SettingsError(f"{name} drafted {named(draft)}: return Draft(tree), with a DraftTree in it")
-    tree, newest = draft.tree, context.tokens[-1]
+        raise SettingsError(
+            f"{name} drafted {named(draft)}: return Draft(tree), with a DraftTree in it"
+        )
+    tree = draft.tree
+    newest = context.tokens[-1]
     outside = tree.token[(tree.token < 0) | (tree.token >= vocabulary)]
     if root == "verified" and tree.token[0] != newest:
         raise SettingsError(
-            f"The root that {name} drafted is token {tree.token[0]}, but the newest token of the text is {newest}: "
+            f"The root that {name} drafted is token {tree.token[0]}, but the newest token of the "
+            f"text is {newest}: "
             "begin the tree with that token."
         )
     if len(outside):
         raise SettingsError(
-            f"{name} drafted token {outside[0]}, which is outside the vocabulary: use ids from 0 to {vocabulary - 1}."
+            f"{name} drafted token {outside[0]}, which is outside the vocabulary: use ids from 0 "
+            f"to {vocabulary - 1}."
         )
     if (deepest := int(tree.depth[-1])) > context.max_depth:
         raise SettingsError(
-            f"{name} drafted a tree {deepest} deep, but the models' context ends {context.max_depth} tokens after "
+            f"{name} drafted a tree {deepest} deep, but the models' context ends "
+            f"{context.max_depth} tokens after "
             "the root: stop at context.max_depth, or prune the tree."
         )
     if not (tree.log_prob < 1e-3).all():  # a little above 0 is rounding
-        raise SettingsError(f"A log-probability of {name} is above 0 or not a number: use 0 if it is unknown.")
+        raise SettingsError(
+            f"A log-probability of {name} is above 0 or not a number: use 0 if it is unknown."
+        )
     return draft
 
 
@@ -340,18 +362,22 @@ def small_matters(field: FieldInfo) -> bool:
 def measured(step: Step, measure: Measure) -> tuple[float, ...]:
     """The values of one step that a threshold on `measure` is compared with.
 
-    "confidence": the largest next-token probability of every expanded node. "path probability", "token probability",
-    0…1, and "depth": of every drafted node, and the paths of pruned ones. "nodes": of the tree, or of each proposed
-    tree.
+    "confidence": the largest next-token probability of every expanded node. "path probability",
+    "token probability", 0…1, and "depth": of every drafted node, and the paths of pruned ones.
+    "nodes": of the tree, or of each proposed tree.
     """
     if measure == "confidence":
         return tuple(node.draft_top[0][1] for node in step.nodes if node.draft_top)
     if measure == "nodes":
-        return tuple(float(len(proposal.tree)) for proposal in step.proposals) or (float(len(step.tree)),)
+        return tuple(float(len(proposal.tree)) for proposal in step.proposals) or (
+            float(len(step.tree)),
+        )
     drafted = [node for node in step.nodes if node.verdict != "root"]
     if measure == "token probability":
         return tuple(node.draft_prob for node in drafted)
     if measure == "depth":
         return tuple(float(step.tree.depth[node.index]) for node in drafted)
-    pruned = [float(event.values["path_prob"] or 0) for event in step.events if event.kind == "prune"]
+    pruned = [
+        float(event.values["path_prob"] or 0) for event in step.events if event.kind == "prune"
+    ]
     return (*(node.path_prob for node in drafted), *pruned)

@@ -1,7 +1,7 @@
 """Trees edited by hand, verified like any other.
 
-`TreeEdit` is the tree while it is edited; `Session.verify` verifies it. With the strategy `ByHand`, a step without a
-tree verifies only the root, as plain decoding does.
+`TreeEdit` is the tree while it is edited; `Session.verify` verifies it. With the strategy `ByHand`,
+a step without a tree verifies only the root, as plain decoding does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ NEUTRAL = 0.0
 """Log-probability of a node without a recorded one: probability 1 leaves its path's unchanged."""
 
 REDRAWN = (
-    "The mask was redrawn by hand, so the text may differ from the target's own. The caches were rebuilt from the text."
+    "The mask was redrawn by hand, so the text may differ from the target's own. The caches were "
+    "rebuilt from the text."
 )
 """The note of a step whose mask differs from the one its tree implies."""
 
@@ -45,7 +46,8 @@ class ByHand(Strategy):
 
 @dataclass(frozen=True, eq=False)
 class TreeEdit:
-    """A draft tree while a person edits it; every operation returns a new one, so undo keeps the old.
+    """A draft tree while a person edits it; every operation returns a new one, so undo keeps the
+    old.
 
     Nodes have the breadth-first numbers of `tree`, which change as nodes are added and pruned.
 
@@ -59,8 +61,12 @@ class TreeEdit:
 
     def __post_init__(self) -> None:
         if not isinstance(self.tree, DraftTree):
-            raise SettingsError(f"Expected a DraftTree such as DraftTree.root(token), got {named(self.tree)}.")
-        object.__setattr__(self, "tree", replace(self.tree, candidate_sampling=CandidateSampling.DETERMINISTIC))
+            raise SettingsError(
+                f"Expected a DraftTree such as DraftTree.root(token), got {named(self.tree)}."
+            )
+        object.__setattr__(
+            self, "tree", replace(self.tree, candidate_sampling=CandidateSampling.DETERMINISTIC)
+        )
 
     @classmethod
     def of(cls, step: Step) -> TreeEdit:
@@ -71,7 +77,8 @@ class TreeEdit:
         """
         if step.root_choice is not None:
             raise NotRecordedError(
-                f"The root of iteration {step.index + 1} was drafted, but a tree built by hand starts at the newest "
+                f"The root of iteration {step.index + 1} was drafted, but a tree built by hand "
+                "starts at the newest "
                 "token of the text: start from the root alone."
             )
         return cls(step.tree, step)
@@ -86,16 +93,24 @@ class TreeEdit:
         """
         tree = self.tree
         self._check(parent)
-        if not (_is_whole(token) and 0 <= token < 1 << 31):  # `Session.verify` checks the target's vocabulary
+        # `Session.verify` checks the target's vocabulary
+        if not (_is_whole(token) and 0 <= token < 1 << 31):
             raise SettingsError(f"Expected a token id, a whole number from 0 on, got {token!r}.")
         for child in tree.children[parent]:
             if tree.token[child] == token:
-                raise SettingsError(f"Node {parent} already has a child with token {token}, node {child}: add another.")
+                raise SettingsError(
+                    f"Node {parent} already has a child with token {token}, node {child}: add "
+                    "another."
+                )
         if len(tree) >= MOST:
-            raise SettingsError(f"The tree has {MOST} nodes, the most for one pass: prune some first.")
+            raise SettingsError(
+                f"The tree has {MOST} nodes, the most for one pass: prune some first."
+            )
         columns = tree.token.tolist(), tree.parent.tolist(), tree.log_prob.tolist(), tree.source
         new = token, parent, self._log_prob(parent, token), HAND
-        grown, _ = DraftTree.grown(*([*column, value] for column, value in zip(columns, new, strict=True)))
+        grown, _ = DraftTree.grown(
+            *([*column, value] for column, value in zip(columns, new, strict=True))
+        )
         return replace(self, tree=grown)
 
     def prune(self, node: int) -> TreeEdit:
@@ -106,7 +121,9 @@ class TreeEdit:
         """
         self._check(node)
         if node == 0:
-            raise SettingsError("Node 0 is the root, the newest token of the text: it cannot be pruned.")
+            raise SettingsError(
+                "Node 0 is the root, the newest token of the text: it cannot be pruned."
+            )
         return replace(self, tree=self.tree.select((~self.tree.ancestor_mask()[:, node]).tolist()))
 
     def recorded(self, node: int) -> int | None:
@@ -122,7 +139,11 @@ class TreeEdit:
         topk = {}
         for node in range(len(self.tree) if self.step is not None else 0):
             recorded = self.recorded(node)
-            if self.step is not None and recorded is not None and (top := self.step.nodes[recorded].draft_top):
+            if (
+                self.step is not None
+                and recorded is not None
+                and (top := self.step.nodes[recorded].draft_top)
+            ):
                 topk[node] = tuple([(token, log(prob)) for token, prob in top if prob > 0])
         return topk
 
@@ -139,7 +160,9 @@ class TreeEdit:
 
     def _check(self, node: int) -> None:
         if not (_is_whole(node) and 0 <= node < len(self.tree)):
-            raise SettingsError(f"There is no node {node!r}: this tree has {len(self.tree)} nodes, numbered from 0.")
+            raise SettingsError(
+                f"There is no node {node!r}: this tree has {len(self.tree)} nodes, numbered from 0."
+            )
 
 
 def _is_whole(number: object) -> bool:
@@ -164,7 +187,8 @@ def given_draft(given: DraftTree | TreeEdit, mask: Any) -> Draft:
     shown = np.asarray(mask)
     if shown.shape != (n, n) or not (shown.dtype == np.bool_ or np.isin(shown, (0, 1)).all()):
         raise SettingsError(
-            f"Expected a mask of {n} × {n} booleans, got {list(shown.shape)} of {shown.dtype}: start from "
+            f"Expected a mask of {n} × {n} booleans, got {list(shown.shape)} of {shown.dtype}: "
+            "start from "
             "tree.ancestor_mask()."
         )
     implied = bool((shown == edit.tree.ancestor_mask()).all())

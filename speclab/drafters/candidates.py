@@ -30,8 +30,12 @@ class Candidates:
     """
 
     def __init__(self, root: int) -> None:
-        self.token, self.parent, self.depth, self.source = [root], [-1], [0], ["target"]
-        self.prob, self.path_prob = [1.0], [1.0]
+        self.token = [root]
+        self.parent = [-1]
+        self.depth = [0]
+        self.source = ["target"]
+        self.prob = [1.0]
+        self.path_prob = [1.0]
         self.children: list[dict[int, int]] = [{}]
         self.successors: dict[int, Successors] = {}
 
@@ -53,7 +57,9 @@ class Candidates:
 
     def tree(self) -> tuple[DraftTree, list[int]]:
         """The finished tree, breadth-first, and for each of its nodes the number it had here."""
-        return DraftTree.grown(self.token, self.parent, [log(prob) for prob in self.prob], self.source)
+        return DraftTree.grown(
+            self.token, self.parent, [log(prob) for prob in self.prob], self.source
+        )
 
     def draft(self, *events: Event) -> Draft:
         tree, order = self.tree()
@@ -65,14 +71,17 @@ class Candidates:
         children = self.children[node]
         probs = dict(zip(*self.successors.get(node, Successors()), strict=True))
         probs.update((token, self.prob[child]) for token, child in children.items())
-        return tuple(sorted(((token, log(prob)) for token, prob in probs.items()), key=lambda pair: -pair[1]))
+        return tuple(
+            sorted(((token, log(prob)) for token, prob in probs.items()), key=lambda pair: -pair[1])
+        )
 
 
 class _Tops(Mapping[int, TopK]):
     """`Candidates.top` of each expanded node, computed on access: only records read it."""
 
     def __init__(self, candidates: Candidates, nodes: Mapping[int, int]) -> None:
-        self._candidates, self._nodes = candidates, nodes
+        self._candidates = candidates
+        self._nodes = nodes
 
     def __getitem__(self, index: int) -> TopK:
         return self._candidates.top(self._nodes[index])

@@ -1,4 +1,7 @@
-"""Plain decoding, and linear speculative decoding: one chain of drafted tokens (Leviathan et al. 2023)."""
+"""Plain decoding, and linear speculative decoding: one chain of drafted tokens (Leviathan et al.
+
+2023).
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,14 @@ class RootAlone(Drafter):
 class LinearSpeculation(GrownStrategy):
     """One chain of tokens from the draft model or a head: the most probable ones, or samples."""
 
-    draft_tokens: Depth = Field(default=3, ge=1, le=64, title="K", description="tokens drafted per iteration")
+    draft_tokens: Depth = Field(
+        default=3, ge=1, le=64, title="K", description="tokens drafted per iteration"
+    )
     confidence_stop: TokenProbability = Field(
-        default=0.0, ge=0, lt=1, description="stop after a less likely token; 0 never stops (not in the paper)"
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="stop after a less likely token; 0 never stops (not in the paper)",
     )
     candidates: Literal["top", "independent"] = Field(
         default="top",
@@ -48,13 +56,16 @@ class LinearSpeculation(GrownStrategy):
             "paper, WikiText-2 (K = 8)": cls(draft_tokens=8),
             "paper, PG-19 (K = 5)": cls(draft_tokens=5),
             "sampled, as Leviathan et al. (γ = 5)": cls(draft_tokens=5, candidates="independent"),
-            "long while the draft is confident (not in the paper)": cls(draft_tokens=20, confidence_stop=0.4),
+            "long while the draft is confident (not in the paper)": cls(
+                draft_tokens=20, confidence_stop=0.4
+            ),
         }
 
     def shape(self) -> Shape:
         return Shape(
             max_depth=self.draft_tokens,
-            node_budget=self.draft_tokens + 2,  # one more than needed, so that `draft_tokens` is the limit
+            # one more than needed, so that `draft_tokens` is the limit
+            node_budget=self.draft_tokens + 2,
             branches=(1, 1, 1),
             token_probability=self.confidence_stop,
             names={"max_depth": "draft_tokens", "token_probability": "confidence_stop"},

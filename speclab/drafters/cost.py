@@ -1,7 +1,8 @@
 """`node_budget="auto"`: as many rows as this machine verifies for little more than the cost of one.
 
-The budget is the largest number of rows, from 4 to 64, whose verification pass costs at most a third more than a pass
-of one row. Passes are timed once per machine and model; the times are kept in the user's cache directory.
+The budget is the largest number of rows, from 4 to 64, whose verification pass costs at most a
+third more than a pass of one row. Passes are timed once per machine and model; the times are kept
+in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from speclab.models.runner import Runner
     from speclab.pair import ModelPair
 
-LEAST, MOST = 4, 64
+LEAST = 4
+MOST = 64
 EXTRA = 4 / 3
 """Most cost of a verification pass, in passes of one row."""
 ROWS = (1, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -92,7 +94,13 @@ def pass_seconds(runner: Runner | HeadRunner) -> Times:
     import torch
 
     forward = getattr(runner, "forward_name", "lean")
-    conditions = (runner.name, forward, str(runner.dtype), str(runner.device), str(torch.get_num_threads()))
+    conditions = (
+        runner.name,
+        forward,
+        str(runner.dtype),
+        str(runner.device),
+        str(torch.get_num_threads()),
+    )
     with _one_at_a_time:
         known = _known.setdefault(runner.model, {})
         if conditions not in known:
@@ -102,7 +110,8 @@ def pass_seconds(runner: Runner | HeadRunner) -> Times:
 
 
 def _measure(runner: Runner | HeadRunner, path: Path | None) -> Times:
-    """The fastest pass of each size, written to `path` if the machine was quiet; the runner's cache is unchanged.
+    """The fastest pass of each size, written to `path` if the machine was quiet; the runner's cache
+    is unchanged.
 
     Sizes alternate, so that a slow moment affects all of them.
     """
@@ -115,8 +124,12 @@ def _measure(runner: Runner | HeadRunner, path: Path | None) -> Times:
             passes[rows].append(timed(rows))
     fastest = [min(passes[rows]) for rows in ROWS]
     times = tuple(np.minimum.accumulate(fastest[::-1])[::-1].tolist())  # fewer rows never cost more
-    if path is not None and median(median(passes[rows]) / min(passes[rows]) for rows in ROWS) <= QUIET:
-        with suppress(OSError, SpeclabError):  # a read-only directory: the times last as long as the process
+    if (
+        path is not None
+        and median(median(passes[rows]) / min(passes[rows]) for rows in ROWS) <= QUIET
+    ):
+        # a read-only directory: the times last as long as the process
+        with suppress(OSError, SpeclabError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, json.dumps({"rows": ROWS, "seconds": times}).encode())
     return times
@@ -148,8 +161,11 @@ def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
     length = fork.length
 
     def timed(rows: int) -> float:
-        tokens, positions, visible = [0] * rows, [length] * rows, np.eye(rows, dtype=np.bool_)
-        began, worked = perf_counter(), process_time()
+        tokens = [0] * rows
+        positions = [length] * rows
+        visible = np.eye(rows, dtype=np.bool_)
+        began = perf_counter()
+        worked = process_time()
         if isinstance(fork, BlockRunner):  # a pass is one block, whatever the number of nodes
             answer = fork.draft(0, states[:0])
         elif isinstance(fork, HeadRunner):
@@ -170,10 +186,23 @@ def _path(runner: Runner | HeadRunner, conditions: tuple[str, ...]) -> Path | No
     """The file of these conditions below `SPECLAB_CACHE` or `~/.cache`; None without a home directory."""
     config = runner.model.config
     shape = config.to_dict() if hasattr(config, "to_dict") else vars(config)
-    machine = (platform.node(), platform.machine(), version("torch"), version("transformers"), str(ROWS))
-    everything = (*conditions, *machine, str(sorted((name, str(value)) for name, value in shape.items())))
+    machine = (
+        platform.node(),
+        platform.machine(),
+        version("torch"),
+        version("transformers"),
+        str(ROWS),
+    )
+    everything = (
+        *conditions,
+        *machine,
+        str(sorted((name, str(value)) for name, value in shape.items())),
+    )
     try:
-        home = os.environ.get("SPECLAB_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "speclab"
+        home = (
+            os.environ.get("SPECLAB_CACHE")
+            or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "speclab"
+        )
         folder = Path(home).expanduser() / "costs"
     except RuntimeError:
         return None
@@ -182,7 +211,11 @@ def _path(runner: Runner | HeadRunner, conditions: tuple[str, ...]) -> Path | No
 
 def _load(path: Path | None) -> Times | None:
     try:
-        times = tuple(map(float, json.loads(read_whole(path, max_bytes=1 << 20))["seconds"])) if path else ()
+        times = (
+            tuple(map(float, json.loads(read_whole(path, max_bytes=1 << 20))["seconds"]))
+            if path
+            else ()
+        )
     except (OSError, SpeclabError, ValueError, KeyError, TypeError):
         return None
     return times if len(times) == len(ROWS) and min(times) > 0 else None

@@ -1,7 +1,9 @@
-"""DDTree: the most probable paths of a block head's marginals, best first (Ringel and Romano 2026, arXiv 2604.12989).
+"""DDTree: the most probable paths of a block head's marginals, best first (Ringel and Romano 2026,
+arXiv 2604.12989).
 
-A block head gives one distribution per depth, independent of the path. So the score of a path is the sum of the
-log-probabilities of its tokens, each at its own depth, and one pass determines the tree of the best paths.
+A block head gives one distribution per depth, independent of the path. So the score of a path is
+the sum of the log-probabilities of its tokens, each at its own depth, and one pass determines the
+tree of the best paths.
 """
 
 from __future__ import annotations
@@ -56,10 +58,13 @@ class DDTree(Strategy):
         if not blocks or self.head not in (None, *blocks):
             problem = f"head {self.head} drafts token by token" if blocks else "there is none"
             raise NoDraftError(
-                f"DDTree needs a block head, but in {pair.name} {problem}: load a pair with heads=[the folder of a "
+                f"DDTree needs a block head, but in {pair.name} {problem}: load a pair with "
+                "heads=[the folder of a "
                 "DFlash head], or choose DraftHead()."
             )
-        return DDTreeDrafter(with_node_budget(self, pair.target), pair, blocks[0] if self.head is None else self.head)
+        return DDTreeDrafter(
+            with_node_budget(self, pair.target), pair, blocks[0] if self.head is None else self.head
+        )
 
 
 class DDTreeDrafter(DraftPassDrafter):
@@ -81,14 +86,21 @@ class DDTreeDrafter(DraftPassDrafter):
         )
         node_of = {number: node for node, number in enumerate(order)}
         events = [_marginal(depth, top) for depth, top in enumerate(every, start=1)]
-        events += [_pop(number, node_of[number], path) for number, path in enumerate(paths, start=1)]
+        events += [
+            _pop(number, node_of[number], path) for number, path in enumerate(paths, start=1)
+        ]
         depths = tree.depth.tolist()
-        return Draft(tree, events, {node: every[depth] for node, depth in enumerate(depths) if depth < len(every)})
+        return Draft(
+            tree,
+            events,
+            {node: every[depth] for node, depth in enumerate(depths) if depth < len(every)},
+        )
 
 
 class Path(NamedTuple):
-    """A path by its last node: the number of its parent (0 is the root; then in the order of the list), and its token,
-    with its rank and log-probability at its depth. `score`: the sum of the path's log-probabilities.
+    """A path by its last node: the number of its parent (0 is the root; then in the order of the
+    list), and its token, with its rank and log-probability at its depth. `score`: the sum of the
+    path's log-probabilities.
     """
 
     parent: int
@@ -128,10 +140,22 @@ def _marginal(depth: int, top: TopK) -> Event:
     values: dict[str, Value] = {"level": depth, "confidence": exp(top[0][1])}
     for name, (token, log_prob) in zip(RANKS, top, strict=False):
         values |= {name: token, f"{name}_prob": exp(log_prob)}
-    return Event("marginal", None, f"depth {depth}: the best token has {exp(top[0][1]):.2f} on every path", values)
+    return Event(
+        "marginal",
+        None,
+        f"depth {depth}: the best token has {exp(top[0][1]):.2f} on every path",
+        values,
+    )
 
 
 def _pop(number: int, node: int, path: Path) -> Event:
-    values: dict[str, Value] = {"order": number, "rank": path.rank + 1, "level": path.depth, "score": path.score}
+    values: dict[str, Value] = {
+        "order": number,
+        "rank": path.rank + 1,
+        "level": path.depth,
+        "score": path.score,
+    }
     reason = f"number {number} of the heap, token {path.rank + 1} of depth {path.depth}, path probability "
-    return Event("pop", node, f"{reason}{exp(path.score):.3g}", values | {"path_prob": exp(path.score)})
+    return Event(
+        "pop", node, f"{reason}{exp(path.score):.3g}", values | {"path_prob": exp(path.score)}
+    )

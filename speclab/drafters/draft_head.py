@@ -1,8 +1,9 @@
 """EAGLE-2's dynamic tree from a draft head that reads the target's hidden states.
 
-EAGLE: Li et al. 2024, arXiv 2401.15077. The tree: EAGLE-2, Li et al. 2024, arXiv 2406.16858, section 4: it grows at its
-most probable nodes and is then cut to the most probable of all candidates. A candidate's value is the probability of
-its path, which falls with depth, so the best candidates always form a tree.
+EAGLE: Li et al. 2024, arXiv 2401.15077. The tree: EAGLE-2, Li et al. 2024, arXiv 2406.16858,
+section 4: it grows at its most probable nodes and is then cut to the most probable of all
+candidates. A candidate's value is the probability of its path, which falls with depth, so the best
+candidates always form a tree.
 """
 
 from __future__ import annotations
@@ -24,14 +25,20 @@ class DraftHead(GrownStrategy):
 
     node_budget: NodeBudget = "auto"
     depth: Depth = Field(default=7, ge=1, le=32, description="levels below the root, one pass each")
-    children: int = Field(default=10, ge=1, le=64, title="k", description="nodes expanded per level, children of each")
-    head: int = Field(default=0, ge=0, le=15, description="which of the pair's heads, counted from 0")
+    children: int = Field(
+        default=10, ge=1, le=64, title="k", description="nodes expanded per level, children of each"
+    )
+    head: int = Field(
+        default=0, ge=0, le=15, description="which of the pair's heads, counted from 0"
+    )
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
             "EAGLE-2 (60 nodes, depth 7, 10 per level)": cls(node_budget=60),
-            "EAGLE-2's code (710 candidates: its depth counts from the second level)": cls(node_budget=60, depth=8),
+            "EAGLE-2's code (710 candidates: its depth counts from the second level)": cls(
+                node_budget=60, depth=8
+            ),
             "small, for a CPU (not in the paper)": cls(node_budget=12, depth=5, children=4),
         }
 

@@ -58,17 +58,23 @@ class Columns(Protocol):
 
 
 class DraftPass:
-    """Next tokens after the nodes of one growing tree, one pass per level. First call it with node 0, or call `root`.
+    """Next tokens after the nodes of one growing tree, one pass per level. First call it with node
+    0, or call `root`.
 
-    A row sees the committed text and its ancestors; the first pass also runs committed tokens that the cache lacks.
+    A row sees the committed text and its ancestors; the first pass also runs committed tokens that
+    the cache lacks.
 
-    `width`: most probable next tokens per node. `candidates`: how children are chosen; samples come from the draft's
-    distribution `draft_probs` (by node, `[V]` float64), with the target's temperature, top-k and top-p (SpecInfer,
-    EAGLE-1 and Sequoia need that), and `draw` draws them.
+    `width`: most probable next tokens per node. `candidates`: how children are chosen; samples come
+    from the draft's distribution `draft_probs` (by node, `[V]` float64), with the target's
+    temperature, top-k and top-p (SpecInfer, EAGLE-1 and Sequoia need that), and `draw` draws them.
     """
 
     def __init__(
-        self, runner: Runner | HeadRunner, context: Context, width: int, candidates: Candidates = "top"
+        self,
+        runner: Runner | HeadRunner,
+        context: Context,
+        width: int,
+        candidates: Candidates = "top",
     ) -> None:
         sampled = candidates if context.sampling.temperature > 0 else "top"
         self.sampling = {
@@ -87,7 +93,9 @@ class DraftPass:
         if sampled != "top":
             from speclab.sampling import PositionalRng, RngPurpose  # imports torch
 
-            self._rng = PositionalRng(context.sampling.seed, len(context.tokens) - 1, RngPurpose.DRAFTING)
+            self._rng = PositionalRng(
+                context.sampling.seed, len(context.tokens) - 1, RngPurpose.DRAFTING
+            )
 
     def root(self) -> TopK:
         """Next tokens after the committed text: candidates for a drafted root."""
@@ -108,7 +116,9 @@ class DraftPass:
 
         probs = self.draft_probs[node]
         independent = self.sampling is CandidateSampling.INDEPENDENT
-        tokens = (draw_independent if independent else draw_without_replacement)(probs, count, self._rng)
+        tokens = (draw_independent if independent else draw_without_replacement)(
+            probs, count, self._rng
+        )
         return tuple((token, log(probs[token])) for token in tokens)
 
     def keep(self, path: Sequence[int]) -> None:
@@ -122,7 +132,9 @@ class DraftPass:
     def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
         raise NotImplementedError
 
-    def _rows(self, tree: Columns, nodes: Sequence[int], length: int) -> tuple[list[int], list[int], Bools]:
+    def _rows(
+        self, tree: Columns, nodes: Sequence[int], length: int
+    ) -> tuple[list[int], list[int], Bools]:
         """Tokens, positions, and which slots after the prefix each row sees, `[rows, length - prefix + rows]` bool."""
         start = length - self._prefix
         visible = np.zeros((len(nodes), start + len(nodes)), dtype=np.bool_)
@@ -135,24 +147,33 @@ class DraftPass:
     def _top(self, nodes: Sequence[int], answer: Answer) -> list[TopK]:
         if self.sampling is CandidateSampling.DETERMINISTIC:
             ids, log_probs = answer.topk(self._width)
-            return [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), log_probs.tolist(), strict=True)]
+            return [
+                tuple(zip(*row, strict=True))
+                for row in zip(ids.tolist(), log_probs.tolist(), strict=True)
+            ]
         from speclab.sampling import transform
 
         if answer.rows is None:
             raise NotRecordedError(
-                "Its candidates are drawn at random, so acceptance depends on probabilities that are not recorded."
+                "Its candidates are drawn at random, so acceptance depends on probabilities that "
+                "are not recorded."
             )
         probs = transform(answer.rows, self.context.sampling).cpu()
         self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
         best = probs.topk(min(self._width, probs.shape[-1]), dim=-1)
         rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [tuple((token, log(prob)) for token, prob in zip(*row, strict=True) if prob > 0) for row in rows]
+        return [
+            tuple((token, log(prob)) for token, prob in zip(*row, strict=True) if prob > 0)
+            for row in rows
+        ]
 
 
 class ModelPass(DraftPass):
     """Runs a draft model, whose cache contains the committed tokens, then one row per expanded node."""
 
-    def __init__(self, runner: Runner, context: Context, width: int, candidates: Candidates = "top") -> None:
+    def __init__(
+        self, runner: Runner, context: Context, width: int, candidates: Candidates = "top"
+    ) -> None:
         super().__init__(runner, context, width, candidates)
         self._runner = runner
 
@@ -173,14 +194,21 @@ class ModelPass(DraftPass):
 class HeadPass(DraftPass):
     """Runs a draft head.
 
-    A node's input is its token and the head's output at its parent; committed positions use the target's hidden states.
+    A node's input is its token and the head's output at its parent; committed positions use the
+    target's hidden states.
     """
 
     def __init__(
-        self, head: HeadRunner, target: Runner, context: Context, width: int, candidates: Candidates = "top"
+        self,
+        head: HeadRunner,
+        target: Runner,
+        context: Context,
+        width: int,
+        candidates: Candidates = "top",
     ) -> None:
         super().__init__(head, context, width, candidates)
-        self._head, self._target = head, target
+        self._head = head
+        self._target = target
         self._feature: dict[int, Tensor] = {}
 
     def keep(self, path: Sequence[int]) -> None:
@@ -188,13 +216,16 @@ class HeadPass(DraftPass):
         self._head.crop(self._prefix)
 
     def _run_text(self, node: int) -> Answer:
-        head, tokens = self._head, self.context.tokens
+        head = self._head
+        tokens = self.context.tokens
         last = len(tokens) - 1
         assert self._target.hidden is not None
-        head.crop(min(head.length, last - 1))  # a fork may have the last position, but not its output
+        # a fork may have the last position, but not its output
+        head.crop(min(head.length, last - 1))
         states = self._target.hidden.rows(head.length, last, head.config.layers)
         answer, self._feature[node] = head.extend(tokens[head.length + 1 :], states, self._wanted)
-        self._prefix, self._path = last, {node: ()}
+        self._prefix = last
+        self._path = {node: ()}
         return answer
 
     def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
@@ -208,19 +239,29 @@ class HeadPass(DraftPass):
 
 
 class BlockPass(DraftPass):
-    """Runs a block head once for a whole tree: the next tokens of a node are the marginal of its depth, whatever its
-    path.
+    """Runs a block head once for a whole tree: the next tokens of a node are the marginal of its
+    depth, whatever its path.
     """
 
     def __init__(
-        self, head: BlockRunner, target: Runner, context: Context, width: int, candidates: Candidates = "top"
+        self,
+        head: BlockRunner,
+        target: Runner,
+        context: Context,
+        width: int,
+        candidates: Candidates = "top",
     ) -> None:
         super().__init__(head, context, width, candidates)
-        self._head, self._target = head, target
+        self._head = head
+        self._target = target
 
     def __call__(self, tree: Columns, nodes: Sequence[int]) -> list[TopK]:
         """As of any pass; nothing follows nodes that are as deep as the block is long."""
-        known = [node for node in nodes if self._first + tree.depth[node] < self._head.config.block_size - 1]
+        known = [
+            node
+            for node in nodes
+            if self._first + tree.depth[node] < self._head.config.block_size - 1
+        ]
         tops = dict(zip(known, super().__call__(tree, known), strict=True)) if known else {}
         return [tops.get(node, ()) for node in nodes]
 
@@ -237,13 +278,15 @@ class BlockPass(DraftPass):
     """The row of the block that follows node 0: the second one where node 0 is drafted from the first."""
 
     def _run_text(self, node: int) -> Answer:
-        head, tokens = self._head, self.context.tokens
+        head = self._head
+        tokens = self.context.tokens
         last = len(tokens) - 1
         assert self._target.hidden is not None
         head.crop(min(head.length, last))
         states = self._target.hidden.rows(head.length, last, head.config.layers)
         self._block = head.draft(tokens[last], states, self._wanted)
-        self._prefix, self._first = last, int(node < 0)
+        self._prefix = last
+        self._first = int(node < 0)
         return self._block[:1]
 
     def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
@@ -251,10 +294,11 @@ class BlockPass(DraftPass):
 
 
 class DraftPassDrafter(Drafter):
-    """A drafter that runs a draft model, or a draft head on its target; subclasses implement `draft`.
+    """A drafter that runs a draft model, or a draft head on its target; subclasses implement
+    `draft`.
 
-    `begin` starts the passes of a tree. If `Draft.tree` numbers its nodes differently from the passes, `draft` sets
-    `numbers`: for each node of the tree, its number in the passes.
+    `begin` starts the passes of a tree. If `Draft.tree` numbers its nodes differently from the
+    passes, `draft` sets `numbers`: for each node of the tree, its number in the passes.
 
     `head`: which of the pair's heads; None: the draft model, or the first head if there is none.
 
@@ -268,9 +312,11 @@ class DraftPassDrafter(Drafter):
         super().__init__(settings)
         runner: Runner | HeadRunner
         if head is None and pair.draft is not None:
-            runner, self.source = pair.draft, DRAFT
+            runner = pair.draft
+            self.source = DRAFT
         elif (head or 0) < len(pair.heads):
-            runner, self.source = pair.heads[head or 0], pair.head_names[head or 0]
+            runner = pair.heads[head or 0]
+            self.source = pair.head_names[head or 0]
         else:
             raise NoDraftError(_missing_draft(pair, head, type(settings).__name__))
         self.runners = (runner,)
@@ -302,7 +348,9 @@ class DraftPassDrafter(Drafter):
         elif self._passes is not None:
             path = outcome.accepted if self.root == "drafted" else (0, *outcome.accepted)
             path = path[: len(outcome.committed)]
-            self._passes.keep(path if self.numbers is None else [self.numbers[node] for node in path])
+            self._passes.keep(
+                path if self.numbers is None else [self.numbers[node] for node in path]
+            )
 
 
 def _missing_draft(pair: ModelPair, head: int | None, name: str) -> str:

@@ -1,7 +1,8 @@
-"""Dual-Draft Routing: two heads draft two trees from one root, and the better-scoring tree is verified.
+"""Dual-Draft Routing: two heads draft two trees from one root, and the better-scoring tree is
+verified.
 
-"Dual-Draft Routing: Two Trees Enter, One Tree Gets Verified" (2026): confidence section 4, routing rule section 5,
-interchangeability section 7, verifying both trees as one section 10.
+"Dual-Draft Routing: Two Trees Enter, One Tree Gets Verified" (2026): confidence section 4, routing
+rule section 5, interchangeability section 7, verifying both trees as one section 10.
 """
 
 from __future__ import annotations
@@ -34,17 +35,28 @@ Part = Annotated[int | None, Field(ge=0, le=15)]
 
 
 class DualDraft(Strategy):
-    """Two draft heads, or a head and the draft model, draft; the tree with the larger mean confidence is verified.
+    """Two draft heads, or a head and the draft model, draft; the tree with the larger mean
+    confidence is verified.
 
     Both are EAGLE-2 trees with the same node budget, because a mean confidence favours small trees.
     """
 
-    mode: Literal["route", "merge"] = Field(default="route", description="verify the better tree, or both trees as one")
-    node_budget: Annotated[NodeBudget, Field(description="maximum nodes of each tree, root included")] = "auto"
+    mode: Literal["route", "merge"] = Field(
+        default="route", description="verify the better tree, or both trees as one"
+    )
+    node_budget: Annotated[
+        NodeBudget, Field(description="maximum nodes of each tree, root included")
+    ] = "auto"
     depth: Depth = Field(default=7, ge=1, le=32, description="levels below the root, one pass each")
-    children: int = Field(default=10, ge=1, le=64, title="k", description="nodes expanded per level, children of each")
-    first: Part = Field(default=0, description="the head that drafts the first tree; none: the draft model")
-    second: Part = Field(default=1, description="the head that drafts the second tree; none: the draft model")
+    children: int = Field(
+        default=10, ge=1, le=64, title="k", description="nodes expanded per level, children of each"
+    )
+    first: Part = Field(
+        default=0, description="the head that drafts the first tree; none: the draft model"
+    )
+    second: Part = Field(
+        default=1, description="the head that drafts the second tree; none: the draft model"
+    )
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -66,9 +78,12 @@ class DualDraft(Strategy):
     def drafter(self, pair: ModelPair) -> Drafter:
         if self.first == self.second:
             raise SettingsError("DualDraft needs two different drafts: change first or second.")
-        if self.heads_needed > len(pair.heads) or (None in (self.first, self.second) and pair.draft is None):
+        if self.heads_needed > len(pair.heads) or (
+            None in (self.first, self.second) and pair.draft is None
+        ):
             raise NoDraftError(
-                f"DualDraft needs two heads, but {pair.name} has {len(pair.heads)}: load a pair with heads=[…, …], or "
+                f"DualDraft needs two heads, but {pair.name} has {len(pair.heads)}: load a pair "
+                "with heads=[…, …], or "
                 "use one head and a draft model, as in DualDraft(first=None, second=0)."
             )
         return DualDrafter(with_node_budget(self, pair.target), pair)
@@ -79,7 +94,9 @@ class DualDrafter(Drafter):
 
     def __init__(self, settings: DualDraft, pair: ModelPair) -> None:
         super().__init__(settings)
-        tree = DraftHead(node_budget=settings.node_budget, depth=settings.depth, children=settings.children)
+        tree = DraftHead(
+            node_budget=settings.node_budget, depth=settings.depth, children=settings.children
+        )
         self._parts = [GrownDrafter(tree, pair, head) for head in (settings.first, settings.second)]
         self._names = tuple(part.source for part in self._parts)
         self.runners = tuple(runner for part in self._parts for runner in part.runners)
@@ -125,21 +142,27 @@ def route(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
 def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
     """The union of both trees as one prefix tree (section 10), of max(n, m) to n + m - 1 nodes.
 
-    A node's source is the name of its part, or "both"; its log-probability is the larger of the two.
+    A node's source is the name of its part, or "both"; its log-probability is the larger of the
+    two.
     """
     union = Candidates(int(drafts[0].tree.token[0]))
-    nodes_of: list[list[int]] = []  # for each draft, the nodes of the union that its own nodes became
+    # for each draft, the nodes of the union that its own nodes became
+    nodes_of: list[list[int]] = []
     for name, draft in zip(names, drafts, strict=True):
-        part, nodes = draft.tree, [0]
+        part = draft.tree
+        nodes = [0]
         for node in range(1, len(part)):
-            new, prob = len(union), _prob(part.log_prob[node])
+            new = len(union)
+            prob = _prob(part.log_prob[node])
             nodes.append(union.add(nodes[part.parent[node]], int(part.token[node]), prob, name))
             if nodes[-1] < new:
                 union.source[nodes[-1]] = BOTH
                 union.prob[nodes[-1]] = max(union.prob[nodes[-1]], prob)
         for node, top in draft.topk.items():
             best = dict(zip(*union.successors.get(nodes[node], Successors()), strict=True))
-            best.update((token, max(_prob(log_prob), best.get(token, 0.0))) for token, log_prob in top)
+            best.update(
+                (token, max(_prob(log_prob), best.get(token, 0.0))) for token, log_prob in top
+            )
             union.successors[nodes[node]] = Successors([*best], [*best.values()])
         nodes_of.append(nodes)
     tree, order = union.tree()
@@ -163,7 +186,9 @@ def _prob(log_prob: float) -> float:
     return exp(max(log_prob, LEAST_LOG_PROB))
 
 
-def _proposals(names: Sequence[str], drafts: Sequence[Draft], chosen: set[int]) -> tuple[Proposal, ...]:
+def _proposals(
+    names: Sequence[str], drafts: Sequence[Draft], chosen: set[int]
+) -> tuple[Proposal, ...]:
     proposals = []
     for index, (name, draft) in enumerate(zip(names, drafts, strict=True)):
         mean = confidence(draft.tree)

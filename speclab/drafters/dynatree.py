@@ -1,7 +1,8 @@
 """DynaTree: a draft tree that widens where the draft is unsure and deepens where it is confident.
 
-Chen, Liu and Li, "DynaTree: Confidence-Aware Adaptive Tree Speculative Decoding". The tree is grown by
-`speclab.drafters.grow` (Algorithm 1, lines 9 to 31); the history of acceptance adjusts its thresholds (line 7).
+Chen, Liu and Li, "DynaTree: Confidence-Aware Adaptive Tree Speculative Decoding". The tree is grown
+by `speclab.drafters.grow` (Algorithm 1, lines 9 to 31); the history of acceptance adjusts its
+thresholds (line 7).
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Confidence, Depth, Drafter, Outcome, PathProbability, Root, Strategy
+from speclab.drafters.base import (
+    Confidence,
+    Depth,
+    Drafter,
+    Outcome,
+    PathProbability,
+    Root,
+    Strategy,
+)
 from speclab.drafters.cost import NodeBudget
 from speclab.drafters.draft_pass import Candidates, Head
 from speclab.drafters.grow import GrownDrafter, GrownStrategy, Shape
@@ -21,7 +30,8 @@ if TYPE_CHECKING:
 
 Window = tuple[float, ...]
 
-# The history, from the published code: iterations it averages and needs at least, and the band it aims at.
+# The history, from the published code: iterations it averages and needs at least, and the band it
+# aims at.
 WINDOW = 10
 FEWEST = 5
 TARGET = 0.7
@@ -31,27 +41,54 @@ DEAD_BAND = 0.1
 class DynaTree(GrownStrategy):
     """Adaptive draft trees: breadth by confidence, depth by path probability, pruning, and history.
 
-    The paper gives D_0 = 5, D_max = 8, B from 1 to 3, τ_h = 0.9 and τ_ℓ = 0.4; the published code adds ρ_stop = 0.1,
-    ρ_deep = 0.5, τ = 0.05 and N_max = 256. The defaults here keep unlikely paths longer, which suits a draft that is
-    right more often than it is confident, and measure the node budget on this machine.
+    The paper gives D_0 = 5, D_max = 8, B from 1 to 3, τ_h = 0.9 and τ_ℓ = 0.4; the published code
+    adds ρ_stop = 0.1, ρ_deep = 0.5, τ = 0.05 and N_max = 256. The defaults here keep unlikely paths
+    longer, which suits a draft that is right more often than it is confident, and measure the node
+    budget on this machine.
     """
 
-    high_confidence: Confidence = Field(default=0.9, ge=0, le=1, title="τ_h", description="from here up: min_branches")
-    low_confidence: Confidence = Field(
-        default=0.4, ge=0, le=1, title="τ_ℓ", description="below this: max_branches; between the two: their mean"
+    high_confidence: Confidence = Field(
+        default=0.9, ge=0, le=1, title="τ_h", description="from here up: min_branches"
     )
-    min_branches: int = Field(default=1, ge=1, le=16, title="B_min", description="children if the draft is confident")
-    max_branches: int = Field(default=3, ge=1, le=16, title="B_max", description="children if the draft is unsure")
-    base_depth: Depth = Field(default=5, ge=1, le=64, title="D_0", description="from here on, only likely paths grow")
-    max_depth: Depth = Field(default=8, ge=1, le=64, title="D_max", description="maximum depth of a path")
+    low_confidence: Confidence = Field(
+        default=0.4,
+        ge=0,
+        le=1,
+        title="τ_ℓ",
+        description="below this: max_branches; between the two: their mean",
+    )
+    min_branches: int = Field(
+        default=1, ge=1, le=16, title="B_min", description="children if the draft is confident"
+    )
+    max_branches: int = Field(
+        default=3, ge=1, le=16, title="B_max", description="children if the draft is unsure"
+    )
+    base_depth: Depth = Field(
+        default=5, ge=1, le=64, title="D_0", description="from here on, only likely paths grow"
+    )
+    max_depth: Depth = Field(
+        default=8, ge=1, le=64, title="D_max", description="maximum depth of a path"
+    )
     stop_probability: PathProbability = Field(
-        default=0.01, ge=0, lt=1, title="ρ_stop", description="less likely paths are not expanded (published code: 0.1)"
+        default=0.01,
+        ge=0,
+        lt=1,
+        title="ρ_stop",
+        description="less likely paths are not expanded (published code: 0.1)",
     )
     deep_probability: PathProbability = Field(
-        default=0.2, ge=0, le=1, title="ρ_deep", description="less likely paths end at base_depth (published code: 0.5)"
+        default=0.2,
+        ge=0,
+        le=1,
+        title="ρ_deep",
+        description="less likely paths end at base_depth (published code: 0.5)",
     )
     prune_probability: PathProbability = Field(
-        default=0.005, ge=0, lt=1, title="τ", description="less likely leaves are not verified (published code: 0.05)"
+        default=0.005,
+        ge=0,
+        lt=1,
+        title="τ",
+        description="less likely leaves are not verified (published code: 0.05)",
     )
     node_budget: NodeBudget = Field(default="auto", title="N_max")
     history: Literal["iteration", "prompt", "off"] = Field(
@@ -64,7 +101,8 @@ class DynaTree(GrownStrategy):
         description="node 0: the target's newest token (speclab default), or drafted as in the paper",
     )
     commit: Literal["gather", "rebuild"] = Field(
-        default="gather", description="keep accepted cache rows (speclab default), or roll back and rerun them (paper)"
+        default="gather",
+        description="keep accepted cache rows (speclab default), or roll back and rerun them (paper)",
     )
     candidates: Candidates = "top"
     head: Head = None
@@ -79,7 +117,8 @@ class DynaTree(GrownStrategy):
     def _sampled_root(self) -> Self:
         if self.candidates != "top" and self.root == "drafted":
             raise ValueError(
-                f"DynaTree: candidates={self.candidates!r} needs root='verified', since a drafted root is the draft's "
+                f"DynaTree: candidates={self.candidates!r} needs root='verified', since a drafted "
+                "root is the draft's "
                 "most probable token, not a sample; set root='verified' or candidates='top'"
             )
         return self
@@ -89,7 +128,9 @@ class DynaTree(GrownStrategy):
         return {
             "paper": cls.paper(),
             "authors' code": cls.authors_code(),
-            "paper's thresholds, one target pass per iteration": cls.paper().changed(root="verified", commit="gather"),
+            "paper's thresholds, one target pass per iteration": cls.paper().changed(
+                root="verified", commit="gather"
+            ),
         }
 
     @classmethod
@@ -107,7 +148,8 @@ class DynaTree(GrownStrategy):
 
     @classmethod
     def authors_code(cls) -> Self:
-        """The published code, with D_0 = 5 and D_max = 8: it tests a child's depth, so both are one less here.
+        """The published code, with D_0 = 5 and D_max = 8: it tests a child's depth, so both are one
+        less here.
 
         It removes no leaf, and history moves the thresholds between prompts.
         """
@@ -147,8 +189,10 @@ class DynaTreeDrafter(GrownDrafter):
 
     def __init__(self, settings: DynaTree, pair: ModelPair) -> None:
         super().__init__(settings, pair, settings.head)
-        self.root, self.rebuild = settings.root, settings.commit == "rebuild"
-        self._given, self._shared = self.settings, pair.shared_state
+        self.root = settings.root
+        self.rebuild = settings.commit == "rebuild"
+        self._given = self.settings
+        self._shared = pair.shared_state
         self._earlier: tuple[DynaTree, Window] | None = self._shared.get(self._given)
         self._window: Window = ()
         self._prompt = (0, 0)
@@ -165,7 +209,8 @@ class DynaTreeDrafter(GrownDrafter):
         if self.settings.history == "iteration":  # a_r of section 3.3: accepted over drafted tokens
             self._window = remember(self._window, len(outcome.accepted) / drafted)
             return self._adjust()
-        # The published code's a_r: committed tokens over the user's D_0 + 2, which deep paths can exceed.
+        # The published code's a_r: committed tokens over the user's D_0 + 2, which deep paths can
+        # exceed.
         committed, most = self._prompt
         levels = self._given.base_depth + (2 if verified else 3)
         self._prompt = (committed + len(outcome.committed), most + levels)
@@ -200,18 +245,21 @@ def remember(window: Window, share: float) -> Window:
 def adjustment(now: DynaTree, window: Window) -> tuple[dict[str, Value], str]:
     """The settings to change, and why.
 
-    Section 3.3 defers the schedule; this is the published code's. Algorithm 1 (line 7) moves τ_ℓ, τ_h and D_0; the code
-    moves ρ_deep instead of τ_ℓ. Above the band the next tree is bolder (deeper, sooner narrow), below it more careful;
-    a bound never moves a threshold the other way.
+    Section 3.3 defers the schedule; this is the published code's. Algorithm 1 (line 7) moves τ_ℓ,
+    τ_h and D_0; the code moves ρ_deep instead of τ_ℓ. Above the band the next tree is bolder
+    (deeper, sooner narrow), below it more careful; a bound never moves a threshold the other way.
     """
     if len(window) < FEWEST:
         return {}, f"{len(window)} of the {FEWEST} iterations that history needs"
     mean = sum(window) / len(window)
-    low, high = TARGET - DEAD_BAND, TARGET + DEAD_BAND
+    low = TARGET - DEAD_BAND
+    high = TARGET + DEAD_BAND
     measured = f"mean acceptance {mean:.2f} over {len(window)} iterations"
     if low <= mean <= high:
         return {}, f"{measured} is within {low:.1f} to {high:.1f}"
-    depth, sure, deep = now.base_depth, now.high_confidence, now.deep_probability
+    depth = now.base_depth
+    sure = now.high_confidence
+    deep = now.deep_probability
     if mean > high:
         reason = f"{measured} > {high:.1f}: bolder"
         depth = max(depth, min(depth + 1, now.max_depth - 1))
@@ -223,5 +271,7 @@ def adjustment(now: DynaTree, window: Window) -> tuple[dict[str, Value], str]:
         sure = max(sure, min(round(sure + 0.05, 4), 0.95))
         deep = max(deep, min(round(deep + 0.05, 4), 0.8))
     wanted = {"base_depth": depth, "high_confidence": sure, "deep_probability": deep}
-    changes: dict[str, Value] = {name: value for name, value in wanted.items() if value != getattr(now, name)}
+    changes: dict[str, Value] = {
+        name: value for name, value in wanted.items() if value != getattr(now, name)
+    }
     return changes, reason if changes else f"{reason}, but every threshold is at its bound"

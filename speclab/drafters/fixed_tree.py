@@ -29,7 +29,9 @@ class FixedTree(GrownStrategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper, Tables 1 to 3 (D = 8, B = 3, τ = 0.1)": cls(depth=8, branching=3, prune_probability=0.1),
+            "paper, Tables 1 to 3 (D = 8, B = 3, τ = 0.1)": cls(
+                depth=8, branching=3, prune_probability=0.1
+            ),
             "paper, Tables 4 and 5 (D = 5, B = 2)": cls(),
         }
 

@@ -1,8 +1,9 @@
 """GOOSE: a deep spine of copied tokens with wide branches of transitions, drafted without a model.
 
-"Goose: Anisotropic Speculation Trees for Training-Free Speculative Decoding", sections 4.1 to 4.3, appendices B and C.
-Step 4 of Algorithm 1 extends branches breadth-first; here they grow best first, by path probability (not in the paper).
-docs/strategies.md lists the other differences from the paper and the authors' code.
+"Goose: Anisotropic Speculation Trees for Training-Free Speculative Decoding", sections 4.1 to 4.3,
+appendices B and C. Step 4 of Algorithm 1 extends branches breadth-first; here they grow best first,
+by path probability (not in the paper). docs/strategies.md lists the other differences from the
+paper and the authors' code.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 
 SMOOTHING = 0.3  # weight of the newest iteration in the running acceptance of copies (appendix C.3)
 LONG = 8  # tokens that make a chain long (appendix C.3)
-MID_ACCEPTANCE, HIGH_ACCEPTANCE = 0.5, 0.8  # running acceptance for `mid_ratio` and `high_ratio` (not in the paper)
+# running acceptance for `mid_ratio` and `high_ratio` (not in the paper)
+MID_ACCEPTANCE, HIGH_ACCEPTANCE = 0.5, 0.8
 FIRST_ACCEPTANCE = 0.5  # of copies, before any was tried (not in the paper)
-CERTAIN, UNLIKELY = 0.99, 0.01  # bounds of a copied token's probability, which is the running acceptance
+# bounds of a copied token's probability, which is the running acceptance
+CERTAIN, UNLIKELY = 0.99, 0.01
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -38,14 +41,24 @@ class Goose(Strategy):
     """A spine copied from the text so far and branches from a transition table; the shape adapts to acceptance."""
 
     node_budget: NodeBudget = Field(default="auto", title="N")
-    branch_depth: int = Field(default=6, ge=1, le=64, title="D", description="maximum levels of a branch")
+    branch_depth: int = Field(
+        default=6, ge=1, le=64, title="D", description="maximum levels of a branch"
+    )
     max_spine: int = Field(default=20, ge=1, le=256, description="maximum tokens to copy")
     successors: Width = 10
-    score_threshold: float = Field(default=0.01, ge=0, lt=1, description="minimum score of a drafted successor")
-    spine_branch_ratio: Share = Field(default=0.5, title="β", description="share of branches along the spine")
-    low_ratio: Share = Field(default=0.15, title="ρ", description="spine's share of the nodes if copies often fail")
+    score_threshold: float = Field(
+        default=0.01, ge=0, lt=1, description="minimum score of a drafted successor"
+    )
+    spine_branch_ratio: Share = Field(
+        default=0.5, title="β", description="share of branches along the spine"
+    )
+    low_ratio: Share = Field(
+        default=0.15, title="ρ", description="spine's share of the nodes if copies often fail"
+    )
     mid_ratio: Share = Field(default=0.30, title="ρ", description="the same in between")
-    high_ratio: Share = Field(default=0.50, title="ρ", description="the same if copies are mostly accepted")
+    high_ratio: Share = Field(
+        default=0.50, title="ρ", description="the same if copies are mostly accepted"
+    )
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
     bypass: Literal["either", "both", "off"] = Field(
@@ -53,7 +66,9 @@ class Goose(Strategy):
         description="verify a chain instead of a tree if n-gram lengths agree or the chain is long (appendix B.2); "
         "only if both hold (one reading of section 4.3); never",
     )
-    bypass_acceptance: Share = Field(default=0.8, description="acceptance of copies required for a bypass (paper: 0)")
+    bypass_acceptance: Share = Field(
+        default=0.8, description="acceptance of copies required for a bypass (paper: 0)"
+    )
     spine: Literal["context", "transitions", "off"] = Field(
         default="context",
         description="what the spine is made of: copies; transitions in the same shape (the paper's control); no spine",
@@ -96,39 +111,50 @@ class GooseDrafter(TableDrafter):
     state = ("table", "rate")
 
     def __init__(self, settings: Goose, pair: ModelPair) -> None:
-        super().__init__(settings, pair, settings.successors, pairs=settings.bigrams, carry=settings.carry)
+        super().__init__(
+            settings, pair, settings.successors, pairs=settings.bigrams, carry=settings.carry
+        )
         self._index = NgramIndex(settings.shortest_ngram, settings.longest_ngram)
         self.rate = (FIRST_ACCEPTANCE, 1.0)
         self._spine = 0
 
     def draft(self, context: Context) -> Draft:
         """Algorithm 2, lines 5 to 12: match, then a bypass, a spine tree, or a tree of transitions alone."""
-        s, budget = self.settings, self.settings.node_budget
+        s = self.settings
+        budget = self.settings.node_budget
         assert budget != "auto"
         longest = 0 if s.spine == "off" else min(s.max_spine, budget - 1, context.max_depth)
         matches = self._index.matches(context.tokens, longest)
         chain = matches[0].tokens if matches else ()
         agreeing = sum(match.tokens[0] == chain[0] for match in matches)
         if self._bypasses(agreeing, len(chain)):
-            way, tree = "bypass", self.rooted(context)
+            way = "bypass"
+            tree = self.rooted(context)
             self._lay_spine(tree, chain)
         else:
             length = int(s.spine_ratio(self.acceptance) * budget)  # ρ N
             tree = self._spine_tree(context, chain[:length], budget)
-            if len(tree) < budget and length < len(chain):  # the table has no more branches: a longer spine
+            # the table has no more branches: a longer spine
+            if len(tree) < budget and length < len(chain):
                 tree = self._spine_tree(context, chain[: length + budget - len(tree)], budget)
             way = "spine tree" if self._spine else "transitions" if len(tree) > 1 else "plain"
-        return tree.draft(self._decision(way, matches, agreeing), *(match.event for match in matches))
+        return tree.draft(
+            self._decision(way, matches, agreeing), *(match.event for match in matches)
+        )
 
     def _bypasses(self, agreeing: int, length: int) -> bool:
         """Whether to verify the chain alone (section 4.3): two n-gram lengths agree, the chain is long."""
-        consensus, long = agreeing >= 2, length >= LONG
-        signal = {"either": consensus or long, "both": consensus and long, "off": False}[self.settings.bypass]
+        consensus = agreeing >= 2
+        long = length >= LONG
+        signal = {"either": consensus or long, "both": consensus and long, "off": False}[
+            self.settings.bypass
+        ]
         return signal and self.acceptance >= self.settings.bypass_acceptance
 
     def _spine_tree(self, context: Context, chain: Sequence[int], budget: int) -> Candidates:
         """Algorithm 1: the spine, branches at the root and along the spine, and their extension."""
-        s, tree = self.settings, self.rooted(context)
+        s = self.settings
+        tree = self.rooted(context)
         self._lay_spine(tree, chain)  # step 1
         rest = budget - len(tree)
         harmonic = [1 / node for node in range(1, self._spine + 1)] if s.spine_branch_ratio else []
@@ -139,21 +165,32 @@ class GooseDrafter(TableDrafter):
         self._grow_branches(tree, shares, budget, context.max_depth)
         return tree
 
-    def _grow_branches(self, tree: Candidates, shares: Sequence[float], budget: int, max_depth: int) -> None:
+    def _grow_branches(
+        self, tree: Candidates, shares: Sequence[float], budget: int, max_depth: int
+    ) -> None:
         """Steps 2 to 4: node i of the spine gets `shares[i]` branch nodes, best first; what is left goes to any."""
-        # (negative path probability, age, parent, rank among its successors, level in the branch, node of the spine)
+        # (negative path probability, age, parent, rank among its successors, level in the branch,
+        # node of the spine)
         waiting: list[tuple[float, int, int, int, int, int]] = []
         age = count()
 
         def offer(parent: int, rank: int, level: int, point: int) -> None:
             probs = tree.successors[parent].probs
             if rank < len(probs):
-                heappush(waiting, (-tree.path_prob[parent] * probs[rank], next(age), parent, rank, level, point))
+                heappush(
+                    waiting,
+                    (-tree.path_prob[parent] * probs[rank], next(age), parent, rank, level, point),
+                )
 
         def expand(node: int, level: int, point: int) -> None:
             if level < self.settings.branch_depth and tree.depth[node] < max_depth:
-                copies = [child for child in tree.children[node].values() if tree.source[child] == "context"]
-                # If a copy is right with probability p, a transition of score s has probability (1 - p) s.
+                copies = [
+                    child
+                    for child in tree.children[node].values()
+                    if tree.source[child] == "context"
+                ]
+                # If a copy is right with probability p, a transition of score s has probability (1
+                # - p) s.
                 self.successors(tree, node, 1.0 - sum(tree.prob[child] for child in copies))
                 offer(node, 0, level, point)
 
@@ -170,17 +207,20 @@ class GooseDrafter(TableDrafter):
                 offer(parent, rank + 1, level, point)
                 tokens, probs = tree.successors[parent]
                 new = len(tree)
-                if tree.add(parent, tokens[rank], probs[rank], "transition") == new:  # else the spine has it
+                # else the spine has it
+                if tree.add(parent, tokens[rank], probs[rank], "transition") == new:
                     left[point] -= 1
                     expand(new, level + 1, point)
             waiting += over_share
             heapify(waiting)
 
     def _lay_spine(self, tree: Candidates, chain: Sequence[int]) -> None:
-        node, prob = 0, min(max(self.acceptance, UNLIKELY), CERTAIN)
+        node = 0
+        prob = min(max(self.acceptance, UNLIKELY), CERTAIN)
         self._spine = 0
         for token in chain:
-            if self.settings.spine == "transitions":  # the control of the ablation: its shape, but no copies
+            # the control of the ablation: its shape, but no copies
+            if self.settings.spine == "transitions":
                 best = self.successors(tree, node)
                 if not best.tokens:
                     break
@@ -192,7 +232,8 @@ class GooseDrafter(TableDrafter):
     def successors(self, tree: Candidates, node: int, weight: float = 1.0) -> Successors:
         """The table's successors of a node; a score is the share among the kept successors (authors' code)."""
         tokens, probs = super().successors(tree, node)
-        total, threshold = sum(probs), self.settings.score_threshold
+        total = sum(probs)
+        threshold = self.settings.score_threshold
         scores = [prob / total for prob in probs]
         kept = [weight * score for score in scores if score >= threshold]
         successors = tree.successors[node] = Successors(tokens[: len(kept)], kept)
@@ -201,7 +242,8 @@ class GooseDrafter(TableDrafter):
     def learn(self, outcome: Outcome) -> Adaptation:
         """Updates the running acceptance of copies, which sets the next spine ratio, then the table (section 4.3)."""
         before = self._state()
-        spine = [0]  # it was added first, so each of its nodes is the first child of the node before
+        # it was added first, so each of its nodes is the first child of the node before
+        spine = [0]
         while len(spine) <= self._spine:
             spine.append(outcome.tree.children[spine[-1]][0])
         accepted = len(set(spine[1:]).intersection(outcome.accepted))
@@ -214,7 +256,9 @@ class GooseDrafter(TableDrafter):
             )
         table = super().learn(outcome)
         copies = f"{accepted} of {self._spine} copied tokens accepted; " if self._spine else ""
-        return Adaptation(copies + table.reason, {**before, **table.before}, {**self._state(), **table.after})
+        return Adaptation(
+            copies + table.reason, {**before, **table.before}, {**self._state(), **table.after}
+        )
 
     @property
     def acceptance(self) -> float:
@@ -222,10 +266,15 @@ class GooseDrafter(TableDrafter):
         return accepted / tried
 
     def _state(self) -> dict[str, Value]:
-        return {"spine_ratio": self.settings.spine_ratio(self.acceptance), "spine_acceptance": self.acceptance}
+        return {
+            "spine_ratio": self.settings.spine_ratio(self.acceptance),
+            "spine_acceptance": self.acceptance,
+        }
 
     def _decision(self, way: str, matches: Sequence[Match], agreeing: int) -> Event:
         reason = "no n-gram occurred before"
         if matches:
             reason = f"{agreeing} of {len(matches)} n-gram lengths agree, {len(matches[0].tokens)} tokens to copy"
-        return self.route(way, f"{way}: {reason}", consensus=agreeing, spine=self._spine, **self._state())
+        return self.route(
+            way, f"{way}: {reason}", consensus=agreeing, spine=self._spine, **self._state()
+        )

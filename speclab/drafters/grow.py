@@ -1,8 +1,8 @@
 """How a draft tree grows: DRAFTTREE of DynaTree (Chen, Liu and Li, Algorithm 1, lines 9 to 31).
 
-A fixed tree and a chain are special cases. EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858, section 4) grows at its
-most probable nodes, and is then cut to the most probable of all candidates. A recorded step can replace the draft
-model: `speclab.analysis.whatif`.
+A fixed tree and a chain are special cases. EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858,
+section 4) grows at its most probable nodes, and is then cut to the most probable of all candidates.
+A recorded step can replace the draft model: `speclab.analysis.whatif`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from speclab.tree import CandidateSampling, DraftTree
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
-BLANK, CONTEXT = "blank", "the context"
+BLANK = "blank"
+CONTEXT = "the context"
 """Gates: the draft has no next tokens for this node, or the models' context ends."""
 
 
@@ -32,9 +33,9 @@ BLANK, CONTEXT = "blank", "the context"
 class Shape:
     """The settings of Algorithm 1; by default no gate closes.
 
-    `best`: EAGLE-2's k: expand the k most probable nodes of a level, and keep the node budget of all candidates.
-    `token_probability`: do not expand a token less likely than this (not in the papers). `names`: what the strategy
-    calls these settings, if not the same.
+    `best`: EAGLE-2's k: expand the k most probable nodes of a level, and keep the node budget of
+    all candidates. `token_probability`: do not expand a token less likely than this (not in the
+    papers). `names`: what the strategy calls these settings, if not the same.
     """
 
     max_depth: int  # D_max
@@ -61,7 +62,10 @@ class Grown(NamedTuple):
 
 
 class Nodes:
-    """The columns of a tree under construction, breadth-first. `copies`: nodes with the token of an earlier sibling."""
+    """The columns of a tree under construction, breadth-first.
+
+    `copies`: nodes with the token of an earlier sibling.
+    """
 
     def __init__(self, token: int, log_prob: float) -> None:
         self.token = [token]
@@ -93,7 +97,9 @@ class Nodes:
 
     def best(self, count: int, nodes: Sequence[int]) -> list[int]:
         """The `count` most probable of some nodes, best first; parents come before their children."""
-        return nsmallest(count, nodes, key=lambda node: (-self.path_log_prob[node], self.depth[node], node))
+        return nsmallest(
+            count, nodes, key=lambda node: (-self.path_log_prob[node], self.depth[node], node)
+        )
 
 
 NextTokens = Callable[[Nodes, Sequence[int]], list[TopK]]
@@ -103,7 +109,12 @@ Draw = Callable[[int, int], TopK]
 
 
 def grow(
-    shape: Shape, next_tokens: NextTokens, root: DraftTree, max_depth: int, source: str, draw: Draw | None = None
+    shape: Shape,
+    next_tokens: NextTokens,
+    root: DraftTree,
+    max_depth: int,
+    source: str,
+    draw: Draw | None = None,
 ) -> Grown:
     """The draft tree of a shape.
 
@@ -120,11 +131,17 @@ def grow(
 
     level = [0]  # line 11: the active frontier
     while level and len(tree) < most:  # line 12
-        stops = {node: stop for node in level if (stop := _gate(shape, tree, node, max_depth)) is not None}
+        stops = {
+            node: stop
+            for node in level
+            if (stop := _gate(shape, tree, node, max_depth)) is not None
+        }
         if shape.best:
             stops = _outranked(shape, tree, level) | stops
-        nodes = [node for node in level if node not in stops][: most - len(tree)]  # each of them adds a child
-        answers = dict(zip(nodes, next_tokens(tree, nodes), strict=True)) if nodes else {}  # line 26, a level per pass
+        # each of them adds a child
+        nodes = [node for node in level if node not in stops][: most - len(tree)]
+        # line 26, a level per pass
+        answers = dict(zip(nodes, next_tokens(tree, nodes), strict=True)) if nodes else {}
         children: list[int] = []
         for node in level:  # line 13
             top = answers.get(node, ())
@@ -141,23 +158,40 @@ def grow(
                 picked = top[:count] if draw is None else draw(node, count)
                 children += [tree.add(node, *child) for child in picked]  # line 28
                 topk[node] = top
-                values: dict[str, Value] = {"confidence": confidence, "branches": wanted, "added": len(picked)}
+                values: dict[str, Value] = {
+                    "confidence": confidence,
+                    "branches": wanted,
+                    "added": len(picked),
+                }
                 values |= {"path_prob": tree.path_prob(node), "level": tree.depth[node] + 1}
                 events.append(Event("expand", node, reason, values))
         level = children
     events += [_stop(shape, tree, node, "node_budget", "full:") for node in level]
 
     sources = [root.source[0], *[source] * (len(tree) - 1)]
-    whole = Grown(DraftTree.of(tree.token, tree.parent, tree.log_prob, sources), events, topk, list(range(len(tree))))
+    whole = Grown(
+        DraftTree.of(tree.token, tree.parent, tree.log_prob, sources),
+        events,
+        topk,
+        list(range(len(tree))),
+    )
     kept = _kept(shape, tree, sampled=draw is not None)
     return whole if len(kept) == len(tree) else _cut(shape, tree, kept, whole)
 
 
 def _gate(shape: Shape, tree: Nodes, node: int, max_depth: int) -> Event | None:
     """Why a node stays a leaf (lines 14 to 25); None if it may be expanded."""
-    path_prob, depth, path = tree.path_prob(node), tree.depth[node], f"path probability {tree.path_prob(node):.3f} <"
+    path_prob = tree.path_prob(node)
+    depth = tree.depth[node]
+    path = f"path probability {tree.path_prob(node):.3f} <"
     if node in tree.copies:
-        return _stop(shape, tree, node, "copy", "a sibling has the same token, so this copy cannot be accepted")
+        return _stop(
+            shape,
+            tree,
+            node,
+            "copy",
+            "a sibling has the same token, so this copy cannot be accepted",
+        )
     if depth >= max_depth:
         return _stop(shape, tree, node, CONTEXT, f"depth {depth} =", max_depth)
     if path_prob < shape.prune_probability:  # lines 14 to 16: p(u) < tau
@@ -166,8 +200,11 @@ def _gate(shape: Shape, tree: Nodes, node: int, max_depth: int) -> Event | None:
         return _stop(shape, tree, node, "max_depth", f"depth {depth} =")
     if path_prob < shape.stop_probability:  # lines 20 to 22: p(u) < rho_stop
         return _stop(shape, tree, node, "stop_probability", path)
-    if depth >= shape.base_depth and path_prob < shape.deep_probability:  # lines 23 to 25: d(u) >= D_0, p(u) < rho_deep
-        return _stop(shape, tree, node, "deep_probability", f"at base_depth {shape.base_depth} {path}")
+    # lines 23 to 25: d(u) >= D_0, p(u) < rho_deep
+    if depth >= shape.base_depth and path_prob < shape.deep_probability:
+        return _stop(
+            shape, tree, node, "deep_probability", f"at base_depth {shape.base_depth} {path}"
+        )
     prob = exp(tree.log_prob[node])
     if prob < shape.token_probability:
         return _stop(shape, tree, node, "token_probability", f"token probability {prob:.3f} <")
@@ -177,23 +214,29 @@ def _gate(shape: Shape, tree: Nodes, node: int, max_depth: int) -> Event | None:
 def _outranked(shape: Shape, tree: Nodes, level: Sequence[int]) -> dict[int, Event]:
     """EAGLE-2: the nodes of a level that are not expanded because others are more probable.
 
-    A node is also not expanded if no child of it can be among the best of all. EAGLE-2 expands it and drops its
-    children, so the tree is the same.
+    A node is also not expanded if no child of it can be among the best of all. EAGLE-2 expands it
+    and drops its children, so the tree is the same.
     """
-    may_expand = set(tree.best(shape.node_budget - 1, range(len(tree))))  # a child comes after its parent
+    # a child comes after its parent
+    may_expand = set(tree.best(shape.node_budget - 1, range(len(tree))))
     outranked = {}
     for rank, node in enumerate(tree.best(len(level), level), start=1):
         if rank > shape.best:
-            outranked[node] = _stop(shape, tree, node, "best", f"rank {rank} of {len(level)} on its level, beyond")
+            outranked[node] = _stop(
+                shape, tree, node, "best", f"rank {rank} of {len(level)} on its level, beyond"
+            )
         elif node not in may_expand:
-            outranked[node] = _stop(shape, tree, node, "node_budget", "no child of it can be among the best:")
+            outranked[node] = _stop(
+                shape, tree, node, "node_budget", "no child of it can be among the best:"
+            )
     return outranked
 
 
 def _branches(shape: Shape, confidence: float) -> tuple[int, str]:
     """B(u), and why: few children if the draft is confident, many if it is unsure (section 3.3)."""
     fewest, some, most = shape.branches
-    high, low = shape.high_confidence, shape.low_confidence
+    high = shape.high_confidence
+    low = shape.low_confidence
     if fewest == most:
         return most, f"confidence {confidence:.2f}; every node gets {most}"
     if confidence >= high:
@@ -203,11 +246,17 @@ def _branches(shape: Shape, confidence: float) -> tuple[int, str]:
     return some, f"confidence {confidence:.2f} between {low:.2f} and {high:.2f}"
 
 
-def _stop(shape: Shape, tree: Nodes, node: int, gate: str, why: str, threshold: float | None = None) -> Event:
+def _stop(
+    shape: Shape, tree: Nodes, node: int, gate: str, why: str, threshold: float | None = None
+) -> Event:
     """The event of a node without children: the gate, and the comparison with its threshold."""
     name = shape.names.get(gate, gate)
     threshold = getattr(shape, gate, threshold)
-    values: dict[str, Value] = {"gate": name, "path_prob": tree.path_prob(node), "level": tree.depth[node]}
+    values: dict[str, Value] = {
+        "gate": name,
+        "path_prob": tree.path_prob(node),
+        "level": tree.depth[node],
+    }
     if threshold is None:
         return Event("stop", node, why, values)
     return Event("stop", node, f"{why} {name} {threshold:g}", values | {name: threshold})
@@ -219,7 +268,8 @@ def _kept(shape: Shape, tree: Nodes, *, sampled: bool) -> list[int]:
         return sorted(tree.best(shape.node_budget, nodes))
     if sampled:  # dropping a sample by its probability would change the output distribution
         return list(nodes)
-    return [node for node in nodes if node == 0 or tree.path_prob(node) >= shape.prune_probability]  # section 3.3
+    # section 3.3
+    return [node for node in nodes if node == 0 or tree.path_prob(node) >= shape.prune_probability]
 
 
 def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
@@ -229,10 +279,13 @@ def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
     for node in range(len(tree)):
         if node not in index and tree.parent[node] in index:
             dropped.setdefault(tree.parent[node], []).append(node)
-    events = [replace(event, node=index[event.node]) for event in grown.events if event.node in index]
+    events = [
+        replace(event, node=index[event.node]) for event in grown.events if event.node in index
+    ]
     least = min(map(tree.path_prob, numbers))
     for parent, children in dropped.items():
-        for child in children[:1] if shape.best else children:  # EAGLE-2 drops hundreds: one event per parent
+        # EAGLE-2 drops hundreds: one event per parent
+        for child in children[:1] if shape.best else children:
             path_prob = tree.path_prob(child)
             values: dict[str, Value] = {"token": tree.token[child], "path_prob": path_prob}
             if shape.best:
@@ -243,7 +296,9 @@ def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
                 values["prune_probability"] = shape.prune_probability
             events.append(Event("prune", index[parent], reason, values))
     topk = {index[node]: top for node, top in grown.topk.items() if node in index}
-    return Grown(grown.tree.select([node in index for node in range(len(tree))]), events, topk, numbers)
+    return Grown(
+        grown.tree.select([node in index for node in range(len(tree))]), events, topk, numbers
+    )
 
 
 class GrownStrategy(Strategy):
@@ -281,7 +336,9 @@ class GrownDrafter(DraftPassDrafter):
 
     def draft(self, context: Context) -> Draft:
         shape = self.settings.shape()
-        passes = self.begin(context, max(shape.branches), getattr(self.settings, "candidates", "top"))
+        passes = self.begin(
+            context, max(shape.branches), getattr(self.settings, "candidates", "top")
+        )
         if self.root == "verified":
             root = DraftTree.root(context.tokens[-1])
         else:  # line 10: the root is the draft's own most probable token
@@ -289,8 +346,12 @@ class GrownDrafter(DraftPassDrafter):
             root = DraftTree.of([token], [-1], [log_prob], self.source)
         drawn = passes.sampling is not CandidateSampling.DETERMINISTIC
         draw = passes.draw if drawn else None
-        tree, events, topk, self.numbers = grow(shape, passes, root, context.max_depth, self.source, draw)
+        tree, events, topk, self.numbers = grow(
+            shape, passes, root, context.max_depth, self.source, draw
+        )
         if not drawn:
             return Draft(tree, events, topk)
         probs = {node: passes.draft_probs[node] for node in topk}
-        return Draft(replace(tree, candidate_sampling=passes.sampling), events, topk, draft_probs=probs)
+        return Draft(
+            replace(tree, candidate_sampling=passes.sampling), events, topk, draft_probs=probs
+        )

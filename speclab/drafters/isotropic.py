@@ -31,7 +31,10 @@ class IsotropicTree(Strategy):
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
-        return {"paper (b = 3)": cls(node_budget=60), "paper (b = 5)": cls(node_budget=60, branching=5)}
+        return {
+            "paper (b = 3)": cls(node_budget=60),
+            "paper (b = 5)": cls(node_budget=60, branching=5),
+        }
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return IsotropicDrafter(with_node_budget(self, pair.target), pair)
@@ -47,14 +50,16 @@ class IsotropicDrafter(TableDrafter):
         self._index = NgramIndex(settings.shortest_ngram, settings.longest_ngram)
 
     def draft(self, context: Context) -> Draft:
-        branching, budget = self.settings.branching, self.settings.node_budget
+        branching = self.settings.branching
+        budget = self.settings.node_budget
         assert budget != "auto"
         matches = self._index.matches(context.tokens, min(budget - 1, context.max_depth))
         copied = matches[0].tokens if matches else ()
         tree = self.rooted(context)
         node = end_of_copy = 0
         while node < len(tree) < budget and tree.depth[node] < context.max_depth:
-            depth, weight = tree.depth[node], 1.0
+            depth = tree.depth[node]
+            weight = 1.0
             if node == end_of_copy and depth < len(copied):
                 end_of_copy = tree.add(node, copied[depth], COPIED, "context")
                 weight -= COPIED

@@ -1,13 +1,15 @@
-"""Lookahead decoding: n-grams from Jacobi iteration, verified when they fit the text (Fu et al. 2024).
+"""Lookahead decoding: n-grams from Jacobi iteration, verified when they fit the text (Fu et al.
+2024).
 
-A window of guessed tokens runs in the verification pass. Its columns are W positions from the newest token on; its N -
-1 levels are the guesses of the last N - 1 iterations. A row sees the first level up to its own column, and its column
-down to itself. The target's most probable tokens after the rows of the last level become the newest level, and the
-n-gram down each column enters a pool. Candidates are the pool's n-grams that start with the newest token.
+A window of guessed tokens runs in the verification pass. Its columns are W positions from the
+newest token on; its N - 1 levels are the guesses of the last N - 1 iterations. A row sees the first
+level up to its own column, and its column down to itself. The target's most probable tokens after
+the rows of the last level become the newest level, and the n-gram down each column enters a pool.
+Candidates are the pool's n-grams that start with the newest token.
 
-The window moves by one position even if several tokens are committed, as in the published code. Not in the paper: the
-columns start with n-grams of the text, and siblings share their parent's probability by how many n-grams pass through
-them.
+The window moves by one position even if several tokens are committed, as in the published code. Not
+in the paper: the columns start with n-grams of the text, and siblings share their parent's
+probability by how many n-grams pass through them.
 """
 
 from __future__ import annotations
@@ -41,18 +43,32 @@ class Lookahead(Strategy):
     It does not pay on small models, where a row of the window costs more than it saves.
     """
 
-    window: int = Field(default=15, ge=1, le=64, title="W", description="columns of the window, one n-gram each")
-    ngram: int = Field(default=5, ge=3, le=16, title="N", description="tokens per n-gram, one more than levels")
-    guesses: int = Field(default=15, ge=1, le=64, title="G", description="maximum n-grams verified per iteration")
-    pool_per_token: int = Field(default=15, ge=1, le=256, description="newest n-grams kept per first token")
-    text_ngrams: bool = Field(default=True, description="the pool also gets the text's n-grams (published code)")
-    window_seed: int = Field(default=0, ge=0, lt=2**32, description="seed for where in the text the columns start")
+    window: int = Field(
+        default=15, ge=1, le=64, title="W", description="columns of the window, one n-gram each"
+    )
+    ngram: int = Field(
+        default=5, ge=3, le=16, title="N", description="tokens per n-gram, one more than levels"
+    )
+    guesses: int = Field(
+        default=15, ge=1, le=64, title="G", description="maximum n-grams verified per iteration"
+    )
+    pool_per_token: int = Field(
+        default=15, ge=1, le=256, description="newest n-grams kept per first token"
+    )
+    text_ngrams: bool = Field(
+        default=True, description="the pool also gets the text's n-grams (published code)"
+    )
+    window_seed: int = Field(
+        default=0, ge=0, lt=2**32, description="seed for where in the text the columns start"
+    )
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
             "published code, chatbot (W = 15, N = 5)": cls(),
-            "published code, for 7 B parameters (W = 7, N = 5)": cls(window=7, guesses=7, pool_per_token=7),
+            "published code, for 7 B parameters (W = 7, N = 5)": cls(
+                window=7, guesses=7, pool_per_token=7
+            ),
             "the window alone": cls(text_ngrams=False),
         }
 
@@ -73,30 +89,46 @@ class LookaheadDrafter(Drafter):
         self._read = 0
 
     def draft(self, context: Context) -> Draft:
-        s, root = self.settings, context.tokens[-1]
+        s = self.settings
+        root = context.tokens[-1]
         if s.text_ngrams:
             recent = context.tokens[max(0, self._read - s.ngram + 1) :]
-            self.pool.add([tuple(recent[end - s.ngram : end]) for end in range(s.ngram, len(recent) + 1)])
+            self.pool.add(
+                [tuple(recent[end - s.ngram : end]) for end in range(s.ngram, len(recent) + 1)]
+            )
             self._read = len(context.tokens)
         self.window = self._fitted(context)
         tokens = [token for level in self.window for token in level]
         extra = ExtraRows(tokens[1:], *_rows(len(self.window), len(self.window[0])))
         guesses = self.pool.after(root)[: s.guesses] if context.max_depth > 0 else ()
         tree = _merged(root, [guess[: context.max_depth] for guess in guesses])
-        reason = f"{len(guesses)} n-grams of the pool" if guesses else "plain: no n-gram starts with the newest token"
-        values = {"route": "guesses" if guesses else "plain", "guesses": len(guesses), "pool": self.pool.size}
+        reason = (
+            f"{len(guesses)} n-grams of the pool"
+            if guesses
+            else "plain: no n-gram starts with the newest token"
+        )
+        values = {
+            "route": "guesses" if guesses else "plain",
+            "guesses": len(guesses),
+            "pool": self.pool.size,
+        }
         route = Event("route", None, reason, {**values, "window_rows": len(extra.token)})
         return replace(tree.draft(route, *map(_match, guesses)), extra=extra)
 
     def learn(self, outcome: Outcome) -> Adaptation:
         """The target's answers become the newest level; the n-gram down each column enters the pool."""
-        columns, before = len(self.window[0]), self.pool.size
+        columns = len(self.window[0])
+        before = self.pool.size
         newest = outcome.extra[len(outcome.extra) - columns :]
         answers = tuple(newest.topk(1)[0][:, 0].tolist()) if columns else ()
         self.pool.add([*zip(*self.window, answers, strict=True)])
         self.window = (*self.window[1:], answers)
         now = self.pool.size
-        return Adaptation(f"{columns} n-grams from the window, {now - before} new", {"pool": before}, {"pool": now})
+        return Adaptation(
+            f"{columns} n-grams from the window, {now - before} new",
+            {"pool": before},
+            {"pool": now},
+        )
 
     def _fitted(self, context: Context) -> Window:
         """The window from the newest token on, without columns beyond the models' context."""
@@ -104,9 +136,13 @@ class LookaheadDrafter(Drafter):
         columns = max(0, min(self.settings.window, context.max_depth - levels + 2))
         window = self.window
         if not window:  # each column is an n-gram of the text from a random position
-            text, draw = context.tokens, Random(self.settings.window_seed)
+            text = context.tokens
+            draw = Random(self.settings.window_seed)
             starts = [draw.randrange(len(text)) for _ in range(columns)]
-            window = tuple(tuple(text[(start + level) % len(text)] for start in starts) for level in range(levels))
+            window = tuple(
+                tuple(text[(start + level) % len(text)] for start in starts)
+                for level in range(levels)
+            )
         first = (context.tokens[-1], *window[0][1:])
         return tuple(level[:columns] for level in (first, *window[1:]))
 
@@ -129,13 +165,20 @@ def _merged(root: int, guesses: Sequence[Ngram]) -> Candidates:
     for guess in guesses:
         node = 0
         for depth, token in enumerate(guess):
-            node = tree.add(node, token, through[guess[: depth + 1]] / through[guess[:depth]], "pool")
+            node = tree.add(
+                node, token, through[guess[: depth + 1]] / through[guess[:depth]], "pool"
+            )
     return tree
 
 
 def _match(guess: Ngram) -> Event:
     tokens = " ".join(map(str, guess))
-    return Event("match", None, f"an n-gram of the pool: {tokens}", {"ngram": len(guess) + 1, "token": guess[0]})
+    return Event(
+        "match",
+        None,
+        f"an n-gram of the pool: {tokens}",
+        {"ngram": len(guess) + 1, "token": guess[0]},
+    )
 
 
 class NgramPool(Learned[Sequence[Ngram]]):
@@ -156,7 +199,8 @@ class NgramPool(Learned[Sequence[Ngram]]):
     def read(self, batch: Sequence[Ngram]) -> None:
         """Adds n-grams, the newest last."""
         for token, *rest in batch:
-            before, ngram = self.after(token), tuple(rest)
+            before = self.after(token)
+            ngram = tuple(rest)
             after = (ngram, *(other for other in before if other != ngram))[: self._width]
             self._ngrams[token] = after
             self.size += len(after) - len(before)

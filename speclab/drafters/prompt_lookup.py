@@ -1,6 +1,8 @@
-"""Prompt lookup: a chain copied from the text so far, after an earlier occurrence of its last tokens (Saxena 2023).
+"""Prompt lookup: a chain copied from the text so far, after an earlier occurrence of its last
+tokens (Saxena 2023).
 
-`NgramIndex` finds that occurrence with a dict from n-gram to position. Other strategies use it for copies, too.
+`NgramIndex` finds that occurrence with a dict from n-gram to position. Other strategies use it for
+copies, too.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
 Pick = Literal["last", "first"]
-LongestNgram = Annotated[int, Field(ge=1, le=16, description="tokens of the longest n-gram, tried first")]
+LongestNgram = Annotated[
+    int, Field(ge=1, le=16, description="tokens of the longest n-gram, tried first")
+]
 ShortestNgram = Annotated[int, Field(ge=1, le=16, description="tokens of the shortest n-gram")]
 
 
@@ -28,14 +32,18 @@ class PromptLookup(Strategy):
     longest_ngram: LongestNgram = 3
     shortest_ngram: ShortestNgram = 1
     pick: Pick = Field(default="last", description="which earlier occurrence to copy")
-    draft_tokens: int = Field(default=10, ge=1, le=256, title="K", description="maximum tokens to copy")
+    draft_tokens: int = Field(
+        default=10, ge=1, le=256, title="K", description="maximum tokens to copy"
+    )
     ascending = (("shortest_ngram", "longest_ngram"),)
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
             "as published (n = 3 to 1, K = 10)": cls(),
-            "as in GOOSE (n = 5 to 3, K = 20)": cls(longest_ngram=5, shortest_ngram=3, draft_tokens=20),
+            "as in GOOSE (n = 5 to 3, K = 20)": cls(
+                longest_ngram=5, shortest_ngram=3, draft_tokens=20
+            ),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
@@ -51,11 +59,22 @@ class PromptLookupDrafter(Drafter):
 
     def draft(self, context: Context) -> Draft:
         """A copied token has no probability: each counts as certain, with log-probability 0."""
-        matches = self._index.matches(context.tokens, min(self.settings.draft_tokens, context.max_depth))
+        matches = self._index.matches(
+            context.tokens, min(self.settings.draft_tokens, context.max_depth)
+        )
         chain = matches[0].tokens if matches else ()
         n = len(chain)
-        tree = DraftTree.of([context.tokens[-1], *chain], range(-1, n), [0.0] * (n + 1), ["target", *["context"] * n])
-        reason = f"a chain after the {matches[0].length}-gram" if matches else "plain: no n-gram occurred before"
+        tree = DraftTree.of(
+            [context.tokens[-1], *chain],
+            range(-1, n),
+            [0.0] * (n + 1),
+            ["target", *["context"] * n],
+        )
+        reason = (
+            f"a chain after the {matches[0].length}-gram"
+            if matches
+            else "plain: no n-gram occurred before"
+        )
         route = Event("route", None, reason, {"route": "chain" if matches else "plain"})
         topk = {node: ((token, 0.0),) for node, token in enumerate(chain)}
         return Draft(tree, (route, *(match.event for match in matches)), topk)
@@ -71,15 +90,22 @@ class Match(NamedTuple):
     @property
     def event(self) -> Event:
         copied = len(self.tokens)
-        values = {"ngram": self.length, "position": self.position, "copied": copied, "token": self.tokens[0]}
-        return Event("match", None, f"{self.length}-gram at {self.position}, {copied} tokens to copy", values)
+        values = {
+            "ngram": self.length,
+            "position": self.position,
+            "copied": copied,
+            "token": self.tokens[0],
+        }
+        return Event(
+            "match", None, f"{self.length}-gram at {self.position}, {copied} tokens to copy", values
+        )
 
 
 class NgramIndex:
     """For each n-gram of a growing text, the position of the token that followed it.
 
-    Each token is read once, so a lookup takes constant time. The index depends on the text alone: it is not part of a
-    drafter's learned state, and a fork builds its own.
+    Each token is read once, so a lookup takes constant time. The index depends on the text alone:
+    it is not part of a drafter's learned state, and a fork builds its own.
 
     Args:
         shortest: least n.
@@ -94,7 +120,8 @@ class NgramIndex:
         self._read = 0
 
     def matches(self, text: Sequence[int], limit: int) -> list[Match]:
-        """For each n, largest first, what followed an earlier occurrence of the last n tokens of `text`.
+        """For each n, largest first, what followed an earlier occurrence of the last n tokens of
+        `text`.
 
         Args:
             text: the text of the last call, extended; a shorter text is read from its start.
@@ -107,7 +134,8 @@ class NgramIndex:
             position = self._positions.get(end[-length:])
             if position is not None and length <= len(end):
                 tokens = list(text[position : position + limit])
-                while len(tokens) < limit:  # a copy that reaches the end continues with itself, as in LZ77
+                # a copy that reaches the end continues with itself, as in LZ77
+                while len(tokens) < limit:
                     tokens.append(tokens[position - len(text)])
                 matches.append(Match(length, position, tuple(tokens)))
         return matches
@@ -118,7 +146,8 @@ class NgramIndex:
             self._read = 0
         start = max(self._read - self._lengths.start, 0)
         recent = tuple(text[start:])
-        # An n-gram is indexed once a token follows it, so the end of the text does not match itself.
+        # An n-gram is indexed once a token follows it, so the end of the text does not match
+        # itself.
         for end in range(self._read - start, len(recent)):
             for length in self._lengths:
                 if length <= end:

@@ -1,4 +1,6 @@
-"""Retrieval: continuations of the last tokens in another text, as a tree by frequency (REST, He et al. 2024)."""
+"""Retrieval: continuations of the last tokens in another text, as a tree by frequency (REST, He et
+al. 2024).
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,18 @@ Positions = NDArray[np.intp]
 
 
 class Retrieval(Strategy):
-    """A tree of the continuations that follow the longest match of the last tokens in your text, most frequent first.
+    """A tree of the continuations that follow the longest match of the last tokens in your text,
+    most frequent first.
 
     It pays if the output repeats that text; on the shipped prompts it does not.
     """
 
-    text: str = Field(default="", description="a text file or a folder of them; empty: the shipped prompts")
-    longest_match: int = Field(default=16, ge=1, le=64, description="tokens of the longest match, tried first")
+    text: str = Field(
+        default="", description="a text file or a folder of them; empty: the shipped prompts"
+    )
+    longest_match: int = Field(
+        default=16, ge=1, le=64, description="tokens of the longest match, tried first"
+    )
     shortest_match: int = Field(default=2, ge=1, le=64, description="tokens of the shortest match")
     node_budget: NodeBudget = Field(default="auto", title="c")
     ascending = (("shortest_match", "longest_match"),)
@@ -60,10 +67,15 @@ class RetrievalDrafter(Drafter):
         self._texts = texts
 
     def draft(self, context: Context) -> Draft:
-        s, tree = self.settings, Candidates(context.tokens[-1])
+        s = self.settings
+        tree = Candidates(context.tokens[-1])
         length, positions = self._texts.longest_match(context.tokens[-s.longest_match :])
         context.check()
-        values: dict[str, Value] = {"match": 0, "occurrences": 0, "text_tokens": len(self._texts.tokens)}
+        values: dict[str, Value] = {
+            "match": 0,
+            "occurrences": 0,
+            "text_tokens": len(self._texts.tokens),
+        }
         if not len(self._texts.tokens):
             reason = "plain: there is no text to search"
         elif length < s.shortest_match:
@@ -129,25 +141,37 @@ class Corpus:
 
 
 def corpus(pair: ModelPair, source: str) -> Corpus:
-    """The texts at `path`, indexed; the shipped prompts if it is empty. Kept in the pair until a file changes.
+    """The texts at `path`, indexed; the shipped prompts if it is empty. Kept in the pair until a
+    file changes.
 
     Without a tokenizer the shipped prompts cannot be read, so their index is empty.
 
     Raises:
-        SettingsError: the path cannot be read, has no text or too much, or the pair has no tokenizer.
+        SettingsError: the path cannot be read, has no text or too much, or the pair has no
+            tokenizer.
     """
     files = _files(source) if source else []
     key = f"corpus {source}: {[(str(file), file.stat().st_mtime_ns) for file in files]}"
     if key not in pair.shared_state:
-        texts = [_read(file) for file in files] if source else [prompt.text for prompt in examples()]
+        texts = (
+            [_read(file) for file in files] if source else [prompt.text for prompt in examples()]
+        )
         if sum(map(len, texts)) > LARGEST:
-            raise SettingsError(f"The text at {source} is longer than {LARGEST:,} characters: choose a smaller part.")
+            raise SettingsError(
+                f"The text at {source} is longer than {LARGEST:,} characters: choose a smaller "
+                "part."
+            )
         tokens: list[int] = []
         if pair.tokenizer is not None:
             for text in texts:
-                tokens += [*pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], BREAK]
+                tokens += [
+                    *pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"],
+                    BREAK,
+                ]
         elif source:
-            raise SettingsError(f"This pair has no tokenizer to read {source}: pass tokenizer= to load_pair.")
+            raise SettingsError(
+                f"This pair has no tokenizer to read {source}: pass tokenizer= to load_pair."
+            )
         pair.shared_state[key] = Corpus(tokens)
     index: Corpus = pair.shared_state[key]
     return index
@@ -157,11 +181,15 @@ def _files(source: str) -> list[Path]:
     try:
         path = Path(source).expanduser()
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        files = [file for file in files if file.is_file() and (file == path or file.suffix in _TEXTS)]
+        files = [
+            file for file in files if file.is_file() and (file == path or file.suffix in _TEXTS)
+        ]
     except (OSError, RuntimeError, ValueError):  # too long a name, no home directory
         files = []
     if not files:
-        raise SettingsError(f"There is no text at {source}: choose a .txt, .md or .py file, or a folder of them.")
+        raise SettingsError(
+            f"There is no text at {source}: choose a .txt, .md or .py file, or a folder of them."
+        )
     return files
 
 
@@ -169,4 +197,6 @@ def _read(file: Path) -> str:
     try:
         return read_whole(file, SettingsError, 4 * LARGEST).decode()
     except UnicodeDecodeError:
-        raise SettingsError(f"{file} is not UTF-8 text: choose a text file, or a folder of text files.") from None
+        raise SettingsError(
+            f"{file} is not UTF-8 text: choose a text file, or a folder of text files."
+        ) from None

@@ -1,7 +1,9 @@
-"""Sequoia: the best tree of a budget by dynamic programming, from the acceptance of each rank (Chen et al. 2024).
+"""Sequoia: the best tree of a budget by dynamic programming, from the acceptance of each rank (Chen
+et al. 2024).
 
-The child of rank r is its parent's r-th candidate: from a transition table, or from the draft, one pass per level. The
-acceptance of each rank, given that the parent is accepted, is a setting, or measured while decoding.
+The child of rank r is its parent's r-th candidate: from a transition table, or from the draft, one
+pass per level. The acceptance of each rank, given that the parent is accepted, is a setting, or
+measured while decoding.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from speclab.trace.records import Adaptation, Event, Value
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
-PRIOR, PRIOR_TRIES = 0.4, 8.0
-"""Prior acceptance of the first child, divided by the squared rank for the others, and its weight in tries. Not in the
-paper."""
+PRIOR = 0.4
+PRIOR_TRIES = 8.0
+"""Prior acceptance of the first child, divided by the squared rank for the others, and its weight
+in tries. Not in the paper."""
 _best_shape = lru_cache(maxsize=64)(sequoia_shape)
 STEP = 0.05
 """Measured rates are rounded to this, so that the shape of the tree seldom changes."""
@@ -69,7 +72,9 @@ class SequoiaTree(Strategy):
 
     def drafter(self, pair: ModelPair) -> Drafter:
         settings = with_node_budget(self, pair.target)
-        return DraftSequoia(settings, pair) if self.source == "draft" else TableSequoia(settings, pair)
+        return (
+            DraftSequoia(settings, pair) if self.source == "draft" else TableSequoia(settings, pair)
+        )
 
 
 class TableSequoia(TableDrafter):
@@ -90,9 +95,14 @@ class TableSequoia(TableDrafter):
         return tree.draft(self.route("transitions" if len(tree) > 1 else "plain"))
 
     def learn(self, outcome: Outcome) -> Adaptation:
-        table, before = super().learn(outcome), self.ranks
+        table = super().learn(outcome)
+        before = self.ranks
         self.ranks = before.after(outcome)
-        return Adaptation(table.reason, {**table.before, **before.describe()}, {**table.after, **self.ranks.describe()})
+        return Adaptation(
+            table.reason,
+            {**table.before, **before.describe()},
+            {**table.after, **self.ranks.describe()},
+        )
 
 
 class DraftSequoia(DraftPassDrafter):
@@ -104,17 +114,24 @@ class DraftSequoia(DraftPassDrafter):
         self.ranks = RankRates.prior(settings.successors)
 
     def draft(self, context: Context) -> Draft:
-        tree, next_tokens = Candidates(context.tokens[-1]), self.begin(context, self.settings.successors)
+        tree = Candidates(context.tokens[-1])
+        next_tokens = self.begin(context, self.settings.successors)
 
         def successors(nodes: Sequence[int]) -> list[Successors]:
             tops = next_tokens(tree, nodes)
-            return [Successors([token for token, _ in top], [min(exp(log), 1.0) for _, log in top]) for top in tops]
+            return [
+                Successors([token for token, _ in top], [min(exp(log), 1.0) for _, log in top])
+                for top in tops
+            ]
 
         fill(tree, self.settings.shape(self.ranks), successors, self.source, context)
-        return tree.draft(Event("route", None, "draft", {"route": "draft" if len(tree) > 1 else "plain"}))
+        return tree.draft(
+            Event("route", None, "draft", {"route": "draft" if len(tree) > 1 else "plain"})
+        )
 
     def learn(self, outcome: Outcome) -> Adaptation:
-        before, self.ranks = self.ranks, self.ranks.after(outcome)
+        before = self.ranks
+        self.ranks = self.ranks.after(outcome)
         return Adaptation("acceptance by rank", before.describe(), self.ranks.describe())
 
 
@@ -160,15 +177,22 @@ class RankRates(NamedTuple):
 
     @classmethod
     def prior(cls, ranks: int) -> Self:
-        return cls(tuple(PRIOR_TRIES * PRIOR / (rank + 1) ** 2 for rank in range(ranks)), (PRIOR_TRIES,) * ranks)
+        return cls(
+            tuple(PRIOR_TRIES * PRIOR / (rank + 1) ** 2 for rank in range(ranks)),
+            (PRIOR_TRIES,) * ranks,
+        )
 
     def describe(self) -> dict[str, Value]:
         rates = zip(self.accepted, self.tried, strict=True)
-        return {f"rank_{rank}": accepted / tried for rank, (accepted, tried) in enumerate(rates, start=1)}
+        return {
+            f"rank_{rank}": accepted / tried
+            for rank, (accepted, tried) in enumerate(rates, start=1)
+        }
 
     def after(self, outcome: Outcome) -> RankRates:
         """Counts the children of every node on the accepted path; at most one sibling is right."""
-        accepted, tried = list(self.accepted), list(self.tried)
+        accepted = list(self.accepted)
+        tried = list(self.tried)
         for node, following in zip((0, *outcome.accepted), (*outcome.accepted, -1), strict=True):
             for rank, child in enumerate(outcome.tree.children[node]):
                 tried[rank] += 1
@@ -178,7 +202,9 @@ class RankRates(NamedTuple):
     @property
     def rounded(self) -> tuple[float, ...]:
         """The rates in steps, at least half a step."""
-        rates = (accepted / tried for accepted, tried in zip(self.accepted, self.tried, strict=True))
+        rates = (
+            accepted / tried for accepted, tried in zip(self.accepted, self.tried, strict=True)
+        )
         return tuple(max(round(rate / STEP) * STEP, STEP / 2) for rate in rates)
 
 
@@ -193,5 +219,7 @@ def _parsed(text: str) -> tuple[float, ...]:
     except ValueError:
         rates = (-1.0,)
     if not all(0 <= rate <= 1 for rate in rates):
-        raise SettingsError(f"Expected rank_acceptance between 0 and 1, such as 0.6, 0.2, 0.1, got {text!r}.")
+        raise SettingsError(
+            f"Expected rank_acceptance between 0 and 1, such as 0.6, 0.2, 0.1, got {text!r}."
+        )
     return rates

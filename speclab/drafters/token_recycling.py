@@ -1,7 +1,9 @@
-"""Token Recycling: a static tree filled from a table of each token's most probable successors (Luo et al. 2025).
+"""Token Recycling: a static tree filled from a table of each token's most probable successors (Luo
+et al. 2025).
 
-Every verified row updates the table, rejected rows too. The paper's tree has 80 drafted nodes: 8, 21, 25, 15, 8 and
-3 by depth. The paper does not say which nodes have children; here they are those with the smallest product of ranks.
+Every verified row updates the table, rejected rows too. The paper's tree has 80 drafted nodes: 8,
+21, 25, 15, 8 and 3 by depth. The paper does not say which nodes have children; here they are those
+with the smallest product of ranks.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class TokenRecyclingDrafter(TableDrafter):
 
     def draft(self, context: Context) -> Draft:
         """A node of rank r is the r-th successor of its parent's token; it is left out if the table has none."""
-        budget, tree = self.settings.node_budget, self.rooted(context)
+        budget = self.settings.node_budget
+        tree = self.rooted(context)
         assert budget != "auto"
         node_of: dict[int, int] = {0: 0}
         for index, (parent, rank) in enumerate(template(budget, self.settings.successors), start=1):
@@ -57,23 +60,30 @@ class TokenRecyclingDrafter(TableDrafter):
                 continue
             known = tree.successors.get(above) or self.successors(tree, above)
             if rank < len(known.tokens):
-                node_of[index] = tree.add(above, known.tokens[rank], known.probs[rank], "transition")
+                node_of[index] = tree.add(
+                    above, known.tokens[rank], known.probs[rank], "transition"
+                )
         return tree.draft(self.route("transitions" if len(tree) > 1 else "plain"))
 
 
 @lru_cache(maxsize=32)
 def template(node_budget: int, successors: int) -> tuple[tuple[int, int], ...]:
-    """(parent, rank) of every drafted node of the static tree, breadth-first; node 0 is the root, rank 0 the first.
+    """(parent, rank) of every drafted node of the static tree, breadth-first; node 0 is the root,
+    rank 0 the first.
 
-    Each level has the nodes with the smallest product of ranks (from 1) on their path. A smaller tree keeps the nodes
-    most likely to be accepted if the first successor has the rate `FIRST` and the others a rate inversely proportional
-    to their rank; a larger tree has larger levels.
+    Each level has the nodes with the smallest product of ranks (from 1) on their path. A smaller
+    tree keeps the nodes most likely to be accepted if the first successor has the rate `FIRST` and
+    the others a rate inversely proportional to their rank; a larger tree has larger levels.
     """
     scale = max(1.0, (node_budget - 1) / sum(LEVELS))
     nodes = [(1.0, -1, 0)]  # probability, parent, rank
     level = range(1)
     for size in LEVELS:
-        children = [(nodes[node][0] * FIRST / (rank + 1), node, rank) for node in level for rank in range(successors)]
+        children = [
+            (nodes[node][0] * FIRST / (rank + 1), node, rank)
+            for node in level
+            for rank in range(successors)
+        ]
         chosen = sorted(children, key=lambda child: (-child[0], child[1:]))[: ceil(size * scale)]
         level = range(len(nodes), len(nodes) + len(chosen))
         nodes += sorted(chosen, key=lambda child: child[1:])

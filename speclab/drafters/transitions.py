@@ -1,7 +1,7 @@
 """The transition table: the target's most probable next tokens, from every row that it verifies.
 
-Token Recycling (Luo et al. 2025) stores them by the last token. GOOSE (section 4.1, appendix C.1) also stores them by
-the last two, and reads every row: rejected branches and the prompt too.
+Token Recycling (Luo et al. 2025) stores them by the last token. GOOSE (section 4.1, appendix C.1)
+also stores them by the last two, and reads every row: rejected branches and the prompt too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 Width = Annotated[int, Field(ge=1, le=16, title="k", description="successors kept of each token")]
 Carry = Annotated[
     Literal["cold", "carried"],
-    Field(description="the transition table at the start of a prompt: empty, or kept from the prompt before"),
+    Field(
+        description="the transition table at the start of a prompt: empty, or kept from the prompt before"
+    ),
 ]
 MOST_PAIRS = 1 << 15  # pairs of tokens in a table; the oldest are dropped
 PREFILL_ROWS, PREFILL_LOGITS = 512, 1 << 24  # most rows and logits of one chunk of a prompt
@@ -42,7 +44,8 @@ class Rows(NamedTuple):
 
 
 class TransitionTable(Learned[Rows]):
-    """The most probable successors of every verified token and pair of tokens; about 10 KiB per iteration of 60 nodes.
+    """The most probable successors of every verified token and pair of tokens; about 10 KiB per
+    iteration of 60 nodes.
 
     Args:
         width: successors per token (GOOSE: K).
@@ -50,7 +53,8 @@ class TransitionTable(Learned[Rows]):
     """
 
     def __init__(self, width: int, *, pairs: bool = False) -> None:
-        self.width, self._keeps_pairs = width, pairs
+        self.width = width
+        self._keeps_pairs = pairs
         super().__init__()
 
     def clear(self) -> None:
@@ -61,7 +65,14 @@ class TransitionTable(Learned[Rows]):
         """The last of several rows for one token or pair wins."""
         probs = np.where(batch.next_ids < 0, 0.0, np.exp(batch.next_log_probs))
         counts = np.count_nonzero(probs, axis=1).tolist()  # the rest is unknown, or impossible
-        rows = zip(batch.previous, batch.tokens, batch.next_ids.tolist(), probs.tolist(), counts, strict=True)
+        rows = zip(
+            batch.previous,
+            batch.tokens,
+            batch.next_ids.tolist(),
+            probs.tolist(),
+            counts,
+            strict=True,
+        )
         for previous, token, ids, row_probs, count in rows:
             if count:
                 successors = Successors(ids, row_probs)
@@ -89,7 +100,13 @@ class TableDrafter(Drafter):
     state: ClassVar[tuple[str, ...]] = ("table",)
 
     def __init__(
-        self, settings: Strategy, pair: ModelPair, width: int, *, pairs: bool = False, carry: str = "cold"
+        self,
+        settings: Strategy,
+        pair: ModelPair,
+        width: int,
+        *,
+        pairs: bool = False,
+        carry: str = "cold",
     ) -> None:
         super().__init__(settings)
         self.table = TransitionTable(min(width, pair.target.vocab_size), pairs=pairs)
@@ -114,11 +131,17 @@ class TableDrafter(Drafter):
     def learn(self, outcome: Outcome) -> Adaptation:
         """Learns all rows of the tree, rejected ones too; the accepted path last, so that it wins."""
         before = self.table.sizes
-        tokens, parents = outcome.tree.token.tolist(), outcome.tree.parent.tolist()
+        tokens = outcome.tree.token.tolist()
+        parents = outcome.tree.parent.tolist()
         previous = [self._before_root, *(tokens[parent] for parent in parents[1:])]
         order = sorted(range(len(tokens)), key=(0, *outcome.accepted).__contains__)
         ids, log_probs = outcome.answer.topk(self.table.width)
-        rows = Rows([previous[row] for row in order], [tokens[row] for row in order], ids[order], log_probs[order])
+        rows = Rows(
+            [previous[row] for row in order],
+            [tokens[row] for row in order],
+            ids[order],
+            log_probs[order],
+        )
         self.table.add(rows)
         self._share()
         return Adaptation(f"{len(tokens)} rows of the table written", before, self.table.sizes)
@@ -132,8 +155,8 @@ class TableDrafter(Drafter):
         return Candidates(context.tokens[-1])
 
     def successors(self, tree: Candidates, node: int, weight: float = 1.0) -> Successors:
-        """The table's successors of a node, also stored in the tree; `weight`: the probability that copied children
-        leave.
+        """The table's successors of a node, also stored in the tree; `weight`: the probability that
+        copied children leave.
         """
         previous = tree.token[tree.parent[node]] if node else self._before_root
         successors = self.table.successors(previous, tree.token[node])

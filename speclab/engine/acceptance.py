@@ -1,10 +1,13 @@
-"""Acceptance rules. How the candidates were chosen decides which rule keeps the target's distribution.
+"""Acceptance rules. How the candidates were chosen decides which rule keeps the target's
+distribution.
 
-Candidates chosen beforehand (the most probable, n-grams, tables, merged trees): `sample_and_match` (Dual-Draft Routing,
-section 6.2). Candidates drawn from the draft: `recursive_rejection` (SpecInfer, Algorithm 2; on a chain the rule of
-Leviathan et al. 2023) and `rejection_without_replacement` (EAGLE-1, Sequoia).
+Candidates chosen beforehand (the most probable, n-grams, tables, merged trees): `sample_and_match`
+(Dual-Draft Routing, section 6.2). Candidates drawn from the draft: `recursive_rejection`
+(SpecInfer, Algorithm 2; on a chain the rule of Leviathan et al. 2023) and
+`rejection_without_replacement` (EAGLE-1, Sequoia).
 
-A distribution is an array `[V]` of probabilities: float64, or `fractions.Fraction` in tests of equality.
+A distribution is an array `[V]` of probabilities: float64, or `fractions.Fraction` in tests of
+equality.
 """
 
 from __future__ import annotations
@@ -41,10 +44,11 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """The accept path: `accepted` drafted nodes, top down, and `bonus`, the target's token after the last of them.
+    """The accept path: `accepted` drafted nodes, top down, and `bonus`, the target's token after
+    the last of them.
 
-    A rule that tries children one by one also gives `trials`, in order, and `residual` `[V]`, which the bonus was drawn
-    from.
+    A rule that tries children one by one also gives `trials`, in order, and `residual` `[V]`, which
+    the bonus was drawn from.
     """
 
     accepted: tuple[int, ...]
@@ -54,16 +58,19 @@ class Acceptance:
 
 
 def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = None) -> Acceptance:
-    """Exact for every tree: the target chooses a token at each node, and the child with that token is accepted.
+    """Exact for every tree: the target chooses a token at each node, and the child with that token
+    is accepted.
 
-    All committed tokens are the target's own choices. With argmax choices this is DynaTree's greedy rule (section 3.5,
-    SELECTCOMMIT).
+    All committed tokens are the target's own choices. With argmax choices this is DynaTree's greedy
+    rule (section 3.5, SELECTCOMMIT).
 
     Args:
         choose: the target's next token after a node; called only for nodes that are reached.
-        root_choice: the target's choice at the position of a drafted root; None if the root is verified.
+        root_choice: the target's choice at the position of a drafted root; None if the root is
+            verified.
     """
-    tokens, parents = tree.token.tolist(), tree.parent.tolist()
+    tokens = tree.token.tolist()
+    parents = tree.parent.tolist()
     reached = [root_choice is None or tokens[0] == root_choice] + [False] * (len(tree) - 1)
     for node in range(1, len(tree)):
         # A node is reached if its parent is, and the target's choice there is its token.
@@ -71,8 +78,12 @@ def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = 
     if not reached[0]:
         assert root_choice is not None
         return Acceptance((), root_choice)
-    # A merged tree may have a token twice under one parent: the copy that reaches deeper wins, then the first.
-    last = max((node for node in range(len(tree)) if reached[node]), key=lambda node: (int(tree.depth[node]), -node))
+    # A merged tree may have a token twice under one parent: the copy that reaches deeper wins, then
+    # the first.
+    last = max(
+        (node for node in range(len(tree)) if reached[node]),
+        key=lambda node: (int(tree.depth[node]), -node),
+    )
     path = tree.path(last)
     return Acceptance(path if root_choice is not None else path[1:], choose(last))
 
@@ -80,11 +91,13 @@ def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = 
 def recursive_rejection(
     tree: DraftTree, target: DistributionFn, draft: DistributionFn, rng: Callable[[int], Rng]
 ) -> Acceptance:
-    """Exact if the children of every node are independent draws from the draft's distribution, in the order drawn.
+    """Exact if the children of every node are independent draws from the draft's distribution, in
+    the order drawn.
 
     Args:
         target: its distribution p after a node.
-        draft: the distribution q that a node's children were drawn from; called only for nodes with children.
+        draft: the distribution q that a node's children were drawn from; called only for nodes with
+            children.
         rng: the random numbers of the position after a node.
     """
     return _rejection(tree, target, draft, rng, lambda q, _: q)

@@ -1,10 +1,11 @@
-"""Any strategy inside transformers: `model.generate(…, custom_generate=speclab.custom_generate(strategy, draft))`.
+"""Any strategy inside transformers: `model.generate(…,
+custom_generate=speclab.custom_generate(strategy, draft))`.
 
-`generate` prepares ids, logits processors, stopping criteria and the configuration and passes them to the callable.
-Each token goes through them as in the library; only the source of tokens is speclab's. What cannot be honoured is
-refused by name before a token is decoded. transformers (5.0 to 5.23) does not pass its streamer and tokenizer to the
-callable: give the streamer to `custom_generate`, and stop strings as `stopping_criteria=[StopStringCriteria(tokenizer,
-[…])]`.
+`generate` prepares ids, logits processors, stopping criteria and the configuration and passes them
+to the callable. Each token goes through them as in the library; only the source of tokens is
+speclab's. What cannot be honoured is refused by name before a token is decoded. transformers (5.0
+to 5.23) does not pass its streamer and tokenizer to the callable: give the streamer to
+`custom_generate`, and stop strings as `stopping_criteria=[StopStringCriteria(tokenizer, […])]`.
 """
 
 from __future__ import annotations
@@ -54,32 +55,41 @@ _WAY_OUT = "leave it out, or call generate without custom_generate"
 
 
 def custom_generate(
-    strategy: Strategy, draft: HeadSource | Sequence[HeadSource] | None = None, *, streamer: Any = None
+    strategy: Strategy,
+    draft: HeadSource | Sequence[HeadSource] | None = None,
+    *,
+    streamer: Any = None,
 ) -> Callable[..., Tensor | GenerateDecoderOnlyOutput]:
     """A callable for `model.generate(**inputs, custom_generate=…)` that decodes with `strategy`.
 
-    It gives the same text as `generate` without it: greedy token for token in float32, sampled with the same
-    distribution (repeatable by `torch.manual_seed`). Reuse the callable: it prepares a model once and keeps it.
+    It gives the same text as `generate` without it: greedy token for token in float32, sampled with
+    the same distribution (repeatable by `torch.manual_seed`). Reuse the callable: it prepares a
+    model once and keeps it.
 
     Args:
         strategy: any of `speclab.strategies()`.
-        draft: a transformers model, a hub id or folder, draft heads (modules, folders, or those of a pair), or several
-            of them for a strategy that routes. Strategies that draft without a model ignore it.
+        draft: a transformers model, a hub id or folder, draft heads (modules, folders, or those of
+            a pair), or several of them for a strategy that routes. Strategies that draft without a
+            model ignore it.
         streamer: replaces the `streamer` argument of `generate`.
 
     Returns:
-        A callable that gives `[1, L + new]` int64 or, with return_dict_in_generate, the library's record with
-            `past_key_values` None. It leaves the model unchanged.
+        A callable that gives `[1, L + new]` int64 or, with return_dict_in_generate, the library's
+            record with `past_key_values` None. It leaves the model unchanged.
 
     Raises:
-        SpeclabError: `strategy` is not a strategy, or needs a draft. The callable raises it for what it cannot honour.
+        SpeclabError: `strategy` is not a strategy, or needs a draft. The callable raises it for
+            what it cannot honour.
     """
-    name, given = type(checked(strategy)).__name__, listed(draft)
+    name = type(checked(strategy)).__name__
+    given = listed(draft)
     if strategy.by_hand:
         raise SettingsError(f"{name} needs a person to build each tree: choose another strategy.")
     needs = strategy.needs_draft or strategy.heads_needed > 0
     if needs and not given:
-        raise NoDraftError(f"{name} needs a draft model: pass one, as in custom_generate({name}(), draft=…).")
+        raise NoDraftError(
+            f"{name} needs a draft model: pass one, as in custom_generate({name}(), draft=…)."
+        )
     drafts = [bare(each) for each in given] if needs else []
     pair: ModelPair | None = None
 
@@ -96,7 +106,8 @@ def custom_generate(
         padding, ids = input_ids.tensor_split([left_padding(input_ids, others)], 1)
         with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):
             if pair is None or pair.target.model is not model:
-                with torch.random.fork_rng(devices=[]):  # so a seed gives one text, on the first call as on later ones
+                # so a seed gives one text, on the first call as on later ones
+                with torch.random.fork_rng(devices=[]):
                     pair = _prepared(model, drafts)
             cost.prepare(strategy, pair)
             text = _Text(pair.fresh(), padding, ids, logits_processor, generation_config)
@@ -108,16 +119,27 @@ def custom_generate(
 
 class _Text:
     def __init__(
-        self, pair: ModelPair, padding: Tensor, ids: Tensor, processors: Any, config: GenerationConfig
+        self,
+        pair: ModelPair,
+        padding: Tensor,
+        ids: Tensor,
+        processors: Any,
+        config: GenerationConfig,
     ) -> None:
-        self._pair, self._padding, self._processors, self._config = pair, padding, processors, config
-        self.ids, self._prompt_ids = torch.cat((padding, ids), 1), pair.encode(ids[0].tolist())
+        self._pair = pair
+        self._padding = padding
+        self._processors = processors
+        self._config = config
+        self.ids = torch.cat((padding, ids), 1)
+        self._prompt_ids = pair.encode(ids[0].tolist())
         self._width = pair.target.model.config.get_text_config(decoder=True).vocab_size
-        self._rows: dict[int, tuple[Tensor, Tensor]] = {}  # by position: bare and processed logits, [1, width]
+        # by position: bare and processed logits, [1, width]
+        self._rows: dict[int, tuple[Tensor, Tensor]] = {}
         self._chosen_from: list[tuple[Tensor, Tensor]] = []
 
     def decode(self, strategy: Strategy, criteria: StoppingCriteriaList, streamer: Any) -> None:
-        config, pair = self._config, self._pair
+        config = self._config
+        pair = self._pair
         sampled = bool(config.do_sample)
         settings = SessionSettings(
             # the library checks the length after it appends a token
@@ -130,7 +152,8 @@ class _Text:
         if streamer is not None:
             streamer.put(self.ids.cpu())
         decoding = start(pair, strategy, self._prompt_ids, settings, self.process)
-        drafting = settings  # a drafter that samples uses the processors' temperature, top-k and top-p
+        # a drafter that samples uses the processors' temperature, top-k and top-p
+        drafting = settings
         if sampled:
             drafting = settings.changed(
                 temperature=min(config.temperature or 1.0, 100.0),
@@ -150,11 +173,15 @@ class _Text:
         """The library's processors on one row of logits `[V]`, called once per token, as in `generate`."""
         device = self.ids.device
         bare_row = row.to(device, torch.float32, copy=True)[None]
-        bare_row = pad(bare_row, (0, self._width - len(row)), value=-torch.inf)  # ids that the draft lacks
+        # ids that the draft lacks
+        bare_row = pad(bare_row, (0, self._width - len(row)), value=-torch.inf)
         before = torch.cat((self._padding, torch.tensor([ids], dtype=torch.long, device=device)), 1)
         scores: Tensor = self._processors(before, bare_row)
         if self._config.do_sample and scores.amax() == -torch.inf:
-            raise SettingsError(f"The logits processors leave no token to draw after {len(ids)} tokens: loosen them.")
+            raise SettingsError(
+                f"The logits processors leave no token to draw after {len(ids)} tokens: loosen "
+                "them."
+            )
         self._rows[len(ids)] = bare_row, scores
         return scores[0, : len(row)]
 
@@ -180,37 +207,54 @@ class _Text:
     def result(self) -> Tensor | GenerateDecoderOnlyOutput:
         if not self._config.return_dict_in_generate:
             return self.ids
-        kept: Any = {"scores": self._kept("output_scores", 1), "logits": self._kept("output_logits", 0)}
+        kept: Any = {
+            "scores": self._kept("output_scores", 1),
+            "logits": self._kept("output_logits", 0),
+        }
         return GenerateDecoderOnlyOutput(sequences=cast("Any", self.ids), **kept)
 
 
-def refuse(model: PreTrainedModel, input_ids: Tensor, config: GenerationConfig, given: Mapping[str, Any]) -> None:
+def refuse(
+    model: PreTrainedModel, input_ids: Tensor, config: GenerationConfig, given: Mapping[str, Any]
+) -> None:
     """Raises an error for settings that would change the text or the result; `given`: the model's arguments."""
     name = shown_name(model)
     if model.config.is_encoder_decoder:
         raise UnsupportedModelError(f"{name} is an encoder-decoder: choose a decoder.")
     if reason := unfit(model.config):
         raise UnsupportedModelError(
-            f"{name} (family {model.config.model_type}) cannot verify a draft tree: {reason}; choose another model."
+            f"{name} (family {model.config.model_type}) cannot verify a draft tree: {reason}; "
+            "choose another model."
         )
     prepare = getattr(model.prepare_inputs_for_generation, "__func__", None)
     if prepare is not getattr(type(model), "prepare_inputs_for_generation", None):
         raise UnsupportedModelError(
-            f"prepare_inputs_for_generation of {name} was replaced, as peft does for prompt and prefix tuning: call "
+            f"prepare_inputs_for_generation of {name} was replaced, as peft does for prompt and "
+            "prefix tuning: call "
             "generate without custom_generate (LoRA and IA3 work with it)."
         )
     for setting, neutral in _NEUTRAL.items():
         if (value := getattr(config, setting, None)) is not None and value not in neutral:
-            raise SettingsError(f"custom_generate does not support {setting}={value!r}: {_WAY_OUT}.")
-    if (mode := config.get_generation_mode()) not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
-        raise SettingsError(f"custom_generate supports greedy decoding and sampling, not {mode}: {_WAY_OUT}.")
+            raise SettingsError(
+                f"custom_generate does not support {setting}={value!r}: {_WAY_OUT}."
+            )
+    if (mode := config.get_generation_mode()) not in (
+        GenerationMode.GREEDY_SEARCH,
+        GenerationMode.SAMPLE,
+    ):
+        raise SettingsError(
+            f"custom_generate supports greedy decoding and sampling, not {mode}: {_WAY_OUT}."
+        )
     if (cache := given.get("past_key_values")) is not None and cache.get_seq_length():
-        raise SettingsError("custom_generate does not support past_key_values: pass the whole text in input_ids.")
+        raise SettingsError(
+            "custom_generate does not support past_key_values: pass the whole text in input_ids."
+        )
     if foreign := sorted(name for name in given.keys() - _PREPARED if given[name] is not None):
         raise SettingsError(f"custom_generate reads only input_ids, not {foreign[0]}: {_WAY_OUT}.")
     if input_ids.ndim != 2 or len(input_ids) != 1 or not input_ids.shape[1]:
         raise SettingsError(
-            f"custom_generate decodes one text, but input_ids have the shape {list(input_ids.shape)}: pass [1, tokens] "
+            "custom_generate decodes one text, but input_ids have the shape "
+            f"{list(input_ids.shape)}: pass [1, tokens] "
             "and call generate once per text."
         )
 
@@ -219,19 +263,28 @@ def left_padding(input_ids: Tensor, given: Mapping[str, Any]) -> int:
     """How many ids before the text are padding.
 
     Raises:
-        SettingsError: the mask hides other tokens, or positions do not count from the text's first token.
+        SettingsError: the mask hides other tokens, or positions do not count from the text's first
+            token.
     """
-    length, mask, positions = input_ids.shape[1], given.get("attention_mask"), given.get("position_ids")
+    length = input_ids.shape[1]
+    mask = given.get("attention_mask")
+    positions = given.get("position_ids")
     visible = torch.ones(length) if mask is None else mask[0].cpu()
     padded = int((visible != 0).long().argmax())
-    if (mask is not None and mask.shape != input_ids.shape) or not bool((visible[padded:] == 1).all()):
+    if (mask is not None and mask.shape != input_ids.shape) or not bool(
+        (visible[padded:] == 1).all()
+    ):
         raise SettingsError(
-            "The attention_mask, which generate may have derived from pad_token_id, hides more than padding before the "
+            "The attention_mask, which generate may have derived from pad_token_id, hides more "
+            "than padding before the "
             "text: pad on the left, or pass an attention_mask."
         )
-    if positions is not None and positions.cpu()[..., padded:].flatten().tolist() != list(range(length - padded)):
+    if positions is not None and positions.cpu()[..., padded:].flatten().tolist() != list(
+        range(length - padded)
+    ):
         raise SettingsError(
-            "The position_ids, which generate may have derived from the attention_mask, do not count from the text's "
+            "The position_ids, which generate may have derived from the attention_mask, do not "
+            "count from the text's "
             "first token: leave position_ids out, and pass a mask of the length of input_ids."
         )
     return padded
@@ -258,8 +311,13 @@ def borrowed(models: Sequence[PreTrainedModel]) -> Iterator[None]:
 
 def _prepared(model: PreTrainedModel, drafts: Sequence[Any]) -> ModelPair:
     """The model with its drafts. Their tokenizers must agree, as far as this machine has them."""
-    sources = [model, *(each for each in drafts if isinstance(each, PreTrainedModel | str | PathLike))]
-    tokenizers = [tokenizer for source in sources if (tokenizer := _tokenizer_of(source)) is not None]
+    sources = [
+        model,
+        *(each for each in drafts if isinstance(each, PreTrainedModel | str | PathLike)),
+    ]
+    tokenizers = [
+        tokenizer for source in sources if (tokenizer := _tokenizer_of(source)) is not None
+    ]
     for tokenizer in tokenizers[1:]:
         compare(tokenizers[0], tokenizer)
     shared = tokenizers[0] if len(tokenizers) == len(sources) else None

@@ -1,7 +1,9 @@
-"""The decoding loop. One iteration: draft a tree, verify it in one target pass, accept a path, commit it, learn.
+"""The decoding loop. One iteration: draft a tree, verify it in one target pass, accept a path,
+commit it, learn.
 
-Every strategy runs through `iterate`; it differs only in its drafter. `generate` is this loop without records, a
-`Session` is this loop with them. `Decoding` is the state of one text; an `Iteration` holds what each phase returned.
+Every strategy runs through `iterate`; it differs only in its drafter. `generate` is this loop
+without records, a `Session` is this loop with them. `Decoding` is the state of one text; an
+`Iteration` holds what each phase returned.
 """
 
 from __future__ import annotations
@@ -43,8 +45,10 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
 
     `propose` drafts in place of the drafter.
     """
-    drafter, target = decoding.drafter, decoding.pair.target
-    prefix_length, strategy = target.length, drafter.settings
+    drafter = decoding.drafter
+    target = decoding.pair.target
+    prefix_length = target.length
+    strategy = drafter.settings
     lengths, calls = decoding.lengths_and_calls()
     watch = Stopwatch(target.device)
 
@@ -56,29 +60,47 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     verification = verify(decoding, draft)  # one target pass over the n nodes
     watch.mark("verify")
     rule = rule_for(draft.tree.candidate_sampling, decoding.settings)
-    acceptance = apply_rule(rule, decoding, draft, verification)  # a path of the tree, and a bonus token after it
+    # a path of the tree, and a bonus token after it
+    acceptance = apply_rule(rule, decoding, draft, verification)
     outcome = cut(decoding, draft, verification, acceptance)
     watch.mark("accept")
-    commit(decoding, prefix_length, draft, outcome)  # tokens join the text, their rows every cache's prefix
+    # tokens join the text, their rows every cache's prefix
+    commit(decoding, prefix_length, draft, outcome)
     watch.mark("commit")
     adaptation = drafter.learn(outcome)  # what the drafter changes for the next iteration
     watch.mark("learn")
-    spent = tuple(now - then for now, then in zip(decoding.lengths_and_calls()[1], calls, strict=True))
+    spent = tuple(
+        now - then for now, then in zip(decoding.lengths_and_calls()[1], calls, strict=True)
+    )
     return Iteration(
-        prefix_length, strategy, lengths, draft, verification, rule, acceptance, outcome, adaptation, watch, spent
+        prefix_length,
+        strategy,
+        lengths,
+        draft,
+        verification,
+        rule,
+        acceptance,
+        outcome,
+        adaptation,
+        watch,
+        spent,
     )
 
 
 def verify(decoding: Decoding, draft: Draft) -> Verification:
-    """One target pass over all nodes; each sees the prefix and its ancestors (DynaTree, section 3.4).
+    """One target pass over all nodes; each sees the prefix and its ancestors (DynaTree, section
+    3.4).
 
     Extra rows, which are not candidates, follow the nodes in the same pass; no node sees them.
     """
     target, tree, extra = decoding.pair.target, draft.tree, draft.extra  # n nodes, m extra rows
     prefix = target.length
     positions = [prefix + depth for depth in (*tree.depth.tolist(), *extra.depth)]
-    mask = extra.below(tree.ancestor_mask() if draft.mask is None else draft.mask)  # [n + m, n + m] bool
-    answer = target.logits([*tree.token.tolist(), *extra.token], positions, mask, topk=decoding.topk)
+    # [n + m, n + m] bool
+    mask = extra.below(tree.ancestor_mask() if draft.mask is None else draft.mask)
+    answer = target.logits(
+        [*tree.token.tolist(), *extra.token], positions, mask, topk=decoding.topk
+    )
     nodes = answer[: len(tree)]
 
     def ids(node: int) -> list[int]:
@@ -101,25 +123,34 @@ def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
     }[candidates]
 
 
-def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> Acceptance:
+def apply_rule(
+    rule: Rule, decoding: Decoding, draft: Draft, verification: Verification
+) -> Acceptance:
     """The path that `rule` accepts."""
-    tree, first = draft.tree, len(decoding.tokens)
+    tree = draft.tree
+    first = len(decoding.tokens)
     if rule.follows_the_target:
         return sample_and_match(tree, verification.targets.choose, verification.root_choice)
 
     def rng(node: int) -> PositionalRng:
-        return PositionalRng(decoding.settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE)
+        return PositionalRng(
+            decoding.settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE
+        )
 
     assert verification.root is None, "the root of a tree of samples is the target's own token"
     reject = recursive_rejection if rule is Rule.INDEPENDENT else rejection_without_replacement
     return reject(tree, verification.targets.probs, draft.draft_probs.__getitem__, rng)
 
 
-def cut(decoding: Decoding, draft: Draft, verification: Verification, acceptance: Acceptance) -> Outcome:
+def cut(
+    decoding: Decoding, draft: Draft, verification: Verification, acceptance: Acceptance
+) -> Outcome:
     """What is committed: the accepted tokens and the bonus, cut at the end of the text."""
     path = draft.tree.token[list(acceptance.accepted)].tolist()
     tokens = [*path, acceptance.bonus][: decoding.room]
-    last = next((index for index, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1)
+    last = next(
+        (index for index, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1
+    )
     committed = tuple(tokens[: last + 1])
     accepted = acceptance.accepted[: len(committed)]
     return Outcome(draft.tree, accepted, committed, verification.answer, verification.extra)
@@ -127,12 +158,16 @@ def cut(decoding: Decoding, draft: Draft, verification: Verification, acceptance
 
 def commit(decoding: Decoding, prefix_length: int, draft: Draft, outcome: Outcome) -> None:
     """Appends the committed tokens and keeps their cache rows; all other rows of the pass are dropped."""
-    target, drafter = decoding.pair.target, decoding.drafter
-    if drafter.rebuild or draft.mask is not None:  # rows computed under a redrawn mask are wrong for the text
+    target = decoding.pair.target
+    drafter = decoding.drafter
+    # rows computed under a redrawn mask are wrong for the text
+    if drafter.rebuild or draft.mask is not None:
         target.crop(prefix_length)
     else:
         path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
-        target.keep(prefix_length, [prefix_length + node for node in path[: len(outcome.committed)]])
+        target.keep(
+            prefix_length, [prefix_length + node for node in path[: len(outcome.committed)]]
+        )
     decoding.tokens.extend(outcome.committed)
     decoding.catch_up()
     drafter.commit(outcome)
@@ -154,11 +189,14 @@ def start(
         process: transforms the target's logits, instead of the processors of its generation_config.
 
     Raises:
-        ContextExceededError: prompt and new tokens do not fit the context of the target or a draft model.
+        ContextExceededError: prompt and new tokens do not fit the context of the target or a draft
+            model.
     """
     if process is None:
         pair.rules.warn(pair.target.name)
-    decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids), process)
+    decoding = _decoding(
+        pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids), process
+    )
     answer = decoding.drafter.prefill(pair.target, decoding.tokens)
     first = decoding.targets(answer[-1:], [len(prompt_ids)], lambda _: list(prompt_ids))
     decoding.tokens.append(first.choose(0))
@@ -173,7 +211,8 @@ def resume(
     settings: SessionSettings,
     learned: object = None,
 ) -> Decoding:
-    """A separate decoding that continues after the first `committed` tokens of another, which stays unchanged.
+    """A separate decoding that continues after the first `committed` tokens of another, which stays
+    unchanged.
 
     Copies the committed cache entries and runs at most one token again.
 
@@ -204,15 +243,18 @@ def _decoding(
     if not isinstance(drafter, Drafter):
         name = type(strategy).__name__
         raise SettingsError(
-            f"{name}.drafter(pair) returned {drafter!r}: return a Drafter, as in return {name}Drafter(self)"
+            f"{name}.drafter(pair) returned {drafter!r}: return a Drafter, as in return "
+            f"{name}Drafter(self)"
         )
     decoding = Decoding(pair, drafter, settings, tokens, prompt_length, process)
-    longest, new = decoding.longest, settings.max_new_tokens
+    longest = decoding.longest
+    new = settings.max_new_tokens
     if longest is not None and prompt_length + new > longest:
         room = longest - prompt_length
         way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
         raise ContextExceededError(
-            f"{prompt_length} prompt tokens and {new} new tokens exceed the context of {pair.name}, {longest} tokens: "
+            f"{prompt_length} prompt tokens and {new} new tokens exceed the context of "
+            f"{pair.name}, {longest} tokens: "
             f"{way_out}shorten the prompt"
         )
     return decoding
@@ -224,7 +266,8 @@ def _decoding(
 class Snapshot(NamedTuple):
     """The state between two iterations that `Decoding.restore` needs.
 
-    `tokens`: their number, prompt included. `learned`: the drafter's snapshot. `lengths`: of the caches.
+    `tokens`: their number, prompt included. `learned`: the drafter's snapshot. `lengths`: of the
+    caches.
     """
 
     tokens: int
@@ -237,9 +280,10 @@ class Snapshot(NamedTuple):
 class Decoding:
     """The state of one text: `tokens` is the prompt and everything committed since.
 
-    Between iterations the target's cache holds all of `tokens` but the newest, which is the next root. With a drafted
-    root it holds all of them, and `after_text`, one row, is the target's prediction after them. `process` transforms
-    the target's logits before a token is chosen. `topk`: most probable tokens per node to fetch with the pass.
+    Between iterations the target's cache holds all of `tokens` but the newest, which is the next
+    root. With a drafted root it holds all of them, and `after_text`, one row, is the target's
+    prediction after them. `process` transforms the target's logits before a token is chosen.
+    `topk`: most probable tokens per node to fetch with the pass.
     """
 
     pair: ModelPair
@@ -278,14 +322,17 @@ class Decoding:
         max_depth = longest - 1 - self.pair.target.length
         return Context(self.tokens, max_depth, self.check, self.settings)
 
-    def targets(self, answer: Answer, positions: Sequence[int], ids: Callable[[int], list[int]]) -> Targets:
+    def targets(
+        self, answer: Answer, positions: Sequence[int], ids: Callable[[int], list[int]]
+    ) -> Targets:
         """The target's predictions after the rows of an answer; arguments as in `Targets`."""
         process = None if answer.rows is None else self.process
         return Targets(answer, positions, self.settings, process, ids)
 
     def catch_up(self) -> None:
         """Runs committed tokens that the target's cache is missing; after a gather there are none."""
-        target, text = self.pair.target, len(self.tokens)
+        target = self.pair.target
+        text = len(self.tokens)
         held = text - (self.drafter.root == "verified")
         missing = self.tokens[target.length : held]
         if missing:
@@ -295,15 +342,21 @@ class Decoding:
     def check(self) -> None:
         """Raises `CancelledError` if the run was cancelled."""
         if self.cancel.is_set():
-            raise CancelledError("Stopped before this iteration was committed: step again to continue.")
+            raise CancelledError(
+                "Stopped before this iteration was committed: step again to continue."
+            )
 
     def lengths_and_calls(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Cache length and calls so far of every runner."""
         models = runners(self.pair)
-        return tuple([runner.length for runner in models]), tuple([runner.calls for runner in models])
+        return tuple([runner.length for runner in models]), tuple(
+            [runner.calls for runner in models]
+        )
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(len(self.tokens), self.after_text, self.drafter.snapshot(), self.lengths_and_calls()[0])
+        return Snapshot(
+            len(self.tokens), self.after_text, self.drafter.snapshot(), self.lengths_and_calls()[0]
+        )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Undoes a partial iteration without running a model.
@@ -321,7 +374,8 @@ class Decoding:
 class Verification:
     """The target's answer to a tree: `answer`, `n` rows, and `extra`, `m` rows, both unprocessed.
 
-    `targets`: predictions after each node. `root`: with a drafted root, the prediction at its position.
+    `targets`: predictions after each node. `root`: with a drafted root, the prediction at its
+    position.
     """
 
     answer: Answer
@@ -338,8 +392,8 @@ class Verification:
 class Iteration:
     """One iteration, with its tensors for the record.
 
-    `strategy`: the settings it drafted with. `lengths`: of the caches before it. `watch`: seconds by phase; reading
-    them waits for a CUDA device. `calls`: of every model.
+    `strategy`: the settings it drafted with. `lengths`: of the caches before it. `watch`: seconds
+    by phase; reading them waits for a CUDA device. `calls`: of every model.
     """
 
     prefix_length: int
@@ -356,7 +410,8 @@ class Iteration:
 
     @property
     def counts(self) -> Counts:
-        tree, root = self.outcome.tree, int(self.verification.root is None)  # a drafted root is a drafted node
+        # a drafted root is a drafted node
+        tree, root = self.outcome.tree, int(self.verification.root is None)
         return Counts(
             iterations=1,
             committed=len(self.outcome.committed),

@@ -1,11 +1,12 @@
 """`check=True`: compares every committed token with the target's own choice at its position.
 
-In half precision a row's logits depend on the other rows of the pass, so a choice may flip between two nearly equal
-tokens: such ties are counted. A greedy choice ties with a token whose logit is nearly as large. A sampled choice ties
-with a token whose interval of the cumulative distribution is next to the random number: errors of at most half the
-tolerance change the odds of any set of tokens by a factor of at most exp(tolerance / temperature). Drawn candidates
-give a different text of the same distribution. There the check is that the target's distribution, after temperature,
-top-k and top-p, allows each token.
+In half precision a row's logits depend on the other rows of the pass, so a choice may flip between
+two nearly equal tokens: such ties are counted. A greedy choice ties with a token whose logit is
+nearly as large. A sampled choice ties with a token whose interval of the cumulative distribution is
+next to the random number: errors of at most half the tolerance change the odds of any set of tokens
+by a factor of at most exp(tolerance / temperature). Drawn candidates give a different text of the
+same distribution. There the check is that the target's distribution, after temperature, top-k and
+top-p, allows each token.
 """
 
 from __future__ import annotations
@@ -23,29 +24,37 @@ from speclab.sampling import transform, uniform
 from speclab.settings import SessionSettings
 
 TOLERANCE = {torch.bfloat16: 0.8, torch.float16: 0.2}
-"""Largest error of the gap between two logits, per dtype: twice the largest difference measured between a tree pass and
-one-token passes on healthy models, 0.39 and 0.10 (speclab default). In float32 any flip is a fault."""
+"""Largest error of the gap between two logits, per dtype: twice the largest difference measured
+between a tree pass and one-token passes on healthy models, 0.39 and 0.10 (speclab default). In
+float32 any flip is a fault.
+"""
 
 
 class Checker:
-    """Decodes beside a run, one token per pass through the module, on a separate cache, and compares each commit.
+    """Decodes beside a run, one token per pass through the module, on a separate cache, and
+    compares each commit.
 
-    A fork's checker compares only the fork's own tokens; the settings of the parent decoded the shared ones.
+    A fork's checker compares only the fork's own tokens; the settings of the parent decoded the
+    shared ones.
     """
 
     def __init__(self, decoding: Decoding) -> None:
         target = decoding.pair.target
-        self._decoding, self._runner = decoding, target.fork(lean=False)
+        self._decoding = decoding
+        self._runner = target.fork(lean=False)
         self._tolerance = TOLERANCE.get(target.dtype, 0.0)
 
     def compare(self, first: int, rule: Rule = Rule.SAMPLE_AND_MATCH) -> int:
-        """Checks the tokens committed from position `first` on, under `rule`; returns how many of them are ties.
+        """Checks the tokens committed from position `first` on, under `rule`; returns how many of
+        them are ties.
 
         Raises:
             ExactnessError: a token is neither the target's own choice nor a tie with it.
         """
-        tokens, ties = self._decoding.tokens, 0
-        self._runner.crop(min(self._runner.length, first - 1))  # an interrupted call may have gone further
+        tokens = self._decoding.tokens
+        ties = 0
+        # an interrupted call may have gone further
+        self._runner.crop(min(self._runner.length, first - 1))
         for position in range(first, len(tokens)):
             ties += self._is_tie(position, tokens[position], self._targets(tokens[:position]), rule)
         return ties
@@ -55,7 +64,8 @@ class Checker:
         return self._decoding.targets(answer[-1:], [len(ids)], lambda _: ids)
 
     def _is_tie(self, position: int, token: int, targets: Targets, rule: Rule) -> bool:
-        settings, row = self._decoding.settings, targets.row(0)
+        settings = self._decoding.settings
+        row = targets.row(0)
         if rule.follows_the_target:
             choice = targets.choose(0)
             if token == choice:
@@ -64,7 +74,9 @@ class Checker:
             if settings.temperature == 0:
                 apart = float(row[choice] - row[token])
             else:
-                apart = _odds_apart(row, token, uniform(settings.seed, position), settings, self._tolerance)
+                apart = _odds_apart(
+                    row, token, uniform(settings.seed, position), settings, self._tolerance
+                )
         else:
             allowed = transform(row, settings) > 0
             if allowed[token]:
@@ -75,12 +87,16 @@ class Checker:
         if self._tolerance and apart <= self._tolerance:
             return True
         raise ExactnessError(
-            f"Generated token {position - self._decoding.prompt_length} was committed as id {token}, {problem} "
-            f"({apart:.4f} apart in logits): keep the trace, it shows a fault in the engine or the model's cache."
+            f"Generated token {position - self._decoding.prompt_length} was committed as id "
+            f"{token}, {problem} "
+            f"({apart:.4f} apart in logits): keep the trace, it shows a fault in the engine or the "
+            "model's cache."
         )
 
 
-def _odds_apart(row: Tensor, token: int, number: float, settings: SessionSettings, tolerance: float) -> float:
+def _odds_apart(
+    row: Tensor, token: int, number: float, settings: SessionSettings, tolerance: float
+) -> float:
     """How far the logits would have to move for `number` to draw this token, ignoring borderline tokens."""
     probs = transform(row, settings)
     allowed = probs > 0
@@ -100,7 +116,9 @@ def _log_odds(probability: float) -> float:
     return log(probability / (1 - probability))
 
 
-def _borderline(row: Tensor, allowed: Tensor, settings: SessionSettings, tolerance: float) -> Tensor:
+def _borderline(
+    row: Tensor, allowed: Tensor, settings: SessionSettings, tolerance: float
+) -> Tensor:
     """`[V]` bool: tokens that top-k or top-p keeps or drops by less than the tolerance."""
     doubtful = torch.zeros_like(allowed)
     if not tolerance or (settings.top_k is None and settings.top_p is None):
@@ -109,7 +127,8 @@ def _borderline(row: Tensor, allowed: Tensor, settings: SessionSettings, toleran
     doubtful |= (scores - scores[allowed].min()).abs() <= tolerance
     if settings.top_p is not None:
         ordered, order = transform(row, settings.changed(top_p=None)).sort(descending=True)
-        band = tanh(tolerance / settings.temperature / 4)  # of a cumulative probability, by the change of its odds
+        # of a cumulative probability, by the change of its odds
+        band = tanh(tolerance / settings.temperature / 4)
         near = (ordered.cumsum(-1) - ordered - settings.top_p).abs() <= band
         doubtful[order[near]] = True
     return doubtful

@@ -34,8 +34,11 @@ class Interrupted(KeyboardInterrupt):
         self.result = result
 
 
-def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any) -> Generation:
-    """Decodes `prompt` (text, token ids or messages) with `strategy`; settings are those of a `Session`.
+def generate(
+    pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any
+) -> Generation:
+    """Decodes `prompt` (text, token ids or messages) with `strategy`; settings are those of a
+    `Session`.
 
     Raises:
         SpeclabError: the prompt, a setting or the pair does not fit.
@@ -45,12 +48,16 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **setting
     cost.prepare(checked(strategy), checked_pair(pair))
     began = perf_counter()
     decoding = start(pair.fresh(), strategy, pair.encode(prompt), chosen)
-    ttft, prefill_calls = perf_counter() - began, decoding.pair.target.calls
-    counts, committed = Counts(), len(decoding.tokens)
+    ttft = perf_counter() - began
+    prefill_calls = decoding.pair.target.calls
+    counts = Counts()
+    committed = len(decoding.tokens)
 
     def result(finished: str) -> Generation:
         ids = decoding.tokens[decoding.prompt_length : committed]
-        return Generation(ids, decoding.pair.decode(ids), Metrics(counts, ttft, prefill_calls), finished)
+        return Generation(
+            ids, decoding.pair.decode(ids), Metrics(counts, ttft, prefill_calls), finished
+        )
 
     try:
         checker = Checker(decoding) if chosen.check else None
@@ -60,7 +67,8 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **setting
             iteration = iterate(decoding)
             if checker is not None:
                 checker.compare(committed, iteration.rule)
-            counts, committed = counts + iteration.counts, len(decoding.tokens)
+            counts = counts + iteration.counts
+            committed = len(decoding.tokens)
         return result(decoding.finished)
     except KeyboardInterrupt:
         raise Interrupted(result("interrupted")) from None

@@ -15,7 +15,17 @@ from speclab.engine.decode import Decoding, Iteration, runners
 from speclab.models.answer import KEPT, TopTokens, topk
 from speclab.models.transfers import to_device
 from speclab.sampling import Probabilities, inverse_cdf, transform, uniform, without
-from speclab.trace.records import RANKS, CacheRecord, ExtraRow, NodeRecord, Residual, Step, TokenProb, Trial, Verdict
+from speclab.trace.records import (
+    RANKS,
+    CacheRecord,
+    ExtraRow,
+    NodeRecord,
+    Residual,
+    Step,
+    TokenProb,
+    Trial,
+    Verdict,
+)
 from speclab.tree import Bools
 
 NODE_TOP = 5
@@ -26,20 +36,33 @@ RESIDUAL_TOP = 6
 
 def kept_answers(iteration: Iteration) -> TopTokens:
     """The target's most probable tokens after each row of a pass: the nodes, then the extra rows."""
-    parts = [part.topk(KEPT) for part in (iteration.verification.answer, iteration.verification.extra) if len(part)]
-    return np.concatenate([ids for ids, _ in parts]), np.concatenate([log_probs for _, log_probs in parts])
+    parts = [
+        part.topk(KEPT)
+        for part in (iteration.verification.answer, iteration.verification.extra)
+        if len(part)
+    ]
+    return np.concatenate([ids for ids, _ in parts]), np.concatenate(
+        [log_probs for _, log_probs in parts]
+    )
 
 
 @torch.inference_mode()
 def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "") -> Step:
     """The Step of the iteration that `decoding` has just finished, without tensors."""
-    draft, outcome = iteration.draft, iteration.outcome
+    draft = iteration.draft
+    outcome = iteration.outcome
     n = len(outcome.tree)
     mask, prefix_seen = decoding.pair.target.mask_given()
     target = _target_columns(decoding, iteration)
-    draft_top = {node: tuple([(token, exp(log_prob)) for token, log_prob in top]) for node, top in draft.topk.items()}
-    extra, residual = _extra(iteration, mask, prefix_seen), _residual(decoding, iteration)
-    texts = decoding.pair.token_texts(sorted(_tokens(iteration, target, draft_top.values(), extra, residual)))
+    draft_top = {
+        node: tuple([(token, exp(log_prob)) for token, log_prob in top])
+        for node, top in draft.topk.items()
+    }
+    extra = _extra(iteration, mask, prefix_seen)
+    residual = _residual(decoding, iteration)
+    texts = decoding.pair.token_texts(
+        sorted(_tokens(iteration, target, draft_top.values(), extra, residual))
+    )
     return Step(
         index=index,
         prefix_length=iteration.prefix_length,
@@ -72,8 +95,8 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
 class _TargetColumns(NamedTuple):
     """The target's predictions after each of `n` nodes.
 
-    `choice`: the token that followed, and its probability. `token_prob`: of the node's own token at its parent, None
-    for a verified root. `entropy`: in nats. `top`: the most probable next tokens.
+    `choice`: the token that followed, and its probability. `token_prob`: of the node's own token at
+    its parent, None for a verified root. `entropy`: in nats. `top`: the most probable next tokens.
     """
 
     choice: Sequence[int]
@@ -84,7 +107,9 @@ class _TargetColumns(NamedTuple):
 
 
 def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
-    tree, verification, settings = iteration.outcome.tree, iteration.verification, decoding.settings
+    tree = iteration.outcome.tree
+    verification = iteration.verification
+    settings = decoding.settings
     if settings.temperature == 0 and not verification.targets.processed:
         log_probs = verification.answer.log_probs()  # [n, V]
         probs = log_probs.exp()
@@ -97,14 +122,18 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
         best = topk(probs, NODE_TOP)
     choice = _choices(decoding, iteration, probs)
     choice_prob = probs.gather(1, to_device(choice, probs.device)[:, None])  # [n, 1]
-    parents, tokens = to_device(tree.parent.clip(0), probs.device), to_device(tree.token.copy(), probs.device)
+    parents = to_device(tree.parent.clip(0), probs.device)
+    tokens = to_device(tree.token.copy(), probs.device)
     entropy = torch.linalg.vecdot(probs, log_probs.clamp(min=-1e4)).abs()  # 0 · -inf would be a NaN
     parts = [choice_prob, probs[parents, tokens][:, None], entropy[:, None], *best]
     columns = torch.cat(parts, 1).cpu().numpy()  # one transfer; float32 holds every id
     if best:
         top_probs, ids = np.split(columns[:, 3:], 2, axis=1)
     chosen_prob, token_prob, entropies = columns[:, :3].T.tolist()
-    top = [tuple(zip(*row, strict=True)) for row in zip(ids.astype(int).tolist(), top_probs.tolist(), strict=True)]
+    top = [
+        tuple(zip(*row, strict=True))
+        for row in zip(ids.astype(int).tolist(), top_probs.tolist(), strict=True)
+    ]
     root_prob = None
     if verification.root is not None:
         root_prob = float(verification.root.probs(0)[tree.token[0]])
@@ -115,10 +144,14 @@ def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[in
     """What follows each node of the path, and the target's choice after every other node."""
     if decoding.settings.temperature == 0:
         return [iteration.verification.targets.choose(node) for node in range(len(probs))]
-    first, tree = iteration.prefix_length + 1, iteration.outcome.tree
-    uniforms = [uniform(decoding.settings.seed, first + depth) for depth in range(int(tree.depth[-1]) + 1)]
+    first = iteration.prefix_length + 1
+    tree = iteration.outcome.tree
+    uniforms = [
+        uniform(decoding.settings.seed, first + depth) for depth in range(int(tree.depth[-1]) + 1)
+    ]
     choice = inverse_cdf(probs, [uniforms[depth] for depth in tree.depth.tolist()])
-    accepted, bonus = iteration.acceptance.accepted, iteration.acceptance.bonus
+    accepted = iteration.acceptance.accepted
+    bonus = iteration.acceptance.bonus
     path = (0, *accepted) if iteration.verification.root is None else accepted
     for node, token in zip(path, [*tree.token[list(path[1:])].tolist(), bonus], strict=False):
         choice[node] = token
@@ -126,10 +159,16 @@ def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[in
 
 
 def _nodes(
-    iteration: Iteration, target: _TargetColumns, draft_top: Mapping[int, TopK], texts: Mapping[int, str]
+    iteration: Iteration,
+    target: _TargetColumns,
+    draft_top: Mapping[int, TopK],
+    texts: Mapping[int, str],
 ) -> tuple[NodeRecord, ...]:
-    tree, verdicts = iteration.outcome.tree, node_verdicts(iteration, target, texts)
-    tokens, probs, path_probs = tree.token.tolist(), np.exp(tree.log_prob).tolist(), np.exp(tree.path_log_prob).tolist()
+    tree = iteration.outcome.tree
+    verdicts = node_verdicts(iteration, target, texts)
+    tokens = tree.token.tolist()
+    probs = np.exp(tree.log_prob).tolist()
+    path_probs = np.exp(tree.path_log_prob).tolist()
     return tuple(
         [
             NodeRecord(
@@ -151,28 +190,40 @@ def _nodes(
     )
 
 
-def node_verdicts(iteration: Iteration, target: _TargetColumns, texts: Mapping[int, str]) -> list[tuple[Verdict, str]]:
+def node_verdicts(
+    iteration: Iteration, target: _TargetColumns, texts: Mapping[int, str]
+) -> list[tuple[Verdict, str]]:
     """(verdict, reason in one sentence) of each node.
 
     A node is reached if its parent is on the accepted path; a reached node is accepted or rejected.
     """
-    acceptance, root_choice = iteration.acceptance, iteration.verification.root_choice
+    acceptance = iteration.acceptance
+    root_choice = iteration.verification.root_choice
     trials = {trial.node: trial for trial in acceptance.trials}
     path = {*iteration.outcome.accepted, *([] if root_choice is not None else [0])}
-    one_by_one = acceptance.residual is not None  # children were tried in turn, not matched with one choice
-    tokens, parents = iteration.outcome.tree.token.tolist(), iteration.outcome.tree.parent.tolist()
+    # children were tried in turn, not matched with one choice
+    one_by_one = acceptance.residual is not None
+    tokens = iteration.outcome.tree.token.tolist()
+    parents = iteration.outcome.tree.parent.tolist()
 
     def verdict(node: int) -> tuple[Verdict, str]:
-        parent, text = parents[node], texts[tokens[node]]
+        parent = parents[node]
+        text = texts[tokens[node]]
         if parent < 0 and root_choice is None:
             return "root", f"{text!r} is the target's own token from the pass before"
         if node in path and node in trials:
             return "accepted", _trial_reason(trials[node])
         if node in path:
             where = "here" if parent >= 0 else "at the root's position"
-            return "accepted", f"the target chose {text!r} {where}, with probability {target.token_prob[node]:.3f}"
+            return (
+                "accepted",
+                f"the target chose {text!r} {where}, with probability {target.token_prob[node]:.3f}",
+            )
         if parent >= 0 and parent not in path:
-            return "not reached", f"its parent {texts[tokens[parent]]!r} is not on the accepted path"
+            return (
+                "not reached",
+                f"its parent {texts[tokens[parent]]!r} is not on the accepted path",
+            )
         if one_by_one and node not in trials:
             return "not reached", "a candidate drawn before it was accepted"
         matched = not one_by_one and parent >= 0 and target.choice[parent] == tokens[node]
@@ -181,9 +232,15 @@ def node_verdicts(iteration: Iteration, target: _TargetColumns, texts: Mapping[i
         if node in trials:
             return "rejected", _trial_reason(trials[node])
         if parent < 0:
-            return "rejected", f"the target chose {texts[root_choice or 0]!r} at the root's position, not {text!r}"
+            return (
+                "rejected",
+                f"the target chose {texts[root_choice or 0]!r} at the root's position, not {text!r}",
+            )
         chosen = f"{texts[target.choice[parent]]!r} ({target.choice_prob[parent]:.3f})"
-        return "rejected", f"the target chose {chosen}, not {text!r} ({target.token_prob[node]:.3f})"
+        return (
+            "rejected",
+            f"the target chose {chosen}, not {text!r} ({target.token_prob[node]:.3f})",
+        )
 
     return [verdict(node) for node in range(len(tokens))]
 
@@ -201,12 +258,18 @@ def _tokens(
     extra: Sequence[ExtraRow],
     residual: Residual | None,
 ) -> set[int]:
-    draft, outcome = iteration.draft, iteration.outcome
+    draft = iteration.draft
+    outcome = iteration.outcome
     tokens = {*outcome.tree.token.tolist(), *outcome.committed, *target.choice}
     tokens.update(token for row in extra for token in (row.token, row.target_choice))
     tokens.update(token for proposal in draft.proposals for token in proposal.tree.token.tolist())
     tokens.update([token for top in (*target.top, *draft_tops) for token, _ in top])
-    tokens.update(int(event.values[name] or 0) for event in draft.events for name in RANKS if name in event.values)
+    tokens.update(
+        int(event.values[name] or 0)
+        for event in draft.events
+        for name in RANKS
+        if name in event.values
+    )
     if residual is not None:
         tokens.update(entry.token for entry in residual.tokens)
     if iteration.verification.root_choice is not None:
@@ -219,10 +282,12 @@ def _tokens(
 
 def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
     """None at temperature 0, and if the text ended before the target drew."""
-    outcome, verification = iteration.outcome, iteration.verification
+    outcome = iteration.outcome
+    verification = iteration.verification
     if decoding.settings.temperature == 0 or len(outcome.committed) == len(outcome.accepted):
         return None
-    node = 0 if verification.root is None else None  # the target drew after it; None: before a drafted root
+    # the target drew after it; None: before a drafted root
+    node = 0 if verification.root is None else None
     if outcome.accepted:
         node = outcome.accepted[-1]
     candidates = [0] if node is None else list(outcome.tree.children[node])
@@ -239,24 +304,36 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
     draft = None if node is None else iteration.draft.draft_probs.get(node)
     shown = {*_most_probable(before), *_most_probable(after), *tokens, outcome.committed[-1]}
     probs = [
-        TokenProb(token, float(after[token]), float(before[token]), None if draft is None else float(draft[token]))
+        TokenProb(
+            token,
+            float(after[token]),
+            float(before[token]),
+            None if draft is None else float(draft[token]),
+        )
         for token in sorted(shown, key=lambda token: (-before[token], token))
     ]
-    trials = [trial for trial in iteration.acceptance.trials if trial.node in candidates and not trial.accepted]
+    trials = [
+        trial
+        for trial in iteration.acceptance.trials
+        if trial.node in candidates and not trial.accepted
+    ]
     rejected = [Trial(trial.node, float(trial.target), float(trial.against)) for trial in trials]
     return Residual(node, tuple(probs), tuple(rejected))
 
 
 def _most_probable(probs: Probabilities) -> list[int]:
     values, ids = topk(torch.from_numpy(probs)[None], RESIDUAL_TOP)
-    return [token for token, value in zip(ids[0].tolist(), values[0].tolist(), strict=True) if value > 0]
+    return [
+        token for token, value in zip(ids[0].tolist(), values[0].tolist(), strict=True) if value > 0
+    ]
 
 
 # Extra rows, and caches
 
 
 def _extra(iteration: Iteration, mask: Bools, prefix_seen: Sequence[int]) -> tuple[ExtraRow, ...]:
-    rows, nodes = iteration.draft.extra, len(iteration.outcome.tree)
+    rows = iteration.draft.extra
+    nodes = len(iteration.outcome.tree)
     choice = iteration.verification.extra.choice.tolist() if rows.token else []
     sees = [tuple(np.flatnonzero(row).tolist()) for row in mask[nodes:]]
     return tuple(map(ExtraRow, rows.token, rows.depth, sees, prefix_seen[nodes:], choice))
@@ -273,7 +350,11 @@ def _caches(decoding: Decoding, iteration: Iteration) -> tuple[CacheRecord, ...]
             before=before,
             written=runner.kept.before - before,
             kept=runner.kept.slots,
-            moved=tuple((old, new) for new, old in enumerate(runner.kept.slots, runner.kept.prefix) if old != new),
+            moved=tuple(
+                (old, new)
+                for new, old in enumerate(runner.kept.slots, runner.kept.prefix)
+                if old != new
+            ),
             after=runner.length,
             committed=committed,
             capacity=runner.capacity,

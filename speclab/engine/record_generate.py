@@ -36,11 +36,18 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
 
     def make_generator(**given: Any) -> Any:
         if recorders:
-            raise SettingsError("A file holds one call of generate: open another record_generate for the next.")
-        generator, config = candidate_generator(**given), given["generation_config"]
+            raise SettingsError(
+                "A file holds one call of generate: open another record_generate for the next."
+            )
+        generator = candidate_generator(**given)
+        config = given["generation_config"]
         temperature = config.temperature or 1.0 if config.do_sample else 0.0
         prompt = given["input_ids"][0]
-        about = {"engine": "transformers", "model": module.config.name_or_path, "temperature": temperature}
+        about = {
+            "engine": "transformers",
+            "model": module.config.name_or_path,
+            "temperature": temperature,
+        }
         about["dtype"] = str(module.dtype).removeprefix("torch.")
         recorders.append(Recorder(path, prompt, **about))
         _watch(generator, recorders[0], last_pass, greedy=not temperature)
@@ -59,24 +66,31 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
 
 def _watch(generator: Any, recorder: Recorder, last_pass: dict[str, Any], *, greedy: bool) -> None:
     """Remembers the candidates when they are drafted, and writes a line when the generator learns what was accepted."""
-    draft, update = generator.get_candidates, generator.update_candidate_strategy
+    draft = generator.get_candidates
+    update = generator.update_candidate_strategy
     before = candidates = torch.empty(0)
 
     def get_candidates(input_ids: torch.Tensor, *rest: Any, **more: Any) -> Any:
         nonlocal before, candidates
         drafted = draft(input_ids, *rest, **more)
-        before, candidates = input_ids[0], drafted[0][0]
+        before = input_ids[0]
+        candidates = drafted[0][0]
         return drafted
 
-    def update_candidate_strategy(input_ids: torch.Tensor, scores: torch.Tensor, matches: Any) -> Any:
+    def update_candidate_strategy(
+        input_ids: torch.Tensor, scores: torch.Tensor, matches: Any
+    ) -> Any:
         prefix = len(before) - 1
         token = candidates[prefix:].tolist()
-        n, position = len(token), last_pass["position"]
-        committed, accepted = input_ids[0, len(before) :].tolist(), int(matches)
+        n = len(token)
+        position = last_pass["position"]
+        committed = input_ids[0, len(before) :].tolist()
+        accepted = int(matches)
         if token[accepted + 1 : accepted + 2] == committed[-1:]:  # the text ended inside the path
             accepted += 1
         top = last_pass["logits"][-n:].float().log_softmax(-1).topk(min(KEPT, scores.shape[-1]))
-        ids, values = top.indices.tolist(), top.values.tolist()
+        ids = top.indices.tolist()
+        values = top.values.tolist()
         recorder.step(
             prefix_length=prefix,
             token=token,
@@ -89,4 +103,5 @@ def _watch(generator: Any, recorder: Recorder, last_pass: dict[str, Any], *, gre
         )
         return update(input_ids, scores, matches)
 
-    generator.get_candidates, generator.update_candidate_strategy = get_candidates, update_candidate_strategy
+    generator.get_candidates = get_candidates
+    generator.update_candidate_strategy = update_candidate_strategy

@@ -30,10 +30,12 @@ _Learned = tuple[Strategy, object]
 
 
 class _History(NamedTuple):
-    """What has been decoded. It is replaced in one assignment, so an iteration and its record appear together.
+    """What has been decoded. It is replaced in one assignment, so an iteration and its record
+    appear together.
 
-    `answers`: the target's most probable tokens for each step. `learned`: after 0, 1, … iterations. `tokens`: their
-    number, prompt included. `finished`: why decoding ended. `ties`: commits that differ within the tolerance.
+    `answers`: the target's most probable tokens for each step. `learned`: after 0, 1, … iterations.
+    `tokens`: their number, prompt included. `finished`: why decoding ended. `ties`: commits that
+    differ within the tolerance.
     """
 
     steps: tuple[Step, ...]
@@ -48,36 +50,45 @@ class _History(NamedTuple):
 class Session:
     """One prompt decoded step by step.
 
-    Decoded steps are history: `back`, `goto` and `step` move through them without a model call. To decode them
-    differently, `fork`. An iteration that Ctrl-C, `cancel` or an error stops is undone.
+    Decoded steps are history: `back`, `goto` and `step` move through them without a model call. To
+    decode them differently, `fork`. An iteration that Ctrl-C, `cancel` or an error stops is undone.
 
     Args:
         pair: the models; the session uses its own caches.
         strategy: settings of the strategy.
-        prompt: text; token ids; or messages, such as `[{"role": "user", "content": "…"}]`, for the tokenizer's chat
-            template. A last message of the assistant is continued.
+        prompt: text; token ids; or messages, such as `[{"role": "user", "content": "…"}]`, for the
+            tokenizer's chat template. A last message of the assistant is continued.
         settings: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
 
     Attributes:
-        messages: the prompt's messages with the token range of their content; all other tokens are the template's.
+        messages: the prompt's messages with the token range of their content; all other tokens are
+            the template's.
 
     Raises:
         SpeclabError: the prompt, a setting or the pair does not fit.
     """
 
-    def __init__(self, pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any) -> None:
+    def __init__(
+        self, pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any
+    ) -> None:
         cost.prepare(checked(strategy), checked_pair(pair))
         began = perf_counter()
-        self.strategy, self.settings = strategy, SessionSettings(**settings)
+        self.strategy = strategy
+        self.settings = SessionSettings(**settings)
         ids, self.messages = pair.read_prompt(prompt)
         self._decoding = start(pair.fresh(), strategy, ids, self.settings)
         self._prefill = Metrics(Counts(), perf_counter() - began, self.pair.target.calls)
         self._lock = RLock()
-        self._shared, self._note = 0, ""
+        self._shared = 0
+        self._note = ""
         self._begin(self._decoding.prompt_length, (), (), ())
 
     def _begin(
-        self, first: int, steps: tuple[Step, ...], answers: tuple[TopTokens, ...], learned: tuple[_Learned, ...]
+        self,
+        first: int,
+        steps: tuple[Step, ...],
+        answers: tuple[TopTokens, ...],
+        learned: tuple[_Learned, ...],
     ) -> None:
         """`first`: position of the first token that this session decodes itself; a fork shares the tokens before it."""
         decoding = self._decoding
@@ -85,7 +96,9 @@ class Session:
         self._checker = Checker(decoding) if self.settings.check else None
         ties = 0 if self._checker is None else self._checker.compare(first)
         learned = (*learned, (self.strategy, decoding.drafter.snapshot()))
-        self._history = _History(steps, answers, learned, len(decoding.tokens), decoding.finished, len(steps), ties)
+        self._history = _History(
+            steps, answers, learned, len(decoding.tokens), decoding.finished, len(steps), ties
+        )
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -133,12 +146,15 @@ class Session:
 
     @property
     def metrics(self) -> Metrics:
-        return replace(self._prefill, counts=sum((step.counts for step in self.steps[: self.cursor]), Counts()))
+        return replace(
+            self._prefill, counts=sum((step.counts for step in self.steps[: self.cursor]), Counts())
+        )
 
     @property
     def trace(self) -> Trace:
         """The whole run as plain data, whatever the cursor."""
-        history, prompt_length = self._history, self._decoding.prompt_length
+        history = self._history
+        prompt_length = self._decoding.prompt_length
         tokens = self._decoding.tokens[: history.tokens]
         return Trace(
             prompt_ids=tuple(tokens[:prompt_length]),
@@ -154,7 +170,8 @@ class Session:
         )
 
     def step(self) -> Step:
-        """Moves on by one iteration: through history if the cursor is before its end, else by decoding.
+        """Moves on by one iteration: through history if the cursor is before its end, else by
+        decoding.
 
         Raises:
             FinishedError: the text has ended.
@@ -168,18 +185,25 @@ class Session:
 
         Args:
             tree: its root is the newest token of the text, `token_ids[-1]`.
-            mask: `[n, n]` bool, which nodes each row sees; by default its ancestors and itself. With any other mask the
-                text may differ from the target's own, and the step's note says so.
+            mask: `[n, n]` bool, which nodes each row sees; by default its ancestors and itself.
+                With any other mask the text may differ from the target's own, and the step's note
+                says so.
 
         Raises:
-            SettingsError: another strategy drafts here, the cursor is not at the end, or the tree does not fit.
+            SettingsError: another strategy drafts here, the cursor is not at the end, or the tree
+                does not fit.
         """
         with self._lock:
             if not self.strategy.by_hand:
                 name = type(self.strategy).__name__
-                raise SettingsError(f"{name} drafts its own trees: use fork(strategy=ByHand()) to verify yours.")
+                raise SettingsError(
+                    f"{name} drafts its own trees: use fork(strategy=ByHand()) to verify yours."
+                )
             if ahead := len(self.steps) - self.cursor:
-                raise SettingsError(f"{ahead} decoded iterations are ahead of the cursor: fork here, or go to the end.")
+                raise SettingsError(
+                    f"{ahead} decoded iterations are ahead of the cursor: fork here, or go to the "
+                    "end."
+                )
             self._decoding.cancel.clear()
             draft = given_draft(tree, mask)
             return self._decode(lambda _: draft)
@@ -193,17 +217,22 @@ class Session:
         with self._lock:
             if index not in range(len(self.steps) + 1):
                 raise SettingsError(
-                    f"Iteration {index} does not exist: {len(self.steps)} are decoded. Use step() or run() for more."
+                    f"Iteration {index} does not exist: {len(self.steps)} are decoded. Use step() "
+                    "or run() for more."
                 )
             self._history = self._history._replace(cursor=index)
             return self.steps[index - 1] if index else None
 
     def run(self, until: Condition | None = None) -> Step | None:
-        """Steps until `until` holds, the text ends, or `cancel` is called; returns the last step shown.
+        """Steps until `until` holds, the text ends, or `cancel` is called; returns the last step
+        shown.
 
-        `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`).
+        `until`: a function of a step, or an expression such as `accepted < 2` (see
+        `speclab.trace.conditions`).
         """
-        holds = stateful(compiled(until, setting_names()), self.steps[self.cursor - 1] if self.cursor else None)
+        holds = stateful(
+            compiled(until, setting_names()), self.steps[self.cursor - 1] if self.cursor else None
+        )
         self._decoding.cancel.clear()
         while not self.done and not self._decoding.cancel.is_set():
             try:
@@ -218,11 +247,14 @@ class Session:
         """Stops a `run` from any thread; the current iteration is undone."""
         self._decoding.cancel.set()
 
-    def fork(self, at: int | None = None, strategy: Strategy | None = None, **settings: Any) -> Session:
+    def fork(
+        self, at: int | None = None, strategy: Strategy | None = None, **settings: Any
+    ) -> Session:
         """A separate session with the same text up to iteration `at`; this session stays unchanged.
 
-        At most one token is run again. The same strategy continues with what its drafter had learned by then. A
-        different strategy starts with empty tables and no history; the note of its first step says so.
+        At most one token is run again. The same strategy continues with what its drafter had
+        learned by then. A different strategy starts with empty tables and no history; the note of
+        its first step says so.
 
         Args:
             at: iterations to share; the cursor by default.
@@ -233,21 +265,31 @@ class Session:
             history = self._history
             at = history.cursor if at is None else at
             if at not in range(len(history.steps) + 1):
-                raise SettingsError(f"Cannot fork at iteration {at}: choose one from 0 to {len(history.steps)}.")
-            chosen, other = self._changed(self.strategy if strategy is None else checked(strategy), settings)
+                raise SettingsError(
+                    f"Cannot fork at iteration {at}: choose one from 0 to {len(history.steps)}."
+                )
+            chosen, other = self._changed(
+                self.strategy if strategy is None else checked(strategy), settings
+            )
             shared = self._length(at)
             generated = shared - self._decoding.prompt_length
             if generated > chosen.max_new_tokens:
                 raise SettingsError(
-                    f"Iteration {at} has {generated} tokens already: raise max_new_tokens or fork earlier."
+                    f"Iteration {at} has {generated} tokens already: raise max_new_tokens or fork "
+                    "earlier."
                 )
             strategy_there, learned = history.learned[at]
             continues = strategy_there == other
             fork = copy(self)
-            fork.strategy, fork.settings, fork._lock, fork._shared = other, chosen, RLock(), at
+            fork.strategy = other
+            fork.settings = chosen
+            fork._lock = RLock()
+            fork._shared = at
             if at != self._shared or not continues:
                 fork._note = "" if continues or other.by_hand else FRESH
-            fork._decoding = resume(self._decoding, shared, other, chosen, learned if continues else None)
+            fork._decoding = resume(
+                self._decoding, shared, other, chosen, learned if continues else None
+            )
         fork._begin(shared, history.steps[:at], history.answers[:at], history.learned[:at])
         return fork
 
@@ -260,12 +302,15 @@ class Session:
             return history.steps[history.cursor]
 
     def _decode(self, propose: Propose | None = None) -> Step:
-        history, decoding = self._history, self._decoding
+        history = self._history
+        decoding = self._decoding
         if history.finished:
             raise FinishedError(
-                f"The text has ended ({history.finished}): go back, or fork with a larger max_new_tokens."
+                f"The text has ended ({history.finished}): go back, or fork with a larger "
+                "max_new_tokens."
             )
-        before, index = decoding.snapshot(), len(history.steps)
+        before = decoding.snapshot()
+        index = len(history.steps)
         try:
             iteration = iterate(decoding, propose)
             step = record(decoding, iteration, index, self._note if index == self._shared else "")
@@ -291,7 +336,8 @@ class Session:
 
     def _check(self, first: int, iteration: Iteration) -> tuple[int, ExactnessError | None]:
         """With `check=True`: the ties of an iteration and its fault; an iteration with a fault is still recorded."""
-        if self._checker is None or iteration.draft.mask is not None:  # a redrawn mask changes the choices
+        # a redrawn mask changes the choices
+        if self._checker is None or iteration.draft.mask is not None:
             return 0, None
         try:
             return self._checker.compare(first, iteration.rule), None
@@ -299,9 +345,19 @@ class Session:
             return 0, fault
 
     def _length(self, steps: int) -> int:
-        return self._decoding.prompt_length + 1 + sum(len(step.committed) for step in self.steps[:steps])
+        return (
+            self._decoding.prompt_length
+            + 1
+            + sum(len(step.committed) for step in self.steps[:steps])
+        )
 
-    def _changed(self, strategy: Strategy, changes: dict[str, Any]) -> tuple[SessionSettings, Strategy]:
-        session_changes = {name: value for name, value in changes.items() if name in SessionSettings.model_fields}
+    def _changed(
+        self, strategy: Strategy, changes: dict[str, Any]
+    ) -> tuple[SessionSettings, Strategy]:
+        session_changes = {
+            name: value for name, value in changes.items() if name in SessionSettings.model_fields
+        }
         rest = {name: value for name, value in changes.items() if name not in session_changes}
-        return self.settings.changed(**session_changes), strategy.changed(**rest) if rest else strategy
+        return self.settings.changed(**session_changes), strategy.changed(
+            **rest
+        ) if rest else strategy

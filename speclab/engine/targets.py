@@ -16,9 +16,11 @@ RowProcessor = Callable[[Sequence[int], Tensor], Tensor]
 
 
 class Targets:
-    """The target's predictions after each of `n` rows; logits are processed and tokens drawn on first use.
+    """The target's predictions after each of `n` rows; logits are processed and tokens drawn on
+    first use.
 
-    So processors see the same calls as in plain decoding: one per accepted token, from the top down.
+    So processors see the same calls as in plain decoding: one per accepted token, from the top
+    down.
 
     Args:
         answer: `n` rows.
@@ -36,8 +38,11 @@ class Targets:
         process: RowProcessor | None = None,
         ids: Callable[[int], Sequence[int]] | None = None,
     ) -> None:
-        self.answer, self.settings = answer, settings
-        self._positions, self._process, self._ids = positions, process, ids
+        self.answer = answer
+        self.settings = settings
+        self._positions = positions
+        self._process = process
+        self._ids = ids
         self._processed: dict[int, Tensor] = {}
         self._chosen: dict[int, int] = {}
         if answer.rows is None or (settings.temperature == 0 and process is None):
@@ -80,4 +85,6 @@ class Targets:
         rows = [index] if alone else range(len(self.answer))
         logits = self.row(index)[None] if alone else self.answer.logits
         uniforms = [uniform(self.settings.seed, self._positions[row]) for row in rows]
-        self._chosen.update(zip(rows, inverse_cdf(transform(logits, self.settings), uniforms), strict=True))
+        self._chosen.update(
+            zip(rows, inverse_cdf(transform(logits, self.settings), uniforms), strict=True)
+        )

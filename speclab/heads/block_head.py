@@ -1,8 +1,9 @@
 """Block heads: DFlash (arXiv 2602.06036), which drafts a whole block of tokens in one pass.
 
-The head reads the target's hidden states at the committed positions and the embeddings of a block: the newest token,
-then mask tokens. Every entry of the block attends to all committed positions and to the whole block, so row `i` gives
-the distribution of the block's token `i` without the tokens between: a marginal.
+The head reads the target's hidden states at the committed positions and the embeddings of a block:
+the newest token, then mask tokens. Every entry of the block attends to all committed positions and
+to the whole block, so row `i` gives the distribution of the block's token `i` without the tokens
+between: a marginal.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from speclab.heads.eagle import Angles, DraftModule, HeadConfig, decoder_layer, matrix, norm_of, normed, rotated
+from speclab.heads.eagle import (
+    Angles,
+    DraftModule,
+    HeadConfig,
+    decoder_layer,
+    matrix,
+    norm_of,
+    normed,
+    rotated,
+)
 from speclab.heads.runner import HeadRunner
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
@@ -36,7 +46,10 @@ class BlockConfig(HeadConfig):
 
 
 class BlockHead(DraftModule):
-    """The trained part, with the parameter names of DFlash's checkpoints. Embeddings and output are the target's."""
+    """The trained part, with the parameter names of DFlash's checkpoints.
+
+    Embeddings and output are the target's.
+    """
 
     config: BlockConfig
     lm_head = embed_tokens = None
@@ -46,7 +59,8 @@ class BlockHead(DraftModule):
         self.fc = matrix(len(config.layers) * config.hidden_size, config.hidden_size)
         self.hidden_norm = norm_of(config)
         self.layers = nn.ModuleList(
-            decoder_layer(config, config.hidden_size, "input_layernorm") for _ in range(config.depth)
+            decoder_layer(config, config.hidden_size, "input_layernorm")
+            for _ in range(config.depth)
         )
         self.norm = norm_of(config)
         if config.draft_vocab_size is not None:
@@ -70,23 +84,30 @@ class BlockHead(DraftModule):
 
         Args:
             block: `[B, n, hidden]`, embeddings.
-            features: `[B, m, hidden]`, of the positions before the block that the cache lacks, from `fused`.
+            features: `[B, m, hidden]`, of the positions before the block that the cache lacks, from
+                `fused`.
             angles: of these positions, then of the block's, from `rotary`: `[…, m + n, head_dim]`.
-            mask: `[…, n, length + m + n]` bool; None: every entry sees the context and the whole block.
+            mask: `[…, n, length + m + n]` bool; None: every entry sees the context and the whole
+                block.
             cache: stores the keys and values of context and block; None in training.
             products: multiply by its matrices; by default by the head's own.
 
         Returns:
             Input of the output matrix, `[B, n, hidden]`.
         """
-        x, products = block, products or self.products
+        x = block
+        products = products or self.products
         block_angles = angles[0][..., -block.shape[1] :, :], angles[1][..., -block.shape[1] :, :]
         for index, product in enumerate(products.layers):
             layer = cast("Any", self.layers[index])
             attention = layer["self_attn"]
             read = normed(layer["input_layernorm"], x)
-            query = rotated(normed(attention["q_norm"], self._heads(product.query(read))), block_angles)
-            key, value = self._heads(product.key_value(torch.cat((features, read), dim=1))).chunk(2, dim=1)
+            query = rotated(
+                normed(attention["q_norm"], self._heads(product.query(read))), block_angles
+            )
+            key, value = self._heads(product.key_value(torch.cat((features, read), dim=1))).chunk(
+                2, dim=1
+            )
             key = rotated(normed(attention["k_norm"], key), angles)
             if cache is not None:
                 key, value = cache.update(key, value, index)
@@ -116,7 +137,8 @@ class BlockProducts:
         self.fc = Linear(head.fc)
         self.layers = []
         for layer in cast("Any", head.layers):
-            attention, mlp = layer["self_attn"], layer["mlp"]
+            attention = layer["self_attn"]
+            mlp = layer["mlp"]
             self.layers.append(
                 _LayerProducts(
                     Linear(attention["q_proj"]),
@@ -134,7 +156,8 @@ class BlockProducts:
 
 
 class BlockRunner(HeadRunner):
-    """A block head with its own cache: entry `i` has the keys and values of the target's state at position `i`.
+    """A block head with its own cache: entry `i` has the keys and values of the target's state at
+    position `i`.
 
     The entries of a drafted block follow them until the next `crop`.
     """
@@ -152,9 +175,11 @@ class BlockRunner(HeadRunner):
             topk: as in `Runner.logits`.
 
         Returns:
-            An answer of `block_size - 1` rows: row `i` is the marginal of the token at `i + 1` positions after `token`.
+            An answer of `block_size - 1` rows: row `i` is the marginal of the token at `i + 1`
+            positions after `token`.
         """
-        config, weights = self.config, self._weights
+        config = self.config
+        weights = self._weights
         rows = len(states) + config.block_size
         ids = [token, *[config.mask_token_id] * (config.block_size - 1)]
         try:
@@ -162,9 +187,13 @@ class BlockRunner(HeadRunner):
             # The bare weight, since some families' modules scale embeddings and DFlash does not.
             block = functional.embedding(to_device(ids, self.device), self._embed.weight)
             angles = self._angles_at(range(self.length, self.length + rows))
-            out = self.model(block[None], features[None], angles, None, self.cache, weights.products)[0]
+            out = self.model(
+                block[None], features[None], angles, None, self.cache, weights.products
+            )[0]
             logits = weights.output(out[1:])[:, : self.vocab_size]
-            answer = check_finite(logits, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size)
+            answer = check_finite(
+                logits, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size
+            )
         except BaseException:
             self.cache.shorten(self.length)
             raise

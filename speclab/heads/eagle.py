@@ -1,9 +1,11 @@
-"""The trained part of a draft head: one decoder layer, as in EAGLE, EAGLE-3 or EAGLE-3.1 (Li et al. 2024, 2025).
+"""The trained part of a draft head: one decoder layer, as in EAGLE, EAGLE-3 or EAGLE-3.1 (Li et al.
+2024, 2025).
 
-At every position it reads the embedding of a token and a feature: the target's hidden states at the position before it,
-or after a drafted token its own output there. EAGLE joins the two with a matrix before its layer; in EAGLE-3 the
-layer's attention reads both side by side, each normed, and the feature is fused from several layers of the target.
-EAGLE-3.1 first norms the states of each layer, and feeds back its own output after its last norm.
+At every position it reads the embedding of a token and a feature: the target's hidden states at the
+position before it, or after a drafted token its own output there. EAGLE joins the two with a matrix
+before its layer; in EAGLE-3 the layer's attention reads both side by side, each normed, and the
+feature is fused from several layers of the target. EAGLE-3.1 first norms the states of each layer,
+and feeds back its own output after its last norm.
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ class HeadConfig(BaseModel):
     hidden_size: _Size = Field(ge=8)
     target_hidden_size: _Size | None = None  # if the layer is not as wide as the target
     draft_vocab_size: _Size | None = None  # tokens that it can propose; None: every token id
-    layers: tuple[int, ...] = Field(default=(-1,), min_length=1)  # fused target layers: 0 the embeddings, -1 the last
+    # fused target layers: 0 the embeddings, -1 the last
+    layers: tuple[int, ...] = Field(default=(-1,), min_length=1)
     layer_ids: str = ""  # the field of its folder that lists those layers, and how it counts them
     heads: _Size
     key_value_heads: _Size
-    head_width: _Size | None = Field(default=None, ge=2)  # of an attention head; None: hidden_size / heads
+    # of an attention head; None: hidden_size / heads
+    head_width: _Size | None = Field(default=None, ge=2)
     feed_forward: _Size
     rope_theta: float = Field(default=10000.0, gt=0)
     rope_scaling: dict[str, Any] | None = None
@@ -52,7 +56,8 @@ class HeadConfig(BaseModel):
     fc_norm: bool = False  # a norm for the states of each fused layer (EAGLE-3.1)
     norm_before_residual: bool = False  # the residual begins at the normed feature (EAGLE-3)
     norm_output: bool = False  # what is fed back has gone through the last norm (EAGLE-3.1)
-    layernorms: bool = False  # EAGLE with norms of embeddings, before attention and before the output
+    # EAGLE with norms of embeddings, before attention and before the output
+    layernorms: bool = False
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
@@ -102,23 +107,30 @@ class DraftModule(nn.Module):
 class Head(DraftModule):
     """The trained part of a draft head; parameters and buffers are named as in EAGLE's checkpoints.
 
-    The layer that fuses the target's states is `fuse` in every kind of head, though EAGLE-3 calls it `fc`.
+    The layer that fuses the target's states is `fuse` in every kind of head, though EAGLE-3 calls
+    it `fc`.
 
     Args:
         own_output: it has an output layer, `lm_head`; else it uses the target's.
         own_embeddings: it has token embeddings, `embed_tokens`; else it uses the target's.
 
     Attributes:
-        d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i + d2t[i].
+        d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i +
+            d2t[i].
         t2d: which of the target's tokens are in it, bool `[vocab]`.
     """
 
-    def __init__(self, config: HeadConfig, *, own_output: bool = False, own_embeddings: bool = False) -> None:
+    def __init__(
+        self, config: HeadConfig, *, own_output: bool = False, own_embeddings: bool = False
+    ) -> None:
         super().__init__(config)
-        size, states = config.hidden_size, len(config.layers) * config.states_size
+        size = config.hidden_size
+        states = len(config.layers) * config.states_size
         self.fuse = matrix(states, size) if config.eagle3 or len(config.layers) > 1 else None
         self.input_norm = norm_of(config, states) if config.norm_before_fc else None
-        self.fc_norm = nn.ModuleList(norm_of(config, config.states_size) for _ in config.layers if config.fc_norm)
+        self.fc_norm = nn.ModuleList(
+            norm_of(config, config.states_size) for _ in config.layers if config.fc_norm
+        )
         self.fc = None if config.eagle3 else nn.Linear(2 * size, size, bias=config.bias)
         self.embed_layernorm = norm_of(config) if config.layernorms else None
         norms = ["input_layernorm"] if config.eagle3 or config.layernorms else []
@@ -148,7 +160,9 @@ class Head(DraftModule):
         fuse = (products or self.products).fuse
         if len(self.fc_norm):
             parts = states.split(self.config.states_size, dim=-1)
-            states = torch.cat([normed(norm, part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+            states = torch.cat(
+                [normed(norm, part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1
+            )
         states = normed(self.input_norm, states)
         return states if fuse is None else fuse(states)
 
@@ -165,16 +179,22 @@ class Head(DraftModule):
 
         Args:
             embeddings: `[B, T, hidden]`, of the rows' tokens.
-            features: `[B, T, hidden]`, of the positions before them: from `fused`, or of an earlier pass.
-            angles: from `rotary` at the rows' positions: `[T, head_dim]`, or `[1, head_dim]` if all are the same.
-            mask: `[…, T, length + T]` bool, what each row sees; None: causal order, or one row that sees all.
+            features: `[B, T, hidden]`, of the positions before them: from `fused`, or of an earlier
+                pass.
+            angles: from `rotary` at the rows' positions: `[T, head_dim]`, or `[1, head_dim]` if all
+                are the same.
+            mask: `[…, T, length + T]` bool, what each row sees; None: causal order, or one row that
+                sees all.
             cache: stores the keys and values of the rows; None in training.
             products: multiply by its matrices; by default by the head's own.
 
         Returns:
-            Features `[B, T, hidden]`, the next input in place of `fused` states; `read_out` leads to logits.
+            Features `[B, T, hidden]`, the next input in place of `fused` states; `read_out` leads
+            to logits.
         """
-        config, products, layer = self.config, products or self.products, cast("Any", self.layers[0])
+        config = self.config
+        products = products or self.products
+        layer = cast("Any", self.layers[0])
         if products.fc is None:
             hidden = normed(layer["hidden_norm"], features)
             x = hidden if config.norm_before_residual else features
@@ -183,17 +203,22 @@ class Head(DraftModule):
             x = products.fc(torch.cat((normed(self.embed_layernorm, embeddings), features), dim=-1))
             read = normed(layer["input_layernorm"], x) if config.layernorms else x
         batch, rows, _ = x.shape
-        heads, shared = config.heads, config.key_value_heads
+        heads = config.heads
+        shared = config.key_value_heads
         each = products.qkv(read).view(batch, rows, heads + 2 * shared, -1).transpose(1, 2)
         turned, value = each.split((heads + shared, shared), dim=1)
         if config.qk_norm:
             query, key = turned.split((heads, shared), dim=1)
             norms = layer["self_attn"]
-            turned = torch.cat((normed(norms["q_norm"], query), normed(norms["k_norm"], key)), dim=1)
+            turned = torch.cat(
+                (normed(norms["q_norm"], query), normed(norms["k_norm"], key)), dim=1
+            )
         query, key = rotated(turned, angles).split((heads, shared), dim=1)
         if cache is not None:
             key, value = cache.update(key, value, 0)
-        x = products.out(_attention(query, key, value, mask).transpose(1, 2).reshape(batch, rows, -1), plus=x)
+        x = products.out(
+            _attention(query, key, value, mask).transpose(1, 2).reshape(batch, rows, -1), plus=x
+        )
         read = normed(layer["post_attention_layernorm"], x)
         x = products.down(products.up(read, times=products.gate(read)), plus=x)
         return normed(self.norm, x) if config.norm_output else x
@@ -210,13 +235,17 @@ class Products:
         attention, mlp = (head.get_submodule(f"layers.0.{part}") for part in ("self_attn", "mlp"))
 
         def product(parent: nn.Module, *names: str, act: nn.Module | None = None) -> Linear:
-            return Linear(*(cast("nn.Linear", parent.get_submodule(name)) for name in names), act=act)
+            return Linear(
+                *(cast("nn.Linear", parent.get_submodule(name)) for name in names), act=act
+            )
 
         self.fuse = Linear(head.fuse) if head.fuse is not None else None
         self.fc = Linear(head.fc) if head.fc is not None else None
         self.qkv = product(attention, "q_proj", "k_proj", "v_proj")
-        self.out, self.down = product(attention, "o_proj"), product(mlp, "down_proj")
-        self.gate, self.up = product(mlp, "gate_proj", act=nn.SiLU()), product(mlp, "up_proj")
+        self.out = product(attention, "o_proj")
+        self.down = product(mlp, "down_proj")
+        self.gate = product(mlp, "gate_proj", act=nn.SiLU())
+        self.up = product(mlp, "up_proj")
 
     @property
     def linears(self) -> list[Linear]:
@@ -225,7 +254,9 @@ class Products:
 
 def decoder_layer(config: HeadConfig, read: int, *norms: str) -> nn.ModuleDict:
     """A layer whose attention reads `read` columns; `norms`: those beside the one after attention."""
-    size, width, bias = config.hidden_size, config.head_dim, config.attention_bias
+    size = config.hidden_size
+    width = config.head_dim
+    bias = config.attention_bias
     attention: dict[str, nn.Module] = {
         "q_proj": matrix(read, config.heads * width, bias=bias),
         "k_proj": matrix(read, config.key_value_heads * width, bias=bias),
@@ -240,7 +271,9 @@ def decoder_layer(config: HeadConfig, read: int, *norms: str) -> nn.ModuleDict:
         "down_proj": matrix(config.feed_forward, size),
     }
     layer = {"self_attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(mlp)}
-    return nn.ModuleDict({**layer, **{name: norm_of(config) for name in ("post_attention_layernorm", *norms)}})
+    return nn.ModuleDict(
+        {**layer, **{name: norm_of(config) for name in ("post_attention_layernorm", *norms)}}
+    )
 
 
 def matrix(columns: int, rows: int, *, bias: bool = False) -> nn.Linear:
@@ -261,13 +294,17 @@ def normed(norm: Any, x: Tensor) -> Tensor:
 
 def rotary(config: HeadConfig, positions: Tensor) -> Angles:
     """Cosines and sines `[T, head_dim]`, float32, of int positions `[T]`; the first half of the sines is negative."""
-    dimensions = torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
-    periods, factor = config.rope_theta**dimensions, 1.0
+    dimensions = (
+        torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
+    )
+    periods = config.rope_theta**dimensions
+    factor = 1.0
     if config.rope_scaling is not None:
         inverse, factor = _stretched(config, positions.device)
         periods = 1 / inverse
     turns = positions.float()[:, None] / periods
-    cos, sin = turns.cos() * factor, turns.sin() * factor
+    cos = turns.cos() * factor
+    sin = turns.sin() * factor
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
@@ -277,7 +314,11 @@ def _stretched(config: HeadConfig, device: torch.device) -> tuple[Tensor, float]
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     given = {"rope_theta": config.rope_theta, **(config.rope_scaling or {})}
-    shape = {"hidden_size": config.hidden_size, "num_attention_heads": config.heads, "head_dim": config.head_dim}
+    shape = {
+        "hidden_size": config.hidden_size,
+        "num_attention_heads": config.heads,
+        "head_dim": config.head_dim,
+    }
     longest = int(given.get("original_max_position_embeddings", 2048) * given["factor"])
     library = LlamaConfig(**shape, max_position_embeddings=longest, rope_parameters=given)  # type: ignore[arg-type]
     inverse, factor = ROPE_INIT_FUNCTIONS[given["rope_type"]](library, device)
@@ -292,5 +333,7 @@ def rotated(x: Tensor, angles: Angles) -> Tensor:
 def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None and query.shape[2] > 1:
         shared = query.shape[1] > key.shape[1]
-        return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=shared)
+        return functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, enable_gqa=shared
+        )
     return grouped_attention(query, key, value, mask)

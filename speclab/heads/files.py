@@ -21,7 +21,8 @@ from speclab.heads.runner import HeadRunner
 from speclab.loading.loader import HEAD_FILES, Loader, Source, folder_of, locate, unwrapped
 from speclab.models.runner import Runner
 
-CONFIG, WEIGHTS = "head.json", "head.safetensors"
+CONFIG = "head.json"
+WEIGHTS = "head.safetensors"
 MTP = "mtp"
 """In the place of a folder: the MTP layers of the target's own checkpoint."""
 HeadSource = Source | nn.Module | Runner | HeadRunner
@@ -32,7 +33,8 @@ def save_head(head: Head, folder: Path) -> None:
     """Writes `head.json` and `head.safetensors`, its weights in float16."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(_with_floats(head.state_dict(), torch.float16), folder / WEIGHTS)
-    (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone; a wheel is read by all
+    # safetensors writes for the owner alone; a wheel is read by all
+    (folder / WEIGHTS).chmod(0o644)
     (folder / CONFIG).write_text(head.config.model_dump_json(indent=2) + "\n")
 
 
@@ -50,7 +52,8 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
         rotary(config, torch.arange(2))
     except Exception as error:  # transformers raises many errors for invalid scaling settings
         raise ModelNotFoundError(
-            f"{CONFIG if ours else 'config.json'} in {folder.name} has no usable rope_scaling ({str(error)[:120]}): "
+            f"{CONFIG if ours else 'config.json'} in {folder.name} has no usable rope_scaling "
+            f"({str(error)[:120]}): "
             "download the head again."
         ) from None
     _check_target(config, target)
@@ -66,7 +69,8 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
     if needed != given:
         name = min(dict(needed.items() ^ given.items()))
         raise HeadMismatchError(
-            f"The weights in {folder.name} do not fit their config at {name} (needs {needed.get(name, 'none')}, has "
+            f"The weights in {folder.name} do not fit their config at {name} (needs "
+            f"{needed.get(name, 'none')}, has "
             f"{given.get(name, 'none')}): fetch or train the head again."
         )
     head.load_state_dict(_with_floats(tensors, torch.float32), assign=True)
@@ -76,53 +80,73 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
 
 def _read_ours(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
     try:
-        config = HeadConfig.model_validate_json(read_whole(folder / CONFIG, ModelNotFoundError, _LONGEST_CONFIG))
+        config = HeadConfig.model_validate_json(
+            read_whole(folder / CONFIG, ModelNotFoundError, _LONGEST_CONFIG)
+        )
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ModelNotFoundError(f"{CONFIG} in {folder.name} is not valid at {where}: {first['msg']}.") from None
+        raise ModelNotFoundError(
+            f"{CONFIG} in {folder.name} is not valid at {where}: {first['msg']}."
+        ) from None
     return config, read_tensors(folder / WEIGHTS)
 
 
 def _with_floats(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in plain.items()}
+    return {
+        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in plain.items()
+    }
 
 
 def _check_target(config: HeadConfig, target: Runner) -> None:
     text = target.model.config.get_text_config(decoder=True)
-    depth, reason = text.num_hidden_layers, ""
+    depth = text.num_hidden_layers
+    reason = ""
     if config.states_size != text.hidden_size:
         reason = f"needs hidden states of width {config.states_size}, but {target.name} has {text.hidden_size}"
     elif config.vocab_size != text.vocab_size:
-        reason = f"needs a vocabulary of {config.vocab_size}, but {target.name} has {text.vocab_size}"
+        reason = (
+            f"needs a vocabulary of {config.vocab_size}, but {target.name} has {text.vocab_size}"
+        )
     elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
         reason = f"reads layers {config.layers}, but {target.name} has {depth}"
     elif isinstance(config, BlockConfig) and config.mask_token_id >= config.vocab_size:
         reason = f"masks with token id {config.mask_token_id}, and {target.name} has {config.vocab_size} ids"
     if reason:
-        raise HeadMismatchError(f"The draft head {config.name} {reason}: load heads that were trained for this target.")
+        raise HeadMismatchError(
+            f"The draft head {config.name} {reason}: load heads that were trained for this target."
+        )
     if config.target and not f"/{target.name}".endswith(f"/{config.target}"):  # any owner of a copy
         raise HeadMismatchError(
-            f"The draft head {config.name} was trained for {config.target}, not for {target.name}: load heads of this "
+            f"The draft head {config.name} was trained for {config.target}, not for {target.name}: "
+            "load heads of this "
             f'target, or empty "target" in its config if both are one model under two names.'
         )
 
 
 def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
-    fuse, output = tensors.get("fuse.weight"), tensors.get(OUTPUT)
-    width, proposed = config.states_size * len(config.layers), config.draft_vocab_size or config.vocab_size
+    fuse = tensors.get("fuse.weight")
+    output = tensors.get(OUTPUT)
+    width = config.states_size * len(config.layers)
+    proposed = config.draft_vocab_size or config.vocab_size
     reason = ""
     if fuse is not None and fuse.ndim == 2 and fuse.shape[1] != width:
         reason = f"its fc reads {fuse.shape[1]} numbers per token, but its {len(config.layers)} layers have {width}"
     elif output is not None and output.ndim == 2 and len(output) != proposed:
-        named = f"d2t names {proposed}" if "d2t" in tensors else f"has no d2t for a vocabulary of {proposed}"
+        named = (
+            f"d2t names {proposed}"
+            if "d2t" in tensors
+            else f"has no d2t for a vocabulary of {proposed}"
+        )
         reason = f"its lm_head proposes {len(output)} tokens, and it {named}"
     elif config.states_size != config.hidden_size and EMBEDDINGS not in tensors:
         reason = f"its layer is {config.hidden_size} wide for a target of {config.states_size}, without embed_tokens"
     if reason:
         raise HeadMismatchError(
-            f"The parts of the draft head {config.name} do not fit together: {reason}; download or train it again."
+            f"The parts of the draft head {config.name} do not fit together: {reason}; download or "
+            "train it again."
         )
 
 
@@ -130,7 +154,9 @@ def _check_vocabulary(head: DraftModule) -> None:
     ids = head.token_ids
     if ids is None:
         return
-    d2t, size, reason = head.get_buffer("d2t"), head.config.vocab_size, ""
+    d2t = head.get_buffer("d2t")
+    size = head.config.vocab_size
+    reason = ""
     t2d = dict(head.named_buffers()).get("t2d")  # a block head has none
     if d2t.dtype != torch.int64 or (t2d is not None and t2d.dtype != torch.bool):
         reason = "d2t is not int64, or t2d not bool"
@@ -142,7 +168,9 @@ def _check_vocabulary(head: DraftModule) -> None:
         reason = "t2d marks other tokens than d2t names"
     if reason:
         name = head.config.name
-        raise HeadMismatchError(f"The draft vocabulary of {name} is damaged: {reason}; fetch or train the head again.")
+        raise HeadMismatchError(
+            f"The draft vocabulary of {name} is damaged: {reason}; fetch or train the head again."
+        )
 
 
 def listed(heads: HeadSource | Sequence[HeadSource] | None) -> Sequence[HeadSource]:
@@ -172,7 +200,11 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
         return load_mtp(target, loader)
     if not isinstance(source, PreTrainedModel):
         folder = folder_of(source)
-        if folder is None and str(source).count("/") == 1 and not str(source).startswith((".", "/", "~")):
+        if (
+            folder is None
+            and str(source).count("/") == 1
+            and not str(source).startswith((".", "/", "~"))
+        ):
             folder = locate(source, loader.report, HEAD_FILES)
         if folder is not None and ((folder / CONFIG).is_file() or is_foreign_head(folder)):
             loader.report(f"Loading the draft head {folder.name}…")

@@ -1,8 +1,9 @@
-"""Draft heads in the formats of others: EAGLE's, EAGLE-3's, EAGLE-3.1's and DFlash's folders, and `speculators`'.
+"""Draft heads in the formats of others: EAGLE's, EAGLE-3's, EAGLE-3.1's and DFlash's folders, and
+`speculators`'.
 
-Such a folder has `config.json` and the weights, as safetensors or as a pickle, which is opened as plain tensors only,
-so it cannot run code. Names are translated to those of `speclab.heads.eagle`; `docs/models.md` lists them. Heads of
-other kinds are refused by name.
+Such a folder has `config.json` and the weights, as safetensors or as a pickle, which is opened as
+plain tensors only, so it cannot run code. Names are translated to those of `speclab.heads.eagle`;
+`docs/models.md` lists them. Heads of other kinds are refused by name.
 """
 
 from __future__ import annotations
@@ -28,15 +29,19 @@ from speclab.loading.loader import read_json
 from speclab.models.runner import Runner
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-OUTPUT, EMBEDDINGS = "lm_head.weight", "embed_tokens.weight"
-_MARKS = {"fc.weight", "fusion_fc.weight", "model.fc.weight"}  # no language model has a parameter of these names
+OUTPUT = "lm_head.weight"
+EMBEDDINGS = "embed_tokens.weight"
+# no language model has a parameter of these names
+_MARKS = {"fc.weight", "fusion_fc.weight", "model.fc.weight"}
 _RUNS = (
-    "speclab runs EAGLE, EAGLE-3 and EAGLE-3.1 heads of one Llama layer, and DFlash heads whose attention is full and "
+    "speclab runs EAGLE, EAGLE-3 and EAGLE-3.1 heads of one Llama layer, and DFlash heads whose "
+    "attention is full and "
     "whose logits are the target's own"
 )
 _PEAGLE = "a P-EAGLE head, which drafts several tokens in one pass"
 _MLA = "an EAGLE-3 head with multi-head latent attention (MLA)"
-# Parts of a config's types, architectures and flags, and the head that they mean. Several kinds have a dflash_config.
+# Parts of a config's types, architectures and flags, and the head that they mean. Several kinds
+# have a dflash_config.
 _OTHERS = {
     "dspark": "a DSpark head, which fills a block of masked tokens in one pass",
     "domino": "a Domino head, which fills a block of masked tokens in one pass",
@@ -48,7 +53,13 @@ _OTHERS = {
     "mtp|nextn": "a head of multi-token prediction (MTP), a part of its target",
     "eagle3?deepseek": _MLA,
 }
-_FLAGS = ("dflash_config", "ptd_token_id", "parallel_drafting", "medusa_num_heads", "hydra_num_heads")
+_FLAGS = (
+    "dflash_config",
+    "ptd_token_id",
+    "parallel_drafting",
+    "medusa_num_heads",
+    "hydra_num_heads",
+)
 # Settings of a DFlash head with their only supported value.
 _PLAIN_BLOCK = {
     "is_causal": False,
@@ -78,7 +89,8 @@ _RENAMED = (
     ("pre_lm_head_layernorm.", "norm."),
     ("lm_head_layernorm.", "norm."),
 )
-_NO_PARTS = r"^verifier_|rotary_emb\.|inv_freq$"  # ignored tensors; any other unknown tensor is refused
+# ignored tensors; any other unknown tensor is refused
+_NO_PARTS = r"^verifier_|rotary_emb\.|inv_freq$"
 _EAGLE3_SETTINGS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
 _STRETCHED = {"linear", "llama3", "yarn"}
 _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
@@ -87,7 +99,11 @@ _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 def is_foreign_head(folder: Path) -> bool:
     """Whether a folder contains a draft head of another project, supported or not."""
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    if _other_kind(config) or _is_block(config) or "eagle" in str(config.get("architectures")).lower():
+    if (
+        _other_kind(config)
+        or _is_block(config)
+        or "eagle" in str(config.get("architectures")).lower()
+    ):
         return True
     file = _weights_of(folder)
     if not file.is_file():
@@ -102,7 +118,8 @@ def is_foreign_head(folder: Path) -> bool:
 
 
 def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Tensor]]:
-    """Config and weights of a head in another project's format, with the names of `speclab.heads.eagle`.
+    """Config and weights of a head in another project's format, with the names of
+    `speclab.heads.eagle`.
 
     Raises:
         ModelNotFoundError: files are missing, damaged, or pickles of more than tensors.
@@ -118,7 +135,9 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Te
     for pattern, name in _OTHER_WEIGHTS.items():
         if any(re.search(pattern, weight) for weight in given):
             raise _refused(folder, name)
-    tensors = {_renamed(name): tensor for name, tensor in given.items() if not re.search(_NO_PARTS, name)}
+    tensors = {
+        _renamed(name): tensor for name, tensor in given.items() if not re.search(_NO_PARTS, name)
+    }
     if config.get("speculators_model_type") == "eagle3" or "layers.0.hidden_norm.weight" in tensors:
         _drop_the_targets_embeddings(config, tensors, target)
         tensors = {re.sub(r"^fc\.", "fuse.", name): tensor for name, tensor in tensors.items()}
@@ -141,12 +160,16 @@ def _valid(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise ModelNotFoundError(
-            f"config.json in {folder.name} describes no draft head ({_first_line(error)}): download the head again."
+            f"config.json in {folder.name} describes no draft head ({_first_line(error)}): "
+            "download the head again."
         ) from None
 
 
 def _is_block(config: Mapping[str, Any]) -> bool:
-    return "dflash" in f"{config.get('architectures')} {config.get('model_type')}".lower() or "dflash_config" in config
+    return (
+        "dflash" in f"{config.get('architectures')} {config.get('model_type')}".lower()
+        or "dflash_config" in config
+    )
 
 
 def _read_block(
@@ -157,7 +180,11 @@ def _read_block(
     for name, plain in _PLAIN_BLOCK.items():
         if settings.get(name) not in (None, plain):
             raise _refused(folder, f"a DFlash head with {name} {settings[name]!r}")
-    tensors = {name: tensor for name, tensor in given.items() if name != "t2d" and not re.search(_NO_PARTS, name)}
+    tensors = {
+        name: tensor
+        for name, tensor in given.items()
+        if name != "t2d" and not re.search(_NO_PARTS, name)
+    }
     with _valid(folder):
         if "sliding_attention" in (config.get("layer_types") or ()):
             raise _refused(folder, "a DFlash head with sliding-window attention")
@@ -208,7 +235,9 @@ def _renamed(name: str) -> str:
     return name
 
 
-def _drop_the_targets_embeddings(config: Mapping[str, Any], tensors: dict[str, Tensor], target: Runner) -> None:
+def _drop_the_targets_embeddings(
+    config: Mapping[str, Any], tensors: dict[str, Tensor], target: Runner
+) -> None:
     """Removes embeddings that equal the target's; tied ones are also the output matrix (SGLang)."""
     embeddings = tensors.get(EMBEDDINGS)
     if embeddings is None:
@@ -222,7 +251,8 @@ def _drop_the_targets_embeddings(config: Mapping[str, Any], tensors: dict[str, T
 
 def _complete_maps(size: int, tensors: dict[str, Tensor]) -> None:
     """Converts the maps of a draft vocabulary to int64 and bool; removes one that maps every token to itself."""
-    d2t, t2d = tensors.get("d2t"), tensors.get("t2d")
+    d2t = tensors.get("d2t")
+    t2d = tensors.get("t2d")
     if d2t is None or d2t.ndim != 1:
         return
     if len(d2t) == size and not d2t.any():
@@ -239,14 +269,23 @@ def _complete_maps(size: int, tensors: dict[str, Tensor]) -> None:
 
 
 def _config(
-    folder: Path, config: dict[str, Any], shape: dict[str, Any], tensors: dict[str, Tensor], target: Runner
+    folder: Path,
+    config: dict[str, Any],
+    shape: dict[str, Any],
+    tensors: dict[str, Tensor],
+    target: Runner,
 ) -> HeadConfig:
-    nested, attention, eagle3 = _part(config, "eagle_config"), "layers.0.self_attn.", "fuse.weight" in tensors
+    nested = _part(config, "eagle_config")
+    attention = "layers.0.self_attn."
+    eagle3 = "fuse.weight" in tensors
     depth = int(target.model.config.get_text_config(decoder=True).num_hidden_layers)
     layers, layer_ids = _layers(config, depth) if eagle3 else ((-1,), "")
     act = shape.get("hidden_act", "silu")
     if depth in layers:
-        raise _refused(folder, f"a head that reads the target's last layer (layers {layers}) before the final norm")
+        raise _refused(
+            folder,
+            f"a head that reads the target's last layer (layers {layers}) before the final norm",
+        )
     if act not in ("silu", "swish"):
         raise _refused(folder, f"a head with the activation {act}")
     if "sliding_attention" in shape.get("layer_types", ()):
@@ -254,13 +293,17 @@ def _config(
     bias = f"{attention}q_proj.bias" in tensors
     if bias:  # Qwen2's output matrix has none
         tensors.setdefault(f"{attention}o_proj.bias", torch.zeros(shape["hidden_size"]))
-    settings = {name: bool(nested.get(name, config.get(name))) for name in _EAGLE3_SETTINGS if eagle3}
+    settings = {
+        name: bool(nested.get(name, config.get(name))) for name in _EAGLE3_SETTINGS if eagle3
+    }
     if nested.get("return_hidden_post_norm"):  # TensorRT-LLM's name
         settings["norm_output"] = True
     kind = config.get("speculators_model_type")
     return HeadConfig(
         format=f"speculators {kind}" if kind else "EAGLE",
-        verifier=str(_part(_part(config, "speculators_config"), "verifier").get("name_or_path") or ""),
+        verifier=str(
+            _part(_part(config, "speculators_config"), "verifier").get("name_or_path") or ""
+        ),
         target_hidden_size=config.get("target_hidden_size"),
         layers=layers,
         layer_ids=layer_ids,
@@ -274,7 +317,9 @@ def _config(
     )
 
 
-def _decoder_layer(folder: Path, shape: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _decoder_layer(
+    folder: Path, shape: dict[str, Any], tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
     """The settings that heads of every format have."""
     return {
         "name": folder.name,
@@ -306,9 +351,10 @@ def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _layers(config: Mapping[str, Any], depth: int) -> tuple[tuple[int, ...], str]:
     """The fused layers as indices of the target's `hidden_states`, and the field that lists them.
 
-    vLLM and speculators count the inputs of layers, which are indices of `hidden_states`. In `eagle_config` a first id
-    of 1 means that outputs are counted, each one later (sgl-project/sglang #25454): no head reads the input of layer 1.
-    Engines join the states in the order of the layers, whatever the order of the ids.
+    vLLM and speculators count the inputs of layers, which are indices of `hidden_states`. In
+    `eagle_config` a first id of 1 means that outputs are counted, each one later
+    (sgl-project/sglang #25454): no head reads the input of layer 1. Engines join the states in the
+    order of the layers, whatever the order of the ids.
     """
     if ids := config.get(_LAYER_IDS):
         return tuple(sorted(ids)), f"{_LAYER_IDS}, counted by input"
@@ -316,7 +362,9 @@ def _layers(config: Mapping[str, Any], depth: int) -> tuple[tuple[int, ...], str
         later = int(min(ids) == 1)
         named = f"eagle_config.{_LAYER_IDS}, counted by {'output' if later else 'input'}"
         return tuple(sorted(layer + later for layer in ids)), named
-    return tuple(sorted((2, depth // 2, max(depth - 3, 0)))), "none: 2, L/2 and L - 3 of L, counted by input"
+    return tuple(
+        sorted((2, depth // 2, max(depth - 3, 0)))
+    ), "none: 2, L/2 and L - 3 of L, counted by input"
 
 
 def _positions(folder: Path, shape: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,12 +380,16 @@ def _positions(folder: Path, shape: Mapping[str, Any]) -> dict[str, Any]:
     if kind not in _STRETCHED:
         return {"rope_theta": theta}
     if kind != "linear":
-        given.setdefault("original_max_position_embeddings", shape.get("max_position_embeddings", 2048))
+        given.setdefault(
+            "original_max_position_embeddings", shape.get("max_position_embeddings", 2048)
+        )
     return {"rope_theta": theta, "rope_scaling": {**given, "rope_type": kind}}
 
 
 def _weights_of(folder: Path) -> Path:
-    return next((folder / name for name in WEIGHTS if (folder / name).is_file()), folder / WEIGHTS[0])
+    return next(
+        (folder / name for name in WEIGHTS if (folder / name).is_file()), folder / WEIGHTS[0]
+    )
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -348,17 +400,24 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """
     try:
         pickled = file.suffix == ".bin"
-        tensors = torch.load(file, map_location="cpu", weights_only=True) if pickled else load_file(file)
+        tensors = (
+            torch.load(file, map_location="cpu", weights_only=True) if pickled else load_file(file)
+        )
     except pickle.UnpicklingError:
         raise ModelNotFoundError(
-            f"{file.name} contains more than tensors and could run code, so it was not opened: use safetensors weights."
+            f"{file.name} contains more than tensors and could run code, so it was not opened: use "
+            "safetensors weights."
         ) from None
     except Exception:  # torch and safetensors have many errors for a damaged file
         raise _unreadable(file) from None
-    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+    if not isinstance(tensors, dict) or not all(
+        isinstance(tensor, Tensor) for tensor in tensors.values()
+    ):
         raise _unreadable(file)
     return tensors
 
 
 def _unreadable(file: Path) -> ModelNotFoundError:
-    return ModelNotFoundError(f"{file.name} in {file.parent.name} is missing or damaged: fetch the head again.")
+    return ModelNotFoundError(
+        f"{file.name} in {file.parent.name} is missing or damaged: fetch the head again."
+    )

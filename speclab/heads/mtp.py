@@ -1,12 +1,14 @@
-"""MTP layers as a draft head: decoder layers that a checkpoint has after its last one (DeepSeek-V3, section 2.2).
+"""MTP layers as a draft head: decoder layers that a checkpoint has after its last one (DeepSeek-V3,
+section 2.2).
 
-Layer 0 reads the embedding of a token and the target's hidden state at the position before it, each normed and joined
-by a matrix; layer 1 reads the token and layer 0's output at the position before, and so on. Layer d answers for depth d
-of a tree; below the last layer's depth it is that layer again, which then reads its own output.
+Layer 0 reads the embedding of a token and the target's hidden state at the position before it, each
+normed and joined by a matrix; layer 1 reads the token and layer 0's output at the position before,
+and so on. Layer d answers for depth d of a tree; below the last layer's depth it is that layer
+again, which then reads its own output.
 
-Every token runs through all layers, and entry i of each layer's cache belongs to token i + 1. Layer k has no input at
-its first k entries, so later ones do not see them. For a drafted token at depth d only the layers from d on count: the
-first answers, the others serve the tokens below it.
+Every token runs through all layers, and entry i of each layer's cache belongs to token i + 1. Layer
+k has no input at its first k entries, so later ones do not see them. For a drafted token at depth d
+only the layers from d on count: the first answers, the others serve the tokens below it.
 """
 
 from __future__ import annotations
@@ -41,14 +43,25 @@ class MtpHead(DraftModule):
         config = model.config
         sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
         heads = {"heads": config.num_attention_heads, "key_value_heads": config.num_key_value_heads}
-        super().__init__(HeadConfig(name="mtp", **sizes, **heads, feed_forward=config.intermediate_size))
+        super().__init__(
+            HeadConfig(name="mtp", **sizes, **heads, feed_forward=config.intermediate_size)
+        )
         self.plan = MaskPlan.of(config)
-        self.kinds: Sequence[str | None] = getattr(config, "layer_types", None) or [None] * len(model.layers)
-        self.layers, self.rotary = model.layers, model.rotary_emb
+        self.kinds: Sequence[str | None] = getattr(config, "layer_types", None) or [None] * len(
+            model.layers
+        )
+        self.layers = model.layers
+        self.rotary = model.rotary_emb
         self.turns_by_kind: bool = model.has_per_layer_rope
 
     def run(
-        self, layer: int, embedded: Tensor, reads: Tensor, token_positions: Tensor, mask: Any, cache: KVCache
+        self,
+        layer: int,
+        embedded: Tensor,
+        reads: Tensor,
+        token_positions: Tensor,
+        mask: Any,
+        cache: KVCache,
     ) -> Tensor:
         """The output of one layer for rows `[m, hidden]` at positions `[m]`, which are appended to the cache."""
         kind = self.kinds[layer]
@@ -59,7 +72,9 @@ class MtpHead(DraftModule):
         out: Tensor = self.layers[layer](
             embedded[None],
             reads[None],
-            position_embeddings=self.rotary(embedded[None], position_ids=token_positions[None], **options),
+            position_embeddings=self.rotary(
+                embedded[None], position_ids=token_positions[None], **options
+            ),
             attention_mask=mask,
             position_ids=token_positions[None],
             past_key_values=cache,
@@ -70,14 +85,16 @@ class MtpHead(DraftModule):
 class MtpRunner(HeadRunner):
     """A `HeadRunner` of MTP layers.
 
-    Its feature at a position is the output of every layer, then the depth in the tree: `[layers * hidden + 1]`.
+    Its feature at a position is the output of every layer, then the depth in the tree: `[layers *
+    hidden + 1]`.
     """
 
     model: MtpHead
 
     def __init__(self, head: MtpHead, target: Runner) -> None:
         super().__init__(head, target)
-        self.cache = KVCache(range(len(head.layers) - 1))  # its hidden states are read by the next token's layers
+        # its hidden states are read by the next token's layers
+        self.cache = KVCache(range(len(head.layers) - 1))
         self._output = target.model.get_output_embeddings()
         self._columns: list[int] = []  # the position of each entry's token
 
@@ -92,16 +109,21 @@ class MtpRunner(HeadRunner):
         fuse: bool,
         last_only: bool,
     ) -> tuple[Answer, Tensor]:
-        rows, last = len(tokens), len(self.model.layers) - 1
+        rows = len(tokens)
+        last = len(self.model.layers) - 1
         self._columns = [*self._columns[: self.length], *(position + 1 for position in positions)]
         columns = to_device(self._columns, self.device)
         token_positions = columns[self.length :]
-        hidden = to_device(np.logical_not(np.tri(rows, dtype=np.bool_) if visible is None else visible), self.device)
+        hidden = to_device(
+            np.logical_not(np.tri(rows, dtype=np.bool_) if visible is None else visible),
+            self.device,
+        )
         mask = self.model.plan.build(hidden, token_positions, columns, self.dtype)
         embedded = self._embed(to_device(tokens, self.device))
         depth = torch.zeros_like(token_positions) if fuse else features[:, -1].long() + 1
         above = features if fuse else features[:, :-1].unflatten(1, (last + 1, -1))
-        store, before = self.cache.hidden, features.new_zeros((1, last, self.config.hidden_size))
+        store = self.cache.hidden
+        before = features.new_zeros((1, last, self.config.hidden_size))
         if store is not None and self.length:
             before = store.rows(self.length - 1, self.length, range(last)).view_as(before)
         outputs: list[Tensor] = []
@@ -109,8 +131,12 @@ class MtpRunner(HeadRunner):
             if fuse:  # of a text: the layer before, at the token before
                 reads = torch.cat((before[:, layer - 1], outputs[-1][:-1])) if layer else above
             else:  # of a tree: the layer before at the parent, or below the layer's depth its own
-                reads = torch.where(depth[:, None] > layer, above[:, layer], above[:, max(layer - 1, 0)])
-            outputs.append(self.model.run(layer, embedded, reads, token_positions, mask, self.cache))
+                reads = torch.where(
+                    depth[:, None] > layer, above[:, layer], above[:, max(layer - 1, 0)]
+                )
+            outputs.append(
+                self.model.run(layer, embedded, reads, token_positions, mask, self.cache)
+            )
         out = torch.stack(outputs, dim=1)
         if store is not None:
             store.append(out[:, :last])
@@ -126,7 +152,8 @@ def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
     Raises:
         UnsupportedModelError: it has none, or transformers cannot load them.
     """
-    config, library = target.model.config, getattr(modeling_layers, "MtpModel", None)
+    config = target.model.config
+    library = getattr(modeling_layers, "MtpModel", None)
     path = str(config.name_or_path)
     if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
         reason = f"transformers finds none in this checkpoint of family {target.family}"
@@ -140,7 +167,8 @@ def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
             config.name_or_path = str(locate(path, loader.report))
             with no_progress_bar():
                 model = library.from_pretrained(target.model, device_map={"": target.device})
-            for weights in model.layers.parameters():  # the library maps them from their file, which may change
+            # the library maps them from their file, which may change
+            for weights in model.layers.parameters():
                 weights.data = weights.data.clone()
             return MtpRunner(MtpHead(model), target)
         except RuntimeError:
@@ -150,6 +178,7 @@ def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
         finally:
             config.name_or_path = path
     raise UnsupportedModelError(
-        f"{target.name} cannot draft with MTP layers ({reason}): load a draft head (heads=folder), or choose another "
+        f"{target.name} cannot draft with MTP layers ({reason}): load a draft head (heads=folder), "
+        "or choose another "
         "target."
     )

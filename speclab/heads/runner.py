@@ -1,7 +1,7 @@
 """Draft heads at work: a head on its target, with its own cache.
 
-A head (`speclab.heads.eagle`) proposes from the target's hidden states. After a drafted token, where the target has
-not run, it reads its own output instead.
+A head (`speclab.heads.eagle`) proposes from the target's hidden states. After a drafted token,
+where the target has not run, it reads its own output instead.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from speclab.tree import Bools
 class HeadRunner:
     """A draft head with its own cache, batch 1, on the target's device and in its dtype.
 
-    Entry `i` of the cache belongs to token `i + 1` of the text and the target's hidden state at position `i`, so an
-    up-to-date head has as many entries as its target. Entries depend on the committed text alone: all heads share the
-    same prefix, whichever drafted (Dual-Draft Routing, section 7).
+    Entry `i` of the cache belongs to token `i + 1` of the text and the target's hidden state at
+    position `i`, so an up-to-date head has as many entries as its target. Entries depend on the
+    committed text alone: all heads share the same prefix, whichever drafted (Dual-Draft Routing,
+    section 7).
 
     Attributes:
         length, calls, kept, capacity, slot_bytes: as in `Runner`.
@@ -39,9 +40,12 @@ class HeadRunner:
     def __init__(self, head: DraftModule, target: Runner) -> None:
         self.model: Any = head.to(device=target.device, dtype=target.dtype).eval()
         self.config: Any = head.config
-        self.name, self.family = head.config.name, "draft head"
-        self.vocab_size, self.context = target.vocab_size, target.context
-        self.device, self.dtype = target.device, target.dtype
+        self.name = head.config.name
+        self.family = "draft head"
+        self.vocab_size = target.vocab_size
+        self.context = target.context
+        self.device = target.device
+        self.dtype = target.dtype
         self.cache = KVCache()
         self.length = 0
         self.calls = 0
@@ -60,23 +64,34 @@ class HeadRunner:
         return self.cache.slot_bytes
 
     def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
-        """Appends `m` committed tokens; returns an answer of one row after the last, and the head's feature `[hidden]`.
+        """Appends `m` committed tokens; returns an answer of one row after the last, and the head's
+        feature `[hidden]`.
 
-        `states`: `[m, layers * states_size]`, the target's hidden states at the positions before the tokens. `topk`: as
-        in `Runner.logits`.
+        `states`: `[m, layers * states_size]`, the target's hidden states at the positions before
+        the tokens. `topk`: as in `Runner.logits`.
         """
         visible = np.tri(len(tokens), dtype=np.bool_) if len(tokens) > 1 and self.length else None
         positions = range(self.length, self.length + len(tokens))
-        answer, features = self._pass(tokens, states, positions, visible, topk, fuse=True, last_only=True)
+        answer, features = self._pass(
+            tokens, states, positions, visible, topk, fuse=True, last_only=True
+        )
         return answer, features[-1]
 
-    def after_each(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
+    def after_each(
+        self, tokens: Sequence[int], states: Tensor, topk: int = 0
+    ) -> tuple[Answer, Tensor]:
         """As `extend`, but after each of the `m` tokens: an answer of `m` rows, and features `[m, hidden]`."""
-        positions, visible = range(self.length, self.length + len(tokens)), np.tri(len(tokens), dtype=np.bool_)
+        positions = range(self.length, self.length + len(tokens))
+        visible = np.tri(len(tokens), dtype=np.bool_)
         return self._pass(tokens, states, positions, visible, topk, fuse=True)
 
     def forward(
-        self, tokens: Sequence[int], features: Tensor, positions: Sequence[int], visible: Bools, topk: int = 0
+        self,
+        tokens: Sequence[int],
+        features: Tensor,
+        positions: Sequence[int],
+        visible: Bools,
+        topk: int = 0,
     ) -> tuple[Answer, Tensor]:
         """A pass over rows of a tree, appended to the cache.
 
@@ -100,14 +115,19 @@ class HeadRunner:
     def fork(self, length: int = 0, target: Runner | None = None) -> HeadRunner:
         """A runner of the same head with a copy of the first `length` entries.
 
-        `target`: what it drafts for. If the target or the head was changed, the copy has no entries.
+        `target`: what it drafts for. If the target or the head was changed, the copy has no
+        entries.
         """
-        if self._changes.refresh() or (target is not None and target.version != self._target.version):
+        if self._changes.refresh() or (
+            target is not None and target.version != self._target.version
+        ):
             fresh = type(self)(self.model, target or self._target)
             fresh.vocab_size = self.vocab_size
             return fresh
         fork = copy.copy(self)
-        fork.cache, fork.length, fork.calls = self.cache.copy(length), length, 0
+        fork.cache = self.cache.copy(length)
+        fork.length = length
+        fork.calls = 0
         return fork
 
     @torch.inference_mode()
@@ -122,10 +142,19 @@ class HeadRunner:
         fuse: bool = False,
         last_only: bool = False,
     ) -> tuple[Answer, Tensor]:
-        """`fuse`: features are the target's states. `last_only`: return only the logits of the last row."""
+        """`fuse`: features are the target's states.
+
+        `last_only`: return only the logits of the last row.
+        """
         try:
             answer, out = self._rows(
-                tokens, features.to(self.dtype), positions, visible, topk, fuse=fuse, last_only=last_only
+                tokens,
+                features.to(self.dtype),
+                positions,
+                visible,
+                topk,
+                fuse=fuse,
+                last_only=last_only,
             )
         except BaseException:
             self.cache.shorten(self.length)
@@ -149,17 +178,22 @@ class HeadRunner:
         if fuse:
             features = self.model.fused(features, weights.products)
         embedded = self._embed(to_device(tokens, self.device))
-        angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
-        out: Tensor = self.model(embedded[None], features[None], angles, mask, self.cache, weights.products)[0]
-        rows = weights.output(self.model.read_out(out[-1:] if last_only else out))[:, : self.vocab_size]
+        angles = self._angles_at(positions)
+        mask = self._mask(visible, len(tokens))
+        out: Tensor = self.model(
+            embedded[None], features[None], angles, mask, self.cache, weights.products
+        )[0]
+        rows = weights.output(self.model.read_out(out[-1:] if last_only else out))[
+            :, : self.vocab_size
+        ]
         return check_finite(rows, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size), out
 
     @cached_property
     def _weights(self) -> _Weights:
         """Created once for all forks.
 
-        Tokens that are not in the pair's tokenizer are left out of a draft vocabulary, as they are of the target's
-        logits.
+        Tokens that are not in the pair's tokenizer are left out of a draft vocabulary, as they are
+        of the target's logits.
         """
         layer: Any = self.model.lm_head or self._target.model.get_output_embeddings()
         ids = self.model.token_ids
@@ -179,7 +213,8 @@ class HeadRunner:
 
     def _angles_at(self, positions: Sequence[int]) -> Angles:
         """The angles of positions; those of one position if all are the same, as in a level of a tree."""
-        first, highest = positions[0], max(positions)
+        first = positions[0]
+        highest = max(positions)
         if highest >= len(self._angles[0]):
             self._angles = self._angles_to(2 * highest + 256)
         cos, sin = self._angles
@@ -209,6 +244,8 @@ class _Weights(NamedTuple):
 
 def _selected(layer: nn.Linear, rows: Tensor) -> nn.Linear:
     weights = {name: weight.detach()[rows] for name, weight in layer.named_parameters()}
-    part = nn.Linear(layer.in_features, len(weights["weight"]), bias="bias" in weights, device="meta")
+    part = nn.Linear(
+        layer.in_features, len(weights["weight"]), bias="bias" in weights, device="meta"
+    )
     part.load_state_dict(weights, assign=True)
     return part.requires_grad_(requires_grad=False)

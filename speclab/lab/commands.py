@@ -40,8 +40,8 @@ UNTIL = {"accepts_fewer": "accepted < {}", "nodes_more": "nodes > {}", "expressi
 class Commands:
     """The commands of one lab. `pair`: given models; None: models are loaded by name.
 
-    `cancelled`: set to end running work. `update`: sends the changes to the page. `post`: sends the page one message.
-    `named`: the user named models, so an opened run is checked against them.
+    `cancelled`: set to end running work. `update`: sends the changes to the page. `post`: sends the
+    page one message. `named`: the user named models, so an opened run is checked against them.
     """
 
     def __init__(
@@ -54,12 +54,16 @@ class Commands:
         *,
         named: bool = False,
     ) -> None:
-        self.state, self.pair = state, pair
+        self.state = state
+        self.pair = pair
         self.session: Session | None = None
         self.runs: list[Run] = []
         self.present: Run | None = None
-        self._given, self._choice = pair, None if pair else ModelChoice("")
-        self._cancelled, self._update, self._post = cancelled, update, post
+        self._given = pair
+        self._choice = None if pair else ModelChoice("")
+        self._cancelled = cancelled
+        self._update = update
+        self._post = post
         self._named = named
         self._working: Session | None = None  # running, but not on the screen
         self._unasked = False
@@ -90,7 +94,9 @@ class Commands:
         pair = self._load(config.models)
         from speclab.engine.session import Session
 
-        session = Session(pair, config.strategy, prompt_of(pair, config), **config.settings.model_dump())
+        session = Session(
+            pair, config.strategy, prompt_of(pair, config), **config.settings.model_dump()
+        )
         self._take(session, config)
         return session
 
@@ -108,7 +114,9 @@ class Commands:
         """Decode until `until` holds, the text ends or Stop is pressed; returns the last step."""
         self._unasked = False
         condition = compiled(until, setting_names())
-        session, drawn, held = self._ready(), monotonic(), False
+        session = self._ready()
+        drawn = monotonic()
+        held = False
         holds = stateful(condition, self.state.step)
 
         def each(step: Step) -> bool:
@@ -125,7 +133,9 @@ class Commands:
         finally:
             self._show(session)
         if held:
-            self.state.sentence = f"Stopped: {why or getattr(condition, 'text', 'the condition holds')}."
+            self.state.sentence = (
+                f"Stopped: {why or getattr(condition, 'text', 'the condition holds')}."
+            )
         else:
             self.state.sentence = f"Ended: {session.finished}." if session.done else "Stopped."
         return self.state.step
@@ -144,7 +154,9 @@ class Commands:
         if not 0 <= index <= len(steps):
             raise SettingsError(f"There is no iteration {index}: {len(steps)} are decoded.")
         self._unasked = False
-        self.state.cursor, self.state.phase, self.state.selected = index, "all", None
+        self.state.cursor = index
+        self.state.phase = "all"
+        self.state.selected = None
         self.place()
         return self.state.step
 
@@ -177,7 +189,9 @@ class Commands:
 
     def redo(self) -> Step:
         """Decode the current iteration again in a fork with the sliders' settings, and show both trees."""
-        state, wanted, old = self.state, self._wanted(), self.state.step
+        state = self.state
+        wanted = self._wanted()
+        old = self.state.step
         if old is None or state.applied is None or not wanted.forks_from(state.applied):
             return self.step()
         changed = "; ".join(differences(state.applied, wanted)) or "the same settings"
@@ -200,8 +214,12 @@ class Commands:
 
     def preview(self) -> None:
         """Preview the wanted settings on the current tree; refuses a prompt that is too long."""
-        state, step, wanted = self.state, self.state.step, self._wanted()
-        same_models = self.pair is not None and wanted.models == (state.applied and state.applied.models)
+        state = self.state
+        step = self.state.step
+        wanted = self._wanted()
+        same_models = self.pair is not None and wanted.models == (
+            state.applied and state.applied.models
+        )
         if same_models and (state.applied is None or wanted.prompt != state.applied.prompt):
             refuse_long(self.pair, wanted)
         if step is None or state.applied is None or wanted.strategy == state.applied.strategy:
@@ -218,7 +236,8 @@ class Commands:
 
     def curve(self, name: str) -> None:
         """Replay the text over the range of a setting, for its curve of tokens per iteration."""
-        strategy, state = self._wanted().strategy, self.state
+        strategy = self._wanted().strategy
+        state = self.state
         if self.session is None or not self.session.steps:
             raise SettingsError("There is no text to replay: Step decodes the first iteration.")
         from speclab.analysis.curves import sweep
@@ -228,7 +247,8 @@ class Commands:
         drawn = 0.0
         for curve in sweep(Replayer(self.session), strategy, name, check=self._check):
             if monotonic() - drawn > REDRAW_SECONDS or len(curve.points) == len(curve.values):
-                drawn, state.busy = monotonic(), f"Replaying: {len(curve.points)} of {len(curve.values)}"
+                drawn = monotonic()
+                state.busy = f"Replaying: {len(curve.points)} of {len(curve.values)}"
                 state.put("settings", "curve", draw_curve(curve), _paragraph(curve_sentence(curve)))
                 self._update()
 
@@ -237,7 +257,8 @@ class Commands:
         edit, old = self.editor.tree()
         assert self.session is not None
         assert self.state.applied is not None
-        config, parent = self.state.applied, self.session
+        config = self.state.applied
+        parent = self.session
         by_hand = self._working = parent.fork(old.index, strategy=ByHand())
         try:
             step = by_hand.verify(edit)
@@ -271,7 +292,8 @@ class Commands:
         from speclab.analysis.compare import compare
         from speclab.views.compare_picture import compare_table, draw_compare
 
-        drawn, most = 0.0, config.settings.max_new_tokens
+        drawn = 0.0
+        most = config.settings.max_new_tokens
 
         def watch(name: str, session: Session) -> bool:
             nonlocal drawn
@@ -283,7 +305,9 @@ class Commands:
             return self._cancelled().is_set()
 
         try:
-            result = compare(pair, given, prompt_of(pair, config), watch=watch, **config.settings.model_dump())
+            result = compare(
+                pair, given, prompt_of(pair, config), watch=watch, **config.settings.model_dump()
+            )
         finally:
             self._working = None
         self.state.put("compare", "compared", draw_compare(result), compare_table(result))
@@ -293,21 +317,35 @@ class Commands:
         """Check the run on the screen against its session's models, or those the user named, and mark the findings."""
         from speclab.analysis.clinic import TIE, marked
 
-        state, trace, run, drawn = self.state, self._trace(), self.present, monotonic()
+        state = self.state
+        trace = self._trace()
+        run = self.present
+        drawn = monotonic()
         assert run is not None
-        pair = run.session.pair if run.session else self._load(state.wanted.models) if self._named else None
+        pair = (
+            run.session.pair
+            if run.session
+            else self._load(state.wanted.models)
+            if self._named
+            else None
+        )
 
         def progress(done: int, total: int) -> None:
             nonlocal drawn
             self._check()
             if monotonic() - drawn > REDRAW_SECONDS:
-                drawn, state.busy = monotonic(), f"Checking: {done} of {total} iterations"
+                drawn = monotonic()
+                state.busy = f"Checking: {done} of {total} iterations"
                 self._update()
 
         state.trace = run.trace = marked(trace, pair, progress)
         findings = tuple([finding for step in run.trace.steps for finding in step.findings])
         ties = sum(finding.kind == TIE for finding in findings)
-        beside = "compared with the models run plainly" if pair else "the record alone, since Lab was given no models"
+        beside = (
+            "compared with the models run plainly"
+            if pair
+            else "the record alone, since Lab was given no models"
+        )
         state.sentence = (
             f"Checked {plural(len(trace.steps), 'iteration')}, {beside}: "
             f"{plural(len(findings) - ties, 'finding')}, {plural(ties, 'tie')}."
@@ -320,12 +358,17 @@ class Commands:
         if what == "page":
             from speclab.views.run_data import page
 
-            name, mime, content = "run.html", "text/html", page(trace, "run").encode()
+            name = "run.html"
+            mime = "text/html"
+            content = page(trace, "run").encode()
         else:
-            name, mime = "run.json.gz", "application/gzip"
+            name = "run.json.gz"
+            mime = "application/gzip"
             with tempfile.TemporaryDirectory() as folder:
                 content = trace.save(Path(folder) / name).read_bytes()
-        self._post({"type": "file", "name": name, "mime": mime, "data": base64.b64encode(content).decode()})
+        self._post(
+            {"type": "file", "name": name, "mime": mime, "data": base64.b64encode(content).decode()}
+        )
 
     def open_trace(self, name: str, data: str) -> None:
         """Show a run from an uploaded file; Compare switches back to the session."""
@@ -369,14 +412,17 @@ class Commands:
         """Load the models of a choice once, None for the given pair; if loading fails, the former models stay."""
         if choice is None:
             assert self._given is not None
-            self.pair, self._choice = self._given, None
+            self.pair = self._given
+            self._choice = None
         elif choice != self._choice or self.pair is None:
-            busy, self.state.busy = self.state.busy, f"Loading {choice}"
+            busy = self.state.busy
+            self.state.busy = f"Loading {choice}"
             self._update()
             from speclab.pair import load_pair
 
             self.pair = load_pair(**choice.arguments(), report=lambda _: self._check())
-            self._choice, self.state.busy = choice, busy
+            self._choice = choice
+            self.state.busy = busy
             self._update()
         assert self.pair is not None
         return self.pair
@@ -390,7 +436,9 @@ class Commands:
         """The session at the cursor, with all changes applied."""
         state = self.state
         if state.trace is not None and not state.live:
-            raise SettingsError("This run was opened from a file: switch to one of your runs in Compare to decode.")
+            raise SettingsError(
+                "This run was opened from a file: switch to one of your runs in Compare to decode."
+            )
         wanted = self._wanted()
         if self.session is None or state.applied is None:
             return self.start()
@@ -398,7 +446,9 @@ class Commands:
             self.session.goto(state.cursor)
             return self.session
         applied = f"Applied: {'; '.join(differences(state.applied, wanted))}."
-        session = self._fork(state.cursor, wanted) if wanted.forks_from(state.applied) else self.start()
+        session = (
+            self._fork(state.cursor, wanted) if wanted.forks_from(state.applied) else self.start()
+        )
         state.sentence = applied
         return session
 
@@ -410,12 +460,25 @@ class Commands:
         return session
 
     def _take(
-        self, session: Session, config: LabConfig, parent: Run | None = None, at: int = 0, name: str = ""
+        self,
+        session: Session,
+        config: LabConfig,
+        parent: Run | None = None,
+        at: int = 0,
+        name: str = "",
     ) -> None:
         self._leave()
-        run = Run(0, name or type(config.strategy).__name__, session.trace, config, session, cursor=session.cursor)
+        run = Run(
+            0,
+            name or type(config.strategy).__name__,
+            session.trace,
+            config,
+            session,
+            cursor=session.cursor,
+        )
         if parent is not None:
-            run.parent, run.at = parent.number, at
+            run.parent = parent.number
+            run.at = at
         self._put_on_screen(self._add_run(run))
 
     def _add_run(self, run: Run) -> Run:
@@ -429,13 +492,18 @@ class Commands:
             self.present.trace = self._trace()
 
     def _put_on_screen(self, run: Run) -> None:
-        state, self.present = self.state, run
+        state = self.state
+        self.present = run
         if run.session is not None and run.config is not None:
-            self.session, state.applied = run.session, run.config
+            self.session = run.session
+            state.applied = run.config
             state.wanted = run.config
-        state.number, state.live = run.number, run.session is not None
-        state.trace, state.cursor = run.trace, run.cursor
-        state.phase, state.selected = "all", None
+        state.number = run.number
+        state.live = run.session is not None
+        state.trace = run.trace
+        state.cursor = run.cursor
+        state.phase = "all"
+        state.selected = None
         self.place()
         self.editor.leave()
         for place in ("redone", "curve", "byhand"):
@@ -445,8 +513,10 @@ class Commands:
 
     def _show(self, session: Session) -> None:
         state = self.state
-        state.trace, state.cursor = session.trace, session.cursor
-        state.phase, state.selected = "all", None
+        state.trace = session.trace
+        state.cursor = session.cursor
+        state.phase = "all"
+        state.selected = None
         state.preview(None)
         self.editor.leave()
         self._show_pinned()

@@ -22,7 +22,10 @@ CURRENT = "current settings"
 
 @dataclass
 class Run:
-    """A run of this lab. A fork has a `parent` and shares its iterations up to `at`. A file has no session."""
+    """A run of this lab.
+
+    A fork has a `parent` and shares its iterations up to `at`. A file has no session.
+    """
 
     number: int
     name: str

@@ -20,7 +20,8 @@ class Editor:
     """The edits of the current tree, newest last, shown as a preview."""
 
     def __init__(self, state: LabState, pair: Callable[[], ModelPair | None]) -> None:
-        self._state, self._pair = state, pair
+        self._state = state
+        self._pair = pair
         self._edits: list[TreeEdit] = []
         self._step: Step | None = None
 
@@ -31,10 +32,12 @@ class Editor:
             raise SettingsError("There is no tree to edit: Step decodes the first iteration.")
         if step.root_choice is not None:
             raise NotRecordedError(
-                "The root of this tree was drafted; a tree built by hand starts at the newest token."
+                "The root of this tree was drafted; a tree built by hand starts at the newest "
+                "token."
             )
         if not self._edits:
-            self._edits, self._step = [TreeEdit.of(step)], step
+            self._edits = [TreeEdit.of(step)]
+            self._step = step
         return self._edits[-1], step
 
     def add(self, node: int | str, token: int | None = None, text: str | None = None) -> None:
@@ -65,11 +68,13 @@ class Editor:
     def leave(self) -> None:
         """Drop all edits."""
         if self._edits:
-            self._edits, self._step = [], None
+            self._edits = []
+            self._step = None
             self._state.preview(None)
 
     def _show(self, edit: TreeEdit) -> None:
-        pair, step = self._pair(), self._step
+        pair = self._pair()
+        step = self._step
         assert pair is not None
         assert step is not None
         self._edits.append(edit)
@@ -123,5 +128,10 @@ def comparison(mine: Step, theirs: Step) -> str:
 
 def against(new: Step, old: Step) -> str:
     """Compare two iterations: `14 nodes instead of 24, 3 accepted`."""
-    counts = (("nodes", len(new.tree), len(old.tree)), ("accepted", len(new.accepted), len(old.accepted)))
-    return ", ".join(f"{now} {what}" + (f" instead of {was}" if now != was else "") for what, now, was in counts)
+    counts = (
+        ("nodes", len(new.tree), len(old.tree)),
+        ("accepted", len(new.accepted), len(old.accepted)),
+    )
+    return ", ".join(
+        f"{now} {what}" + (f" instead of {was}" if now != was else "") for what, now, was in counts
+    )

@@ -43,20 +43,24 @@ REAL = "smollm2"
 class Lab(VBox):
     """A microscope over a Session.
 
-    Methods do what the buttons do and wait until it is done. They raise errors, which the page shows after a click.
+    Methods do what the buttons do and wait until it is done. They raise errors, which the page
+    shows after a click.
 
     Args:
-        pair: the models, or the name of a preset, which is loaded on first use; by default "smollm2" if it was fetched
-            (`speclab fetch smollm2`), else "mini".
+        pair: the models, or the name of a preset, which is loaded on first use; by default
+            "smollm2" if it was fetched (`speclab fetch smollm2`), else "mini".
         strategy: by default DynaTree, or plain decoding if the models have no draft.
-        prompt: text to continue; token ids; or messages, for models with a chat template. By default a shipped
-            example.
+        prompt: text to continue; token ids; or messages, for models with a chat template. By
+            default a shipped example.
         predict: each iteration stops after drafting, so the user can predict what will be accepted.
-        trace: a run to open, from `load_trace` or `load_steps`; `check` compares it with a given `pair`.
-        settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
+        trace: a run to open, from `load_trace` or `load_steps`; `check` compares it with a given
+            `pair`.
+        settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`,
+            `stop_at_eos`, `check`.
 
     Raises:
-        SpeclabError: the preset does not exist, or the strategy, the prompt or a setting is invalid.
+        SpeclabError: the preset does not exist, or the strategy, the prompt or a setting is
+            invalid.
     """
 
     def __init__(
@@ -69,7 +73,9 @@ class Lab(VBox):
         trace: Trace | None = None,
         **settings: Any,
     ) -> None:
-        given, choice = (None, _preset(pair)) if pair is None or isinstance(pair, str) else (pair, None)
+        given, choice = (
+            (None, _preset(pair)) if pair is None or isinstance(pair, str) else (pair, None)
+        )
         if strategy is None:
             drafts = any(heads_and_draft(choice, given))
             strategy = DynaTree() if drafts else Autoregressive()
@@ -81,7 +87,12 @@ class Lab(VBox):
         self.state = state = LabState(wanted)
         state.predict = predict
         self._commands = do = Commands(
-            state, given, self._cancelled, self._update, lambda m: self._screen.post(m), named=pair is not None
+            state,
+            given,
+            self._cancelled,
+            self._update,
+            lambda m: self._screen.post(m),
+            named=pair is not None,
         )
         self._worker = Worker(state, self._update, do.cancel)
         self._screen = Screen(state, self._hear, self._setup, lambda: self._worker.began)
@@ -92,7 +103,9 @@ class Lab(VBox):
             lambda: self._ask(do.redo, "Decoding again", "step"),
             lambda name: self._ask(lambda: do.curve(name), "Replaying", "settings"),
         )
-        self._choices = CompareBox(lambda names: self._ask(lambda: do.compare(names), "Comparing", "compare"))
+        self._choices = CompareBox(
+            lambda names: self._ask(lambda: do.compare(names), "Comparing", "compare")
+        )
         boxes = [self._form, self._screen, self._sliders, self._choices]
         super().__init__(boxes, _dom_classes=["speclab-lab"])
         if trace is not None:
@@ -106,7 +119,10 @@ class Lab(VBox):
         return self._commands.session
 
     def step(self) -> Step:
-        """Go on by one iteration. The first call returns the first iteration even if a page already shows it."""
+        """Go on by one iteration.
+
+        The first call returns the first iteration even if a page already shows it.
+        """
         return self._wait(self._commands.next, "Decoding")  # type: ignore[no-any-return]
 
     def back(self) -> Step | None:
@@ -124,7 +140,8 @@ class Lab(VBox):
     def run(self, until: Condition | None = None) -> Step | None:
         """Decode until `until` holds, the text ends, or `stop` is called; returns the last step.
 
-        `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`).
+        `until`: a function of a step, or an expression such as `accepted < 2` (see
+        `speclab.trace.conditions`).
         """
         return self._wait(lambda: self._commands.run(until), "Decoding")  # type: ignore[no-any-return]
 
@@ -176,7 +193,9 @@ class Lab(VBox):
 
     def _hear(self, said: dict[str, Any]) -> None:
         """Handle a message of the page on any thread; commands are queued for the worker."""
-        do, node, until = self._commands, said.get("node", 0), said.get("until") or {}
+        do = self._commands
+        node = said.get("node", 0)
+        until = said.get("until") or {}
         condition = (until.get("kind", "end"), until.get("value"))
         orders: dict[str, tuple[Callable[[], Any], str, str]] = {
             "hello": (self._begin, "", "step"),
@@ -208,12 +227,16 @@ class Lab(VBox):
     def _at(self, said: dict[str, Any]) -> None:
         state = self.state
         steps = state.trace.steps if state.trace is not None else ()
-        cursor, phase, node = said.get("cursor"), said.get("phase"), said.get("node")
+        cursor = said.get("cursor")
+        phase = said.get("phase")
+        node = said.get("node")
         late = said.get("moves", self._screen.moves) != self._screen.moves or state.busy
         if isinstance(cursor, int) and 0 <= cursor <= len(steps) and phase in PHASES and not late:
             node = node if isinstance(node, int) else None
             self._screen.at(cursor, phase, node)
-            state.cursor, state.phase, state.selected = cursor, phase, node
+            state.cursor = cursor
+            state.phase = phase
+            state.selected = node
             self._ask(self._commands.place, key="place")
         if said.get("tab") == "settings":
             self._sliders.fill()
@@ -228,14 +251,17 @@ class Lab(VBox):
     def _preview(self) -> None:
         self._ask(self._commands.preview, "", "prompt", key="preview")
 
-    def _ask(self, work: Callable[[], Any], busy: str = "", where: str = "page", key: str = "") -> None:
+    def _ask(
+        self, work: Callable[[], Any], busy: str = "", where: str = "page", key: str = ""
+    ) -> None:
         self._worker.submit(work, busy, where, key)
 
     def _wait(self, work: Callable[[], Any], busy: str = "") -> Any:
         """Wait for the worker and raise its error. Ctrl-C stops the work."""
         result = self._worker.submit(work, busy)
         try:
-            while not wait([result], timeout=0.2).done:  # in short waits, so Ctrl-C works on every system
+            # in short waits, so Ctrl-C works on every system
+            while not wait([result], timeout=0.2).done:
                 pass
             return result.result()
         except Dropped:

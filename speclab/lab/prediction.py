@@ -32,7 +32,8 @@ class Prediction(VBox):
 
     Args:
         question: the text of the question.
-        choices: the answers to choose from, numbers or words; without choices the answer is a number.
+        choices: the answers to choose from, numbers or words; without choices the answer is a
+            number.
         within: tolerance for a number.
 
     Raises:
@@ -41,13 +42,21 @@ class Prediction(VBox):
 
     _right: ClassVar[dict[str, bool]] = {}
 
-    def __init__(self, question: str, choices: Iterable[Any] | None = None, *, within: float = 0.0) -> None:
+    def __init__(
+        self, question: str, choices: Iterable[Any] | None = None, *, within: float = 0.0
+    ) -> None:
         known = None if choices is None else tuple(choices)
         if not question.strip():
-            raise SettingsError('A prediction needs a question, such as "How many tokens does this pass give?".')
+            raise SettingsError(
+                'A prediction needs a question, such as "How many tokens does this pass give?".'
+            )
         if known is not None and len({_written(one) for one in known}) < 2:
-            raise SettingsError(f"choices is {choices!r}: give two or more different answers, such as (1, 2, 3).")
-        self.question, self.choices, self.within = question, known, within
+            raise SettingsError(
+                f"choices is {choices!r}: give two or more different answers, such as (1, 2, 3)."
+            )
+        self.question = question
+        self.choices = known
+        self.within = within
         self._note = HTML()
         self._field: Text | ToggleButtons
         if known is None:
@@ -69,7 +78,9 @@ class Prediction(VBox):
             SettingsError: `answer` is not one of the choices, or not a number.
         """
         if self.choices is not None and answer not in self.choices:
-            raise SettingsError(f"{answer!r} is not among the choices: {', '.join(map(_written, self.choices))}.")
+            raise SettingsError(
+                f"{answer!r} is not among the choices: {', '.join(map(_written, self.choices))}."
+            )
         if self.choices is None and _number(str(answer)) is None:
             raise SettingsError(f"{answer!r} is not a number. {_NUMBER}")
         self._field.value = answer if self.choices is not None else str(answer)
@@ -81,11 +92,18 @@ class Prediction(VBox):
             SettingsError: `truth` is neither a number nor one of the choices.
         """
         if not isinstance(truth, Real) and truth not in (self.choices or ()):
-            raise SettingsError(f"The answer is {truth!r}: it should be a number or one of the choices.")
-        predicted, words = self.predicted, f"{_written(truth)}."
+            raise SettingsError(
+                f"The answer is {truth!r}: it should be a number or one of the choices."
+            )
+        predicted = self.predicted
+        words = f"{_written(truth)}."
         if predicted is not None:
             numbers = isinstance(truth, Real) and isinstance(predicted, Real)
-            right = isclose(predicted, truth, rel_tol=1e-9, abs_tol=self.within) if numbers else predicted == truth
+            right = (
+                isclose(predicted, truth, rel_tol=1e-9, abs_tol=self.within)
+                if numbers
+                else predicted == truth
+            )
             self._right[self.question] = bool(right)
             self._field.disabled = True
             words = f"{'✓ Right, you' if right else '✗ You'} predicted {_written(predicted)}."
@@ -96,15 +114,20 @@ class Prediction(VBox):
     @classmethod
     def score(cls) -> Sentence:
         """The number of right predictions in this kernel."""
-        right, count = sum(cls._right.values()), len(cls._right)
-        return Sentence(f"{right} of {count} predictions right." if count else "No prediction was made.")
+        right = sum(cls._right.values())
+        count = len(cls._right)
+        return Sentence(
+            f"{right} of {count} predictions right." if count else "No prediction was made."
+        )
 
     def _follow(self) -> None:
         if self._field.value in (None, ""):
             self._note.value = ""
         else:
             predicted = self.predicted
-            self._note.value = _NUMBER if predicted is None else f"You predict {escape(_written(predicted))}."
+            self._note.value = (
+                _NUMBER if predicted is None else f"You predict {escape(_written(predicted))}."
+            )
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         answers = "a number" if self.choices is None else " · ".join(map(_written, self.choices))

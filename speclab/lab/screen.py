@@ -17,9 +17,11 @@ _HERE = Path(__file__).parent
 
 
 class Screen(AnyWidget):
-    """The page in the notebook. Each iteration is sent once; a new or reloaded page says hello and gets everything.
+    """The page in the notebook. Each iteration is sent once; a new or reloaded page says hello and
+    gets everything.
 
-    `heard`: called with each message of a page. `setup`: the text of the set-up line. `seconds`: since the work began.
+    `heard`: called with each message of a page. `setup`: the text of the set-up line. `seconds`:
+    since the work began.
     """
 
     _esm = read("page.js") + (_HERE / "screen.js").read_text(encoding="utf-8")
@@ -33,12 +35,17 @@ class Screen(AnyWidget):
         began: Callable[[], float],
     ) -> None:
         super().__init__()
-        self._state, self._heard, self._setup, self._began = state, heard, setup, began
+        self._state = state
+        self._heard = heard
+        self._setup = setup
+        self._began = began
         self.greeted = False
-        self._steps: tuple[Step, ...] | None = None  # the iterations that the page has; None: there is no page
+        # the iterations that the page has; None: there is no page
+        self._steps: tuple[Step, ...] | None = None
         self._number = -1
         self._place: tuple[Any, ...] = ()
-        self.moves = 0  # how often the kernel moved the page; the page echoes the number in its messages
+        # how often the kernel moved the page; the page echoes the number in its messages
+        self.moves = 0
         self._status: dict[str, Any] = {}
         self._panels: dict[str, Any] = {}
         self._posted: list[dict[str, Any]] = []
@@ -52,7 +59,11 @@ class Screen(AnyWidget):
         """Send the page the changes since the last update."""
         if self.greeted:
             self.greeted = False
-            self._steps, self._number, self._place, self._status, self._panels = (), -1, (), {}, {}
+            self._steps = ()
+            self._number = -1
+            self._place = ()
+            self._status = {}
+            self._panels = {}
         if self._steps is None:
             self._posted.clear()
             return
@@ -66,16 +77,27 @@ class Screen(AnyWidget):
         trace = self._state.trace
         if trace is None or (trace.steps is self._steps and self._number == self._state.number):
             return []
-        had, steps = self._steps or (), trace.steps
+        had = self._steps or ()
+        steps = trace.steps
         same = 0
         while same < min(len(had), len(steps)) and had[same] is steps[same]:
             same += 1
         self._steps = steps
         if same == len(had) and self._number == self._state.number:
-            return [{"type": "iteration", "index": step.index, "data": iteration(step, trace)} for step in steps[same:]]
-        self._number, self._place = self._state.number, ()
+            return [
+                {"type": "iteration", "index": step.index, "data": iteration(step, trace)}
+                for step in steps[same:]
+            ]
+        self._number = self._state.number
+        self._place = ()
         iterations = [iteration(step, trace) for step in steps[same:]]
-        run = {"type": "run", "id": self._number, "header": header(trace), "keep": same, "iterations": iterations}
+        run = {
+            "type": "run",
+            "id": self._number,
+            "header": header(trace),
+            "keep": same,
+            "iterations": iterations,
+        }
         return [run]
 
     def _moved(self) -> list[dict[str, Any]]:
@@ -85,7 +107,12 @@ class Screen(AnyWidget):
             return []
         self._place = place
         self.moves += 1
-        show = {"type": "show", "cursor": state.cursor, "phase": state.phase, "node": state.selected}
+        show = {
+            "type": "show",
+            "cursor": state.cursor,
+            "phase": state.phase,
+            "node": state.selected,
+        }
         return [{**show, "moves": self.moves}]
 
     def _said(self) -> list[dict[str, Any]]:
@@ -100,13 +127,18 @@ class Screen(AnyWidget):
             "error": {"where": state.where, "sentence": state.error} if state.error else None,
             "pending": state.pending or None,
             "finished": finished,
-            "can_step": (state.trace is None or state.live) and not (finished and at_end and not state.pending),
+            "can_step": (state.trace is None or state.live)
+            and not (finished and at_end and not state.pending),
             "predict": state.predict,
         }
         if state.trace is not None and state.busy.startswith("Decoding"):
             most = state.trace.settings.get("max_new_tokens")
-            status["progress"] = len(state.trace.token_ids()) / most if isinstance(most, int) and most else None
-        changed = {name: value for name, value in status.items() if self._status.get(name, self) != value}
+            status["progress"] = (
+                len(state.trace.token_ids()) / most if isinstance(most, int) and most else None
+            )
+        changed = {
+            name: value for name, value in status.items() if self._status.get(name, self) != value
+        }
         self._status = status
         if "busy" in changed:
             changed["since"] = monotonic() - self._began()
@@ -114,7 +146,9 @@ class Screen(AnyWidget):
 
     def _shown(self) -> list[dict[str, Any]]:
         panels = self._state.panels
-        changed = [message for name, message in panels.items() if self._panels.get(name) is not message]
+        changed = [
+            message for name, message in panels.items() if self._panels.get(name) is not message
+        ]
         self._panels = dict(panels)
         return changed
 

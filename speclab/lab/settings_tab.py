@@ -41,7 +41,11 @@ FIRST = 6
 WIDE = 64
 """If an integer has more values than this, the slider offers some of them at growing distances."""
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)
-SMALL = (0.0, *(round(digit * 10.0**power, 4) for power in (-3, -2, -1) for digit in (1, 1.5, 2, 3, 4, 5, 7)), 1.0)
+SMALL = (
+    0.0,
+    *(round(digit * 10.0**power, 4) for power in (-3, -2, -1) for digit in (1, 1.5, 2, 3, 4, 5, 7)),
+    1.0,
+)
 """Path probabilities, which are mostly small."""
 
 
@@ -50,16 +54,21 @@ def binding(step: Step | None, strategy: Strategy) -> list[str]:
     fields = type(strategy).model_fields
     counts: Counter[str] = Counter()
     for event in step.events if step is not None else ():
-        counts.update(name for name in fields if event.values.get("gate") == name or name in event.reason)
+        counts.update(
+            name for name in fields if event.values.get("gate") == name or name in event.reason
+        )
     return sorted(fields, key=lambda name: (-counts[name], not fields[name].title))
 
 
 def control(name: str, field: FieldInfo, value: Any) -> DOMWidget | None:
     """A widget for a field; None if only Python can set it."""
     title = f"{name.replace('_', ' ')} {field.title or ''}".strip()
-    kind, shared = field.annotation, {"description": title, "tooltip": field.description or ""}
+    kind = field.annotation
+    shared = {"description": title, "tooltip": field.description or ""}
     low, high = bounds(field, 0.001 if kind is float else None)
-    parts = [get_args(part)[0] if get_origin(part) is Annotated else part for part in get_args(kind)]
+    parts = [
+        get_args(part)[0] if get_origin(part) is Annotated else part for part in get_args(kind)
+    ]
     words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
     wide = kind is int and low is not None and high is not None and high - low > WIDE
     if wide or (int in parts and words):  # a number or a word, such as "auto"
@@ -77,7 +86,9 @@ def control(name: str, field: FieldInfo, value: Any) -> DOMWidget | None:
         return IntText(value, **shared)
     if kind is float and low is not None and high is not None and low >= 0 and high <= 1:
         if not small_matters(field):
-            return FloatSlider(value, min=low, max=high, step=0.01, description_allow_html=True, **shared)
+            return FloatSlider(
+                value, min=low, max=high, step=0.01, description_allow_html=True, **shared
+            )
         inside = [one for one in SMALL if low <= one <= high]
         options = [(f"{one:g}", one) for one in sorted({*inside, value})]
         return SelectionSlider(options=options, value=value, **shared)
@@ -106,7 +117,8 @@ SLIDERS = (IntSlider, FloatSlider, SelectionSlider)
 class Sliders(VBox):
     """The sliders of the wanted strategy; Apply decodes the current iteration again with them.
 
-    `edited`: called after a change. `apply`, `curve`: called by the buttons; `curve` receives the setting's name.
+    `edited`: called after a change. `apply`, `curve`: called by the buttons; `curve` receives the
+    setting's name.
     """
 
     def __init__(
@@ -117,7 +129,9 @@ class Sliders(VBox):
         curve: Callable[[str], Any],
     ) -> None:
         super().__init__(_dom_classes=["speclab-settings"])
-        self._state, self._edited, self._curve = state, edited, curve
+        self._state = state
+        self._edited = edited
+        self._curve = curve
         self._apply = apply
         self.controls: dict[str, DOMWidget] = {}
         self._captions: dict[str, HTML] = {}
@@ -128,10 +142,14 @@ class Sliders(VBox):
     def fill(self) -> None:
         """Build the sliders when the tab is first opened; from then on they follow the wanted settings."""
         if not hasattr(self, "apply"):
-            self.apply = Button(description="Apply", button_style="primary", tooltip="decode this iteration again")
+            self.apply = Button(
+                description="Apply", button_style="primary", tooltip="decode this iteration again"
+            )
             self.apply.add_class("speclab-apply")
             self.reset = Button(description="Reset", tooltip="back to the applied settings")
-            self.more = ToggleButton(description="More settings", tooltip="settings that decided nothing here")
+            self.more = ToggleButton(
+                description="More settings", tooltip="settings that decided nothing here"
+            )
             self.note = HTML(_dom_classes=["speclab-form-error"])
             self._grid = Box(_dom_classes=["speclab-sliders"])
             self.children = [self._grid, HBox([self.apply, self.reset, self.more]), self.note]
@@ -159,10 +177,17 @@ class Sliders(VBox):
         try:
             for name, widget in self.controls.items():
                 value = getattr(wanted.strategy, name)
-                if isinstance(widget, SelectionSlider) and value not in [option[1] for option in widget.options]:
+                if isinstance(widget, SelectionSlider) and value not in [
+                    option[1] for option in widget.options
+                ]:
                     words = [option for option in widget.options if isinstance(option[1], str)]
-                    numbers = [option for option in widget.options if not isinstance(option[1], str)]
-                    widget.options = [*words, *sorted([*numbers, (f"{value:g}", value)], key=itemgetter(1))]
+                    numbers = [
+                        option for option in widget.options if not isinstance(option[1], str)
+                    ]
+                    widget.options = [
+                        *words,
+                        *sorted([*numbers, (f"{value:g}", value)], key=itemgetter(1)),
+                    ]
                 widget.value = value
         finally:
             self._writing = False
@@ -172,17 +197,23 @@ class Sliders(VBox):
         for cell in self._cells.values():
             close(cell)
         self._kind = type(strategy)
-        self.controls, self._captions, self._cells = {}, {}, {}
+        self.controls = {}
+        self._captions = {}
+        self._cells = {}
         for name, field in self._kind.model_fields.items():
             widget = control(name, field, getattr(strategy, name))
             if widget is None:
                 continue
             widget.add_class(f"speclab-setting-{name}")
             widget.observe(lambda change, name=name: self._set(name, change["new"]), names="value")
-            self.controls[name], self._captions[name] = widget, HTML()
+            self.controls[name] = widget
+            self._captions[name] = HTML()
             row: list[DOMWidget] = [widget]
             if not isinstance(widget, Checkbox):
-                button = Button(description="curve", tooltip=f"tokens per iteration over {name.replace('_', ' ')}")
+                button = Button(
+                    description="curve",
+                    tooltip=f"tokens per iteration over {name.replace('_', ' ')}",
+                )
                 button.add_class("speclab-curve-button")
                 button.on_click(lambda _, name=name: self._curve(name))
                 row.append(button)
@@ -191,7 +222,9 @@ class Sliders(VBox):
 
     def _arrange(self) -> None:
         wanted = self._state.wanted
-        order = [name for name in binding(self._state.step, wanted.strategy) if name in self.controls]
+        order = [
+            name for name in binding(self._state.step, wanted.strategy) if name in self.controls
+        ]
         shown = order if self.more.value else order[:FIRST]
         self._grid.children = [self._cells[name] for name in shown]
         self.more.layout.display = None if len(order) > FIRST else "none"
@@ -201,7 +234,8 @@ class Sliders(VBox):
             return
         state = self._state
         try:
-            values = {one: widget.value for one, widget in self.controls.items()}  # contradicting ones are both kept
+            # contradicting ones are both kept
+            values = {one: widget.value for one, widget in self.controls.items()}
             wanted = state.wanted.changed(state.wanted.strategy.changed(**values | {name: value}))
         except SettingsError as error:
             state.fail("settings", str(error))
@@ -225,11 +259,13 @@ class Sliders(VBox):
 
     def _describe(self) -> None:
         """The iteration's values as dots under each slider, and the setting's help."""
-        step, state = self._state.step, self._state
+        step = self._state.step
+        state = self._state
         kind = type(state.wanted.strategy)
         own = step is not None and step.settings.get("strategy") == kind.__name__
         for name, caption in self._captions.items():
-            field, widget = kind.model_fields[name], self.controls[name]
+            field = kind.model_fields[name]
+            widget = self.controls[name]
             measure = measure_of(field)
             words = f'<div class="speclab-help">{escape(field.description or "")}</div>'
             slid = isinstance(widget, SLIDERS) and not isinstance(widget.value, str)

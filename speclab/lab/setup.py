@@ -31,16 +31,26 @@ if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.pair import ModelPair
 
-GIVEN, OWN, CUSTOM = "given", "own", "custom"
+GIVEN = "given"
+OWN = "own"
+CUSTOM = "custom"
 DEVICES = (("automatic", None), ("CPU", "cpu"), ("CUDA", "cuda"), ("Apple GPU", "mps"))
 PRESETS_SHOWN = 3
 
 
 def setup_line(config: LabConfig, pair: ModelPair | None) -> str:
     """`SmolLM2-135M-Instruct · 2 draft heads · DynaTree · “What is …” · greedy`."""
-    name = str(config.models) if config.models is not None else (pair.name if pair else "") or "given models"
+    name = (
+        str(config.models)
+        if config.models is not None
+        else (pair.name if pair else "") or "given models"
+    )
     heads, draft = heads_and_draft(config.models, pair)
-    drafts = "draft model" if draft else {0: "no draft", 1: "draft head"}.get(heads, f"{heads} draft heads")
+    drafts = (
+        "draft model"
+        if draft
+        else {0: "no draft", 1: "draft head"}.get(heads, f"{heads} draft heads")
+    )
     prompt = shorten(prompt_text(config.prompt), 60, placeholder=" …")
     temperature = config.settings.temperature
     way = f"temperature {temperature:g}" if temperature else "greedy"
@@ -79,18 +89,25 @@ def lacking(strategy: Strategy, choice: ModelChoice | None, pair: ModelPair | No
 def presets_of(kind: type[Strategy]) -> dict[str, Strategy]:
     """A strategy's named settings: the default if there is one, and the first few presets."""
     needs = any(field.is_required() for field in kind.model_fields.values())
-    return {**({} if needs else {"default": kind()}), **dict(list(kind.presets().items())[:PRESETS_SHOWN])}
+    return {
+        **({} if needs else {"default": kind()}),
+        **dict(list(kind.presets().items())[:PRESETS_SHOWN]),
+    }
 
 
 class SetupForm(VBox):
-    """Models, strategy, preset, prompt, length, temperature; device, seed and top-p behind Advanced.
+    """Models, strategy, preset, prompt, length, temperature; device, seed and top-p behind
+    Advanced.
 
-    The form is built when it is first unfolded; it reads and writes `state.wanted`. `edited`: called after a change.
+    The form is built when it is first unfolded; it reads and writes `state.wanted`. `edited`:
+    called after a change.
     """
 
     def __init__(self, state: LabState, pair: ModelPair | None, edited: Callable[[], None]) -> None:
         super().__init__(_dom_classes=["speclab-form"])
-        self._state, self._pair, self._edited = state, pair, edited
+        self._state = state
+        self._pair = pair
+        self._edited = edited
         self._writing = False
         self.layout.display = "none"
         state.observe(lambda _: self._write(), names="wanted")
@@ -106,16 +123,26 @@ class SetupForm(VBox):
 
     def _fold(self, change: dict[str, Any]) -> None:
         applied = self._state.applied == self._state.wanted
-        if change["old"] and not change["new"] and applied and not self._state.error and self.layout.display is None:
+        if (
+            change["old"]
+            and not change["new"]
+            and applied
+            and not self._state.error
+            and self.layout.display is None
+        ):
             self.layout.display = "none"
 
     def _build(self) -> None:
         given = [(self._pair.name or "given in Python", GIVEN)] if self._pair is not None else []
         presets = [(_label(name), name) for name in PRESETS]
-        self.models = Dropdown(options=[*given, *presets, ("your own …", OWN)], description="models")
+        self.models = Dropdown(
+            options=[*given, *presets, ("your own …", OWN)], description="models"
+        )
         self.target = Text(description="target", placeholder="hub id or folder")
         self.draft = Text(description="draft", placeholder="hub id or folder, or empty")
-        self.heads = Text(description="draft heads", placeholder="folders or hub ids, commas between them; or mtp")
+        self.heads = Text(
+            description="draft heads", placeholder="folders or hub ids, commas between them; or mtp"
+        )
         self.own = HBox([self.target, self.draft, self.heads], _dom_classes=["speclab-own"])
         self.strategy = Dropdown(options=list(strategies(by_hand=False)), description="strategy")
         self.preset = Dropdown(options=[CUSTOM], description="preset")
@@ -160,7 +187,11 @@ class SetupForm(VBox):
         try:
             choice = self._choice()
             wanted = replace(
-                state.wanted, models=choice, prompt=self._prompt(choice), settings=self._settings(), **changes
+                state.wanted,
+                models=choice,
+                prompt=self._prompt(choice),
+                settings=self._settings(),
+                **changes,
             )
             if sentence := lacking(wanted.strategy, choice, self._pair):
                 raise SettingsError(sentence)
@@ -180,11 +211,14 @@ class SetupForm(VBox):
         if not self.target.value.strip():
             raise SettingsError("Name a target: a hub id or a folder.")
         heads = tuple(head.strip() for head in self.heads.value.split(",") if head.strip())
-        return ModelChoice("", self.target.value.strip(), self.draft.value.strip(), heads, self.device.value)
+        return ModelChoice(
+            "", self.target.value.strip(), self.draft.value.strip(), heads, self.device.value
+        )
 
     def _prompt(self, choice: ModelChoice | None) -> Any:
         """The given prompt if its text is unchanged; else a message for chat models, or plain text."""
-        wanted, text = self._state.wanted, self.prompt.value
+        wanted = self._state.wanted
+        text = self.prompt.value
         if not text.strip():
             raise PromptError("The prompt is empty: write a text, or choose an example.")
         chats = chats_with(choice, self._pair)
@@ -202,9 +236,14 @@ class SetupForm(VBox):
         try:
             share = float(top_p) if top_p else None
         except ValueError:
-            raise SettingsError(f"top-p is {top_p!r}: write a number above 0 and up to 1, or leave it empty.") from None
+            raise SettingsError(
+                f"top-p is {top_p!r}: write a number above 0 and up to 1, or leave it empty."
+            ) from None
         return self._state.wanted.settings.changed(
-            max_new_tokens=self.length.value, temperature=self.temperature.value, seed=self.seed.value, top_p=share
+            max_new_tokens=self.length.value,
+            temperature=self.temperature.value,
+            seed=self.seed.value,
+            top_p=share,
         )
 
     def _strategy_chosen(self, change: dict[str, Any]) -> None:
@@ -238,7 +277,8 @@ class SetupForm(VBox):
             if choice is not None:
                 self.device.value = choice.device
                 if not choice.name:
-                    self.target.value, self.draft.value = choice.target, choice.draft
+                    self.target.value = choice.target
+                    self.draft.value = choice.draft
                     self.heads.value = ", ".join(choice.heads)
             name = type(wanted.strategy).__name__
             if name not in self.strategy.options:  # defined in a notebook cell
@@ -246,14 +286,20 @@ class SetupForm(VBox):
             self.strategy.value = name
             presets = presets_of(type(wanted.strategy))
             self.preset.options = [*presets, CUSTOM]
-            self.preset.value = next((key for key, one in presets.items() if one == wanted.strategy), CUSTOM)
+            self.preset.value = next(
+                (key for key, one in presets.items() if one == wanted.strategy), CUSTOM
+            )
             if self.prompt.value != prompt_text(wanted.prompt):
                 self.prompt.value = prompt_text(wanted.prompt)
             shipped = examples(chat=is_conversation(wanted.prompt))
-            self.example.options = [("your own", ""), *((f"{one.kind} · {one.name}", one.text) for one in shipped)]
+            self.example.options = [
+                ("your own", ""),
+                *((f"{one.kind} · {one.name}", one.text) for one in shipped),
+            ]
             texts = {one.text for one in shipped}
             self.example.value = self.prompt.value if self.prompt.value in texts else ""
-            self.length.value, self.seed.value = wanted.settings.max_new_tokens, wanted.settings.seed
+            self.length.value = wanted.settings.max_new_tokens
+            self.seed.value = wanted.settings.seed
             self.temperature.value = wanted.settings.temperature
             self.top_p.value = "" if wanted.settings.top_p is None else f"{wanted.settings.top_p:g}"
         finally:

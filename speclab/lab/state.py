@@ -34,7 +34,12 @@ class ModelChoice:
         """Arguments of `load_pair`."""
         if self.name:
             return {"name": self.name, "device": self.device}
-        return {"target": self.target, "draft": self.draft or None, "heads": self.heads, "device": self.device}
+        return {
+            "target": self.target,
+            "draft": self.draft or None,
+            "heads": self.heads,
+            "device": self.device,
+        }
 
     def __str__(self) -> str:
         if not self.name:
@@ -55,13 +60,17 @@ class LabConfig:
         """Whether models and prompt are the same, so a fork is enough."""
         return (self.models, self.prompt) == (other.models, other.prompt)
 
-    def changed(self, strategy: Strategy | None = None, settings: Mapping[str, Any] | None = None) -> LabConfig:
+    def changed(
+        self, strategy: Strategy | None = None, settings: Mapping[str, Any] | None = None
+    ) -> LabConfig:
         """A copy with changed settings, of the session or else of the strategy."""
         given = dict(settings or {})
         own = {name: given.pop(name) for name in SessionSettings.model_fields if name in given}
         chosen = strategy or self.strategy
         chosen = chosen.changed(**given) if given else chosen
-        return replace(self, strategy=chosen, settings=self.settings.changed(**own) if own else self.settings)
+        return replace(
+            self, strategy=chosen, settings=self.settings.changed(**own) if own else self.settings
+        )
 
 
 def differences(old: LabConfig, new: LabConfig) -> list[str]:
@@ -80,7 +89,10 @@ def differences(old: LabConfig, new: LabConfig) -> list[str]:
 
 def _changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     pairs = [(name, old.get(name), value) for name, value in new.items() if old.get(name) != value]
-    return [f"{name.replace('_', ' ')} {_written(before)} → {_written(after)}" for name, before, after in pairs]
+    return [
+        f"{name.replace('_', ' ')} {_written(before)} → {_written(after)}"
+        for name, before, after in pairs
+    ]
 
 
 def _written(value: Any) -> str:
@@ -102,7 +114,9 @@ def prompt_of(pair: ModelPair, config: LabConfig) -> Any:
         return config.prompt
     words = config.prompt.replace("#", " ").replace(",", " ").split()
     if not all(word.isdecimal() for word in words):
-        raise SettingsError("These models have no tokenizer: write the prompt as token ids, such as 5 17 3.")
+        raise SettingsError(
+            "These models have no tokenizer: write the prompt as token ids, such as 5 17 3."
+        )
     return [int(word) for word in words]
 
 
@@ -112,16 +126,20 @@ def refuse_long(pair: ModelPair | None, config: LabConfig) -> None:
         return
     count = len(pair.encode(prompt_of(pair, config)))
     if count >= pair.context:
-        raise SettingsError(f"The prompt has {count} tokens, and the models' context is {pair.context}: shorten it.")
+        raise SettingsError(
+            f"The prompt has {count} tokens, and the models' context is {pair.context}: shorten it."
+        )
 
 
 class LabState(HasTraits):
-    """The state of a lab. Commands change it on the worker's thread; the screen sends the changes to the page.
+    """The state of a lab. Commands change it on the worker's thread; the screen sends the changes
+    to the page.
 
-    `trace`: the current run, or None. `cursor`: iterations shown. `phase`: draft, flatten, verify, accept, commit or
-    all. `selected`: a node. `busy`: the running work, empty when idle. `sentence`: its result. `error`: one sentence,
-    or empty. `wanted`: the settings of the form and the sliders. `panels`: messages for stage and tabs (preview, curve,
-    redone, compared, …), by name.
+    `trace`: the current run, or None. `cursor`: iterations shown. `phase`: draft, flatten, verify,
+    accept, commit or all. `selected`: a node. `busy`: the running work, empty when idle.
+    `sentence`: its result. `error`: one sentence, or empty. `wanted`: the settings of the form and
+    the sliders. `panels`: messages for stage and tabs (preview, curve, redone, compared, …), by
+    name.
     """
 
     trace = Instance(Trace, allow_none=True)
@@ -136,7 +154,8 @@ class LabState(HasTraits):
 
     def __init__(self, wanted: LabConfig) -> None:
         super().__init__(wanted=wanted)
-        self.where = ""  # where an error is shown: step, prompt, until, settings, hand, compare, files
+        # where an error is shown: step, prompt, until, settings, hand, compare, files
+        self.where = ""
         self.applied: LabConfig | None = None  # the setup of the current run
         self.number = -1  # the number of the current run
         self.live = False  # whether the current run has a session
@@ -166,9 +185,15 @@ class LabState(HasTraits):
     def preview(self, data: Any) -> None:
         """Show a preview on the tree; None removes it."""
         if data is not None or self.panels.get("preview", {}).get("preview") is not None:
-            self.panels = {**self.panels, "preview": {"type": "preview", "index": self.cursor - 1, "preview": data}}
+            self.panels = {
+                **self.panels,
+                "preview": {"type": "preview", "index": self.cursor - 1, "preview": data},
+            }
 
     def put(self, tab: str, place: str, *parts: Any) -> None:
         """Show figures and HTML in a place of a tab; without parts, clear the place."""
         if parts or place in self.panels:
-            self.panels = {**self.panels, place: {"type": "parts", "tab": tab, "place": place, "parts": list(parts)}}
+            self.panels = {
+                **self.panels,
+                place: {"type": "parts", "tab": tab, "place": place, "parts": list(parts)},
+            }

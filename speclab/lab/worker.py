@@ -22,7 +22,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Request:
-    """Queued work. `where`: the place that shows its error; empty if the caller waits and gets the exception."""
+    """Queued work.
+
+    `where`: the place that shows its error; empty if the caller waits and gets the exception.
+    """
 
     work: Callable[[], Any]
     busy: str
@@ -34,21 +37,32 @@ class Request:
 class Worker:
     """Runs requests one after another, and reports work and errors in the state.
 
-    `cancelled`: set to end the running work. `update`: sends the changes to the page; called only on this thread.
+    `cancelled`: set to end the running work. `update`: sends the changes to the page; called only
+    on this thread.
     """
 
-    def __init__(self, state: LabState, update: Callable[[], None], interrupt: Callable[[], None]) -> None:
+    def __init__(
+        self, state: LabState, update: Callable[[], None], interrupt: Callable[[], None]
+    ) -> None:
         self.cancelled = Event()
         self.began = 0.0
-        self._state, self._update, self._interrupt = state, update, interrupt
+        self._state = state
+        self._update = update
+        self._interrupt = interrupt
         self._waiting: deque[Request] = deque()
         self._changed = Condition()
         self._running: Request | None = None
         self._closed = False
         self._thread: Thread | None = None
 
-    def submit(self, work: Callable[[], Any], busy: str = "", where: str = "", key: str = "") -> Future[Any]:
-        """Queue work. `busy`: shown while it runs. `key`: a newer request replaces a waiting one with the same key."""
+    def submit(
+        self, work: Callable[[], Any], busy: str = "", where: str = "", key: str = ""
+    ) -> Future[Any]:
+        """Queue work.
+
+        `busy`: shown while it runs. `key`: a newer request replaces a waiting one with the same
+        key.
+        """
         request = Request(work, busy, where, key)
         if current_thread() is self._thread:  # called by a condition or an observer
             request.result.set_result(work())
@@ -82,7 +96,9 @@ class Worker:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the worker is idle; False if `timeout` came first."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._running is None and not self._waiting, timeout)
+            return self._changed.wait_for(
+                lambda: self._running is None and not self._waiting, timeout
+            )
 
     def close(self) -> None:
         """End the thread after the running work."""
@@ -116,14 +132,16 @@ class Worker:
         error: BaseException | None = None
         self.began = monotonic()
         if request.busy:
-            state.busy, state.sentence = request.busy, ""
+            state.busy = request.busy
+            state.sentence = ""
             self._update()
         try:
             result = request.work()
             if state.where not in OWNED and (request.busy or request.where == state.where):
                 state.fail("", "")
         except CancelledError as stopped:
-            state.sentence, error = str(stopped), stopped
+            state.sentence = str(stopped)
+            error = stopped
         except SpeclabError as refused:
             error = refused
             if request.where and str(refused) != state.error:
@@ -133,7 +151,8 @@ class Worker:
             if request.where:
                 _log.exception("the lab failed")
                 sentence = (
-                    f"Something went wrong inside speclab ({type(bug).__name__}: {bug}); nothing decoded is lost."
+                    f"Something went wrong inside speclab ({type(bug).__name__}: {bug}); nothing "
+                    "decoded is lost."
                 )
                 state.fail(request.where, sentence)
         state.busy = ""

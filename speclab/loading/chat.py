@@ -1,7 +1,9 @@
-"""Messages as token ids, by the tokenizer's chat template, and which tokens are a message's content.
+"""Messages as token ids, by the tokenizer's chat template, and which tokens are a message's
+content.
 
-Ids are those of `tokenizer.apply_chat_template` with the generation prompt; a last message of the assistant is
-continued instead, as in transformers' text-generation pipeline. The template writes the special tokens, BOS included.
+Ids are those of `tokenizer.apply_chat_template` with the generation prompt; a last message of the
+assistant is continued instead, as in transformers' text-generation pipeline. The template writes
+the special tokens, BOS included.
 """
 
 from __future__ import annotations
@@ -39,17 +41,25 @@ def encode_messages(
     """
     messages = checked_messages(prompt)
     if tokenizer is None:
-        raise PromptError("This pair has no tokenizer, so messages have no chat template: give token ids.")
+        raise PromptError(
+            "This pair has no tokenizer, so messages have no chat template: give token ids."
+        )
     if not has_template(tokenizer):
-        raise PromptError("These models have no chat template: give the prompt as plain text, not as messages.")
+        raise PromptError(
+            "These models have no chat template: give the prompt as plain text, not as messages."
+        )
     rendered = _rendered(tokenizer, messages)
     _check_roles(tokenizer, messages)
     fast = bool(getattr(tokenizer, "is_fast", False))
-    encoded = tokenizer(rendered, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
+    encoded = tokenizer(
+        rendered, add_special_tokens=False, return_offsets_mapping=fast, verbose=False
+    )
     offsets = encoded["offset_mapping"] if fast else []
-    starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
+    starts = [start for start, _ in offsets]
+    ends = [end for _, end in offsets]
     for index, (first, last) in _spans(rendered, _around(tokenizer, messages), messages).items():
-        start, stop = bisect_right(ends, first), bisect_left(starts, last)
+        start = bisect_right(ends, first)
+        stop = bisect_left(starts, last)
         if start < stop:
             messages[index] = replace(messages[index], start=start, stop=stop)
     return list(encoded["input_ids"]), tuple(messages)
@@ -57,7 +67,9 @@ def encode_messages(
 
 def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> str:
     last: dict[str, Any] = (
-        {"continue_final_message": True} if messages[-1].role == "assistant" else {"add_generation_prompt": True}
+        {"continue_final_message": True}
+        if messages[-1].role == "assistant"
+        else {"add_generation_prompt": True}
     )
     plain = [{"role": message.role, "content": message.content} for message in messages]
     try:
@@ -67,12 +79,15 @@ def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -
 
 
 def _around(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[str]:
-    """The template's texts before, between and after the contents, alternating with the numbers of the messages.
+    """The template's texts before, between and after the contents, alternating with the numbers of
+    the messages.
 
     Raises:
         PromptError: it leaves out a message, as some do for a role they do not know.
     """
-    marked = [replace(message, content=f"\ue0f1{index}\ue0f2") for index, message in enumerate(messages)]
+    marked = [
+        replace(message, content=f"\ue0f1{index}\ue0f2") for index, message in enumerate(messages)
+    ]
     try:
         pieces = _MARK.split(_rendered(tokenizer, marked))
     except PromptError:  # the template reads the content
@@ -93,12 +108,16 @@ def _check_roles(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
 
 def _refused(why: str) -> PromptError:
     return PromptError(
-        f"The chat template of these models does not accept these messages ({why}): change them, or use plain text."
+        f"The chat template of these models does not accept these messages ({why}): change them, "
+        "or use plain text."
     )
 
 
-def _spans(rendered: str, pieces: Sequence[str], messages: Sequence[Message]) -> dict[int, tuple[int, int]]:
-    """The character range of each content in the rendered text, between `pieces`; empty if they do not match.
+def _spans(
+    rendered: str, pieces: Sequence[str], messages: Sequence[Message]
+) -> dict[int, tuple[int, int]]:
+    """The character range of each content in the rendered text, between `pieces`; empty if they do
+    not match.
 
     Many templates strip contents.
     """
@@ -109,7 +128,9 @@ def _spans(rendered: str, pieces: Sequence[str], messages: Sequence[Message]) ->
     for number, after in zip(pieces[1::2], pieces[2::2], strict=True):
         content = messages[int(number)].content
         variants = (content, content.strip(), content.rstrip(), content.lstrip())
-        match = next((text for text in variants if rendered.startswith(text + after, position)), None)
+        match = next(
+            (text for text in variants if rendered.startswith(text + after, position)), None
+        )
         if match is None:
             return {}
         spans[int(number)] = position, position + len(match)

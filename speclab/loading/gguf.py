@@ -16,17 +16,31 @@ from typing import Any
 import torch
 from platformdirs import user_cache_path
 from tokenizers import Tokenizer, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from speclab.errors import ModelNotFoundError, SpeclabError, UnsupportedModelError
 
 _DIGIT_BY_DIGIT = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell"})
-_KNOWN_SPLITS = _DIGIT_BY_DIGIT | {"gpt-2", "llama3", "llama-v3", "llama-bpe", "qwen2", "deepseek-r1-qwen", "tekken"}
+_KNOWN_SPLITS = _DIGIT_BY_DIGIT | {
+    "gpt-2",
+    "llama3",
+    "llama-v3",
+    "llama-bpe",
+    "qwen2",
+    "deepseek-r1-qwen",
+    "tekken",
+}
 """Pre-tokenizers (`tokenizer.ggml.pre`) that are read correctly."""
 
 
 def file_of(source: str | PathLike[str]) -> Path | None:
-    """The GGUF file of a path: the file itself, or the only one in a folder without a model of another format.
+    """The GGUF file of a path: the file itself, or the only one in a folder without a model of
+    another format.
 
     Raises:
         ModelNotFoundError: the folder has several.
@@ -35,18 +49,26 @@ def file_of(source: str | PathLike[str]) -> Path | None:
         path = Path(source).expanduser()
         if path.suffix.lower() == ".gguf" and path.is_file():
             return path
-        files = sorted(path.glob("*.gguf")) if path.is_dir() and not (path / "config.json").is_file() else []
+        files = (
+            sorted(path.glob("*.gguf"))
+            if path.is_dir() and not (path / "config.json").is_file()
+            else []
+        )
     except (OSError, RuntimeError, ValueError):  # too long a name, no home directory, a NUL
         return None
     if len(files) > 1:
-        raise ModelNotFoundError(f"The folder {source} has {len(files)} GGUF files: choose one, such as {files[0]}.")
+        raise ModelNotFoundError(
+            f"The folder {source} has {len(files)} GGUF files: choose one, such as {files[0]}."
+        )
     return files[0] if files else None
 
 
 def converted(file: Path, report: Callable[[str], None]) -> Path:
     """The folder in the cache with a file's model and tokenizer in float32, converted on the first call."""
     status = file.stat()
-    key = hashlib.sha256(f"{file.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
+    key = hashlib.sha256(
+        f"{file.resolve()} {status.st_size} {status.st_mtime_ns}".encode()
+    ).hexdigest()
     folder = user_cache_path("speclab") / "gguf" / f"{file.stem}-{key[:12]}"
     if not folder.is_dir():
         convert(file, folder, torch.float32, report)
@@ -71,8 +93,12 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
             tokenizer = _tokenizer(file, values)
             if tokenizer is not None:
                 tokenizer.save_pretrained(partial)
-            report(f"Converting {file.name} once: its weights, which takes minutes for a large model…")
-            model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+            report(
+                f"Converting {file.name} once: its weights, which takes minutes for a large model…"
+            )
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                file.parent, gguf_file=file.name, dtype=torch.float32
+            )
             model.hf_quantizer = None  # the weights are dequantised now
             if hasattr(model.config, "quantization_config"):
                 del model.config.quantization_config
@@ -85,7 +111,8 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
     except OSError as error:
         if not folder.is_dir():  # else another process was faster
             raise SpeclabError(
-                f"{file.name} cannot be converted in {folder.parent} ({error.strerror or error}): free some space, or "
+                f"{file.name} cannot be converted in {folder.parent} ({error.strerror or error}): "
+                "free some space, or "
                 "set XDG_CACHE_HOME to another folder."
             ) from None
     except Exception as error:
@@ -94,7 +121,9 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
                 f"The disk of {folder.parent} is full: free some space, or set XDG_CACHE_HOME."
             ) from None
         first = str(error).partition("\n")[0][:160].rstrip(".")
-        raise UnsupportedModelError(f"{file.name} cannot be loaded ({first}): choose another file.") from None
+        raise UnsupportedModelError(
+            f"{file.name} cannot be loaded ({first}): choose another file."
+        ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -105,7 +134,12 @@ def _checked_header(file: Path) -> dict[str, Any]:
     try:
         reader = GGUFReader(file)
         family = reader.fields["general.architecture"].contents()
-        names = [f"{family}.rope.scaling.type", "split.count", "tokenizer.ggml.model", "tokenizer.ggml.pre"]
+        names = [
+            f"{family}.rope.scaling.type",
+            "split.count",
+            "tokenizer.ggml.model",
+            "tokenizer.ggml.pre",
+        ]
         fields = {name: reader.fields[name].contents() for name in names if name in reader.fields}
         values = {name.removeprefix(f"{family}."): value for name, value in fields.items()}
         tokens = reader.fields.get("tokenizer.ggml.tokens")
@@ -120,23 +154,34 @@ def _checked_header(file: Path) -> dict[str, Any]:
     if scaled:
         reason = "its positions are scaled, which transformers ignores when it reads GGUF"
     elif values.get("split.count", 1) > 1:
-        reason = f"it is one of {values['split.count']} parts (join them with llama-gguf-split --merge)"
+        reason = (
+            f"it is one of {values['split.count']} parts (join them with llama-gguf-split --merge)"
+        )
     if reason:
-        raise UnsupportedModelError(f"{file.name} cannot be loaded: {reason}; choose another file, or safetensors.")
+        raise UnsupportedModelError(
+            f"{file.name} cannot be loaded: {reason}; choose another file, or safetensors."
+        )
     return values
 
 
 def _tokenizer(file: Path, values: dict[str, Any]) -> PreTrainedTokenizerBase | None:
     """The tokenizer with its chat template; None if the file has none, or one that would split text wrongly."""
     split = values.get("tokenizer.ggml.pre")
-    if not values["tokens"] or (values.get("tokenizer.ggml.model") == "gpt2" and split not in _KNOWN_SPLITS):
+    if not values["tokens"] or (
+        values.get("tokenizer.ggml.model") == "gpt2" and split not in _KNOWN_SPLITS
+    ):
         return None
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        file.parent, gguf_file=file.name
+    )
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if split in _DIGIT_BY_DIGIT and isinstance(backend, Tokenizer):
         # The library uses GPT-2's splitting, which joins a space to the number after it.
         backend.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
         )
     return _without_surplus(tokenizer, values["tokens"])
 
@@ -148,6 +193,10 @@ def _without_surplus(tokenizer: PreTrainedTokenizerBase, count: int) -> PreTrain
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < count]
     names = {token["content"] for token in state["added_tokens"]} | state["model"]["vocab"].keys()
-    special = {role: token for role, token in tokenizer.special_tokens_map.items() if str(token) in names}
+    special = {
+        role: token for role, token in tokenizer.special_tokens_map.items() if str(token) in names
+    }
     backend = Tokenizer.from_str(json.dumps(state))
-    return PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=tokenizer.chat_template, **special)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, chat_template=tokenizer.chat_template, **special
+    )

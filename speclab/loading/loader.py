@@ -18,7 +18,13 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from safetensors import SafetensorError
 from torch import nn
 from tqdm import tqdm  # type: ignore[import-untyped]
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from speclab.errors import (
@@ -65,22 +71,32 @@ def folder_of(source: ModelPath) -> Path | None:
 
 def locate(source: ModelPath, report: Report = silent, files: Sequence[str] = MODEL_FILES) -> Path:
     """The folder of a model's files: a local one, a GGUF file's conversion, or the hub's, downloaded if needed."""
-    file, folder = gguf.file_of(source), folder_of(source)
+    file = gguf.file_of(source)
+    folder = folder_of(source)
     if file is not None:
         return gguf.converted(file, report)
     if folder is not None:
         return folder
     name = str(source)
-    if not _HUB_ID.fullmatch(name) or len(name) > _LONGEST_ID or re.search(r"\.\.|--|\.gguf$", name):
+    if (
+        not _HUB_ID.fullmatch(name)
+        or len(name) > _LONGEST_ID
+        or re.search(r"\.\.|--|\.gguf$", name)
+    ):
         raise ModelNotFoundError(
-            f"There is no folder or file {name}: check the path, or give a hub id such as Qwen/Qwen3-0.6B."
+            f"There is no folder or file {name}: check the path, or give a hub id such as "
+            "Qwen/Qwen3-0.6B."
         )
     return _cached(name, files) or _downloaded(name, report, files)
 
 
 def is_here(source: ModelPath) -> bool:
     """Whether nothing needs to be downloaded."""
-    return folder_of(source) is not None or gguf.file_of(source) is not None or _cached(str(source)) is not None
+    return (
+        folder_of(source) is not None
+        or gguf.file_of(source) is not None
+        or _cached(str(source)) is not None
+    )
 
 
 def _cached(name: str, files: Sequence[str] = MODEL_FILES) -> Path | None:
@@ -91,7 +107,10 @@ def _cached(name: str, files: Sequence[str] = MODEL_FILES) -> Path | None:
         return None
     index = folder / "model.safetensors.index.json"
     shards = read_json(index)["weight_map"].values() if index.is_file() else ()
-    weights = [*folder.glob("*.safetensors"), *(folder.glob("*.bin") if files is HEAD_FILES else ())]
+    weights = [
+        *folder.glob("*.safetensors"),
+        *(folder.glob("*.bin") if files is HEAD_FILES else ()),
+    ]
     whole = weights and all((folder / shard).is_file() for shard in shards)
     return folder if whole and (folder / "config.json").is_file() else None
 
@@ -99,20 +118,29 @@ def _cached(name: str, files: Sequence[str] = MODEL_FILES) -> Path | None:
 def _downloaded(name: str, report: Report, files: Sequence[str]) -> Path:
     try:
         bar = None if report is silent else _bar(name, report)
-        return Path(snapshot_download(name, allow_patterns=list(files), ignore_patterns=["*/*"], tqdm_class=bar))
+        return Path(
+            snapshot_download(
+                name, allow_patterns=list(files), ignore_patterns=["*/*"], tqdm_class=bar
+            )
+        )
     except SpeclabError:
         raise
     except GatedRepoError as error:
         raise _explain(error, name, "file") from error
     except RepositoryNotFoundError:
         raise ModelNotFoundError(
-            f"There is no model {name} here or on the hub: check its name, or log in with `hf auth login`."
+            f"There is no model {name} here or on the hub: check its name, or log in with `hf auth "
+            "login`."
         ) from None
-    except Exception as error:  # the hub's client has had several transport libraries, each with its own errors
+    # the hub's client has had several transport libraries, each with its own errors
+    except Exception as error:
         if getattr(error, "errno", None) == errno.ENOSPC:
-            raise SpeclabError(f"The disk is full: {name} does not fit into the hub's cache.") from None
+            raise SpeclabError(
+                f"The disk is full: {name} does not fit into the hub's cache."
+            ) from None
         raise OfflineError(
-            f"{name} is not on this machine and the hub cannot be reached: use a local folder or the shipped models "
+            f"{name} is not on this machine and the hub cannot be reached: use a local folder or "
+            "the shipped models "
             "(load_pair()), or connect and unset HF_HUB_OFFLINE."
         ) from error
 
@@ -146,7 +174,9 @@ def read_json(path: Path) -> dict[str, Any]:
         content = None
     if isinstance(content, dict):
         return content
-    raise ModelNotFoundError(f"{path.name} in {path.parent.name} is not a JSON object: download it again.")
+    raise ModelNotFoundError(
+        f"{path.name} in {path.parent.name} is not a JSON object: download it again."
+    )
 
 
 @dataclass(frozen=True)
@@ -174,23 +204,33 @@ class Loader:
         return tokenizer
 
     def _loaded(self, source: ModelPath) -> PreTrainedModel:
-        name, folder = str(source), locate(source, self.report)
+        name = str(source)
+        folder = locate(source, self.report)
         device = self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = self.dtype or (torch.float32 if device.type == "cpu" else None)
         if not (folder / "config.json").is_file():
-            raise ModelNotFoundError(f"The folder {name} contains no model (no config.json): check the path.")
+            raise ModelNotFoundError(
+                f"The folder {name} contains no model (no config.json): check the path."
+            )
         files = list(folder.glob("model*.safetensors"))
         if not files:
-            raise ModelNotFoundError(f"{name} has no safetensors weights: choose another checkpoint.")
+            raise ModelNotFoundError(
+                f"{name} has no safetensors weights: choose another checkpoint."
+            )
         try:
             config = AutoConfig.from_pretrained(folder)
             reason = unfit(config)
             if reason:
                 raise UnsupportedModelError(
-                    f"{name} (family {config.model_type}) cannot verify a draft tree: {reason}; choose another model."
+                    f"{name} (family {config.model_type}) cannot verify a draft tree: {reason}; "
+                    "choose another model."
                 )
             stored = getattr(config, "dtype", None) or torch.float32
-            size = sum(file.stat().st_size for file in files) * (dtype or stored).itemsize // stored.itemsize
+            size = (
+                sum(file.stat().st_size for file in files)
+                * (dtype or stored).itemsize
+                // stored.itemsize
+            )
             self.report(f"Loading {short_name(name)}, about {byte_count(size)}…")
             with no_progress_bar():
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -198,7 +238,8 @@ class Loader:
                 )
             model, info = loaded
             nn.Module.to(model, device, dtype)
-            if device.type == "cpu":  # the library memory-maps some weights from a file, which may change
+            # the library memory-maps some weights from a file, which may change
+            if device.type == "cpu":
                 for weights in (*model.parameters(), *model.buffers()):
                     weights.data = weights.data.clone()
         except SpeclabError:
@@ -206,7 +247,9 @@ class Loader:
         except Exception as error:
             raise _explain(error, name, "model") from error
         if missing := sorted(info["missing_keys"]):  # the library initialised them at random
-            raise ModelNotFoundError(f"The weights of {name} lack {missing[0]}, of {len(missing)}: download it again.")
+            raise ModelNotFoundError(
+                f"The weights of {name} lack {missing[0]}, of {len(missing)}: download it again."
+            )
         model.config.name_or_path = name
         assert isinstance(model, PreTrainedModel)
         return model
@@ -215,12 +258,14 @@ class Loader:
         move = self.device is not None or self.dtype is not None
         if move and is_spread(model):
             raise SettingsError(
-                f"{shown_name(model)} is placed by its device_map or tensor-parallel plan: pass device and dtype "
+                f"{shown_name(model)} is placed by its device_map or tensor-parallel plan: pass "
+                "device and dtype "
                 "to from_pretrained instead."
             )
         if model.device.type == "meta":
             raise UnsupportedModelError(
-                f"{shown_name(model)} has its embedding offloaded, so its inputs have no device: load it with a "
+                f"{shown_name(model)} has its embedding offloaded, so its inputs have no device: "
+                "load it with a "
                 "device_map that keeps the embedding on a device."
             )
         if move:
@@ -241,23 +286,32 @@ def no_progress_bar() -> Iterator[None]:
 
 
 def unwrapped(source: object) -> Source:
-    """What can be loaded: a name unchanged, a module without the wrappers of `torch.compile` and peft.
+    """What can be loaded: a name unchanged, a module without the wrappers of `torch.compile` and
+    peft.
 
-    A compiled module would be compiled again for every shape of tree. peft's adapters inside the layers stay there.
+    A compiled module would be compiled again for every shape of tree. peft's adapters inside the
+    layers stay there.
     """
     module = getattr(source, "_orig_mod", source)
     adapters = getattr(module, "peft_config", None)
-    if not isinstance(module, PreTrainedModel) and isinstance(adapters, dict) and hasattr(module, "get_base_model"):
+    if (
+        not isinstance(module, PreTrainedModel)
+        and isinstance(adapters, dict)
+        and hasattr(module, "get_base_model")
+    ):
         if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
             raise UnsupportedModelError(
-                "This peft model puts a learned prompt before every text, but speclab supports only adapters in the "
+                "This peft model puts a learned prompt before every text, but speclab supports "
+                "only adapters in the "
                 "layers, such as LoRA: choose one of those, or the base model."
             )
         module = module.get_base_model()
         module = getattr(module, "_orig_mod", module)
     if isinstance(module, str | PathLike | PreTrainedModel):
         return module
-    raise SettingsError(f"Expected a model, got {named(source)}: pass a hub id, a folder or a transformers model.")
+    raise SettingsError(
+        f"Expected a model, got {named(source)}: pass a hub id, a folder or a transformers model."
+    )
 
 
 def shown_name(model: PreTrainedModel) -> str:
@@ -285,15 +339,21 @@ def parse_device(device: str | torch.device | None) -> torch.device | None:
     if parsed.type == "meta":
         raise SettingsError(f'There is no device {device!r}: use "cpu", "cuda" or "cuda:1".')
     if parsed.type == "cuda" and (parsed.index or 0) >= torch.cuda.device_count():
-        raise SettingsError(f'This machine has {torch.cuda.device_count()} GPUs and no {device}: use device="cpu".')
+        raise SettingsError(
+            f'This machine has {torch.cuda.device_count()} GPUs and no {device}: use device="cpu".'
+        )
     return parsed
 
 
 def parse_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     """A floating dtype by name."""
     parsed = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if parsed not in {None, torch.float32, torch.float16, torch.bfloat16, torch.float64} or (dtype and not parsed):
-        raise SettingsError(f'There is no dtype {dtype!r} for models: use "float32", "float16" or "bfloat16".')
+    if parsed not in {None, torch.float32, torch.float16, torch.bfloat16, torch.float64} or (
+        dtype and not parsed
+    ):
+        raise SettingsError(
+            f'There is no dtype {dtype!r} for models: use "float32", "float16" or "bfloat16".'
+        )
     return parsed
 
 
@@ -301,11 +361,19 @@ def _explain(error: Exception, name: str, what: str) -> SpeclabError:
     text = str(error)
     first = text.splitlines()[0][:160] if text else type(error).__name__
     if is_out_of_memory(error):
-        return OutOfMemoryError(f"{name} does not fit in memory: choose a smaller model or half precision.")
+        return OutOfMemoryError(
+            f"{name} does not fit in memory: choose a smaller model or half precision."
+        )
     if "trust_remote_code" in text:
-        return UnsupportedModelError(f"{name} needs its own code, which speclab does not run: choose another model.")
+        return UnsupportedModelError(
+            f"{name} needs its own code, which speclab does not run: choose another model."
+        )
     if "gated" in text.lower():
-        return ModelNotFoundError(f"{name} is gated: accept its licence on the hub and log in with `hf auth login`.")
+        return ModelNotFoundError(
+            f"{name} is gated: accept its licence on the hub and log in with `hf auth login`."
+        )
     if isinstance(error, OSError | SafetensorError):
         return ModelNotFoundError(f"{name} has no readable {what} ({first}): download it again.")
-    return UnsupportedModelError(f"The {what} of {name} does not load ({first}): choose another model.")
+    return UnsupportedModelError(
+        f"The {what} of {name} does not load ({first}): choose another model."
+    )

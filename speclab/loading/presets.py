@@ -78,11 +78,16 @@ PRESETS = {
     ),
     "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 475_760_640),
     "pythia-2.8b": Preset(
-        "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m", 2_845_635_584, "the pair of the DynaTree paper"
+        "EleutherAI/pythia-2.8b",
+        "EleutherAI/pythia-70m",
+        2_845_635_584,
+        "the pair of the DynaTree paper",
     ),
     "qwen3-4b": Preset("Qwen/Qwen3-4B", "Qwen/Qwen3-0.6B", 4_618_518_016, chat=True),
     "qwen3-8b": Preset("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", 8_786_785_280, chat=True),
-    "llama3-8b": Preset("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B", 9_266_075_648, _GATED),
+    "llama3-8b": Preset(
+        "meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B", 9_266_075_648, _GATED
+    ),
     "llama3-8b-instruct": Preset(
         "meta-llama/Meta-Llama-3-8B-Instruct",
         None,
@@ -90,7 +95,9 @@ PRESETS = {
         f"a target alone, of GOOSE's five; {_GATED}; EAGLE-2's head for it: heads='yuhuili/EAGLE-LLaMA3-Instruct-8B'",
         chat=True,
     ),
-    "smollm2-1.7b": Preset("HuggingFaceTB/SmolLM2-1.7B", "HuggingFaceTB/SmolLM2-135M", 1_845_891_392),
+    "smollm2-1.7b": Preset(
+        "HuggingFaceTB/SmolLM2-1.7B", "HuggingFaceTB/SmolLM2-135M", 1_845_891_392
+    ),
     "gpt2-large": Preset("openai-community/gpt2-large", "openai-community/gpt2", 898_469_888),
     "gpt2-xl": Preset("openai-community/gpt2-xl", "openai-community/gpt2", 1_682_051_072),
 }
@@ -104,7 +111,11 @@ def find(name: str) -> Preset:
     """
     if name not in PRESETS:
         known = ", ".join(PRESETS)
-        raise ModelNotFoundError(f"There is no pair named {name!r}: choose one of {known}, or pass target= and draft=.")
+        raise ModelNotFoundError(
+            f"There is no pair named {name!r}: choose one of {known}, or pass target= and draft=."
+        )
     if name == "mini" and not (MINI / "target" / "config.json").is_file():
-        raise ModelNotFoundError(f"The mini models are missing from this installation: {INSTALL} --force-reinstall.")
+        raise ModelNotFoundError(
+            f"The mini models are missing from this installation: {INSTALL} --force-reinstall."
+        )
     return PRESETS[name]

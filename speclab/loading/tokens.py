@@ -30,12 +30,14 @@ class TokenTexts:
     def __init__(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
         self._tokenizer = tokenizer
         byte_level = tokenizer is not None and "Ġ" in "".join(tokenizer.tokenize("a b"))
-        self._alphabet = {char: byte for byte, char in bytes_to_unicode().items()} if byte_level else {}
+        self._alphabet = (
+            {char: byte for byte, char in bytes_to_unicode().items()} if byte_level else {}
+        )
         self._texts: dict[int, str] = {}
 
     def __call__(self, tokens: Iterable[int]) -> dict[int, str]:
-        """Token to text, in the order of `tokens`: " the"; "<0xE2>" for a part of a character; "#123" for an unknown
-        id.
+        """Token to text, in the order of `tokens`: " the"; "<0xE2>" for a part of a character;
+        "#123" for an unknown id.
         """
         wanted = list(dict.fromkeys(tokens))
         new = [token for token in wanted if token not in self._texts]
@@ -70,7 +72,8 @@ def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> 
     reason = _difference(target, draft)
     if reason:
         raise TokenizerMismatchError(
-            f"The tokenizers of target and draft differ: {reason}; choose two models of one family, or pass tokenizer= "
+            f"The tokenizers of target and draft differ: {reason}; choose two models of one "
+            "family, or pass tokenizer= "
             "if you know that their ids mean the same."
         )
 
@@ -97,5 +100,7 @@ def whole_numbers(prompt: object) -> list[int]:
         raise PromptError(f"Expected a prompt as text, token ids or messages, got {prompt!r}.")
     for token in tokens:
         if isinstance(token, bool) or not isinstance(token, numbers.Integral):
-            raise PromptError(f"Expected a prompt as text or token ids, but {token!r} is not a token id.")
+            raise PromptError(
+                f"Expected a prompt as text or token ids, but {token!r} is not a token id."
+            )
     return [int(token) for token in tokens]

@@ -26,7 +26,8 @@ class Answer:
     """The answer of a pass to its `n` rows: predictions of each row's next token.
 
     Args:
-        logits: `[n, V]` in the model's dtype and on its device; `[n, len(ids)]` for a draft vocabulary.
+        logits: `[n, V]` in the model's dtype and on its device; `[n, len(ids)]` for a draft
+            vocabulary.
         choice: `[n]`, if it came with the pass; else computed on demand.
         top: the most probable tokens of each row, if they came with the pass.
         ids: the token id of each column of a draft vocabulary.
@@ -42,7 +43,11 @@ class Answer:
         ids: Ids | None = None,
         vocab_size: int = 0,
     ) -> None:
-        self._logits, self._choice, self._top, self._ids, self._vocab_size = logits, choice, top, ids, vocab_size
+        self._logits = logits
+        self._choice = choice
+        self._top = top
+        self._ids = ids
+        self._vocab_size = vocab_size
 
     def __len__(self) -> int:
         return len(self._logits)
@@ -54,7 +59,9 @@ class Answer:
         rows = index if isinstance(index, slice) else np.asarray(index, np.int64)
         top = None if self._top is None else (self._top[0][rows], self._top[1][rows])
         choice = None if self._choice is None else self._choice[rows]
-        return Answer(self._logits[rows], choice=choice, top=top, ids=self._ids, vocab_size=self._vocab_size)
+        return Answer(
+            self._logits[rows], choice=choice, top=top, ids=self._ids, vocab_size=self._vocab_size
+        )
 
     @cached_property
     def rows(self) -> Tensor | None:
@@ -74,7 +81,8 @@ class Answer:
         """
         if self.rows is None:
             raise NotRecordedError(
-                "It needs all of a model's logits, but a decoded text has only the most probable tokens."
+                "It needs all of a model's logits, but a decoded text has only the most probable "
+                "tokens."
             )
         return self.rows
 
@@ -97,7 +105,9 @@ class Answer:
     def topk(self, k: int) -> TopTokens:
         """The `k` most probable tokens of each row, or fewer if there are fewer, on the host."""
         if self._top is None or self._top[0].shape[-1] < min(k, self._logits.shape[-1]):
-            self._top = to_host(*topk(self._logits.float().log_softmax(-1), max(k, KEPT)), self._ids)
+            self._top = to_host(
+                *topk(self._logits.float().log_softmax(-1), max(k, KEPT)), self._ids
+            )
         ids, log_probs = self._top
         return ids[:, :k], log_probs[:, :k]
 
@@ -112,8 +122,11 @@ class RecordedAnswer(Answer):
 
     rows = None
 
-    def __init__(self, choice: Ids, top: Callable[[Ids, int], TopTokens], index: Ids | None = None) -> None:
-        self._all, self._find = choice, top
+    def __init__(
+        self, choice: Ids, top: Callable[[Ids, int], TopTokens], index: Ids | None = None
+    ) -> None:
+        self._all = choice
+        self._find = top
         self._index = np.arange(len(choice)) if index is None else index
 
     def __len__(self) -> int:
@@ -134,8 +147,8 @@ class RecordedAnswer(Answer):
 def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Equals `rows.topk(k)`, three to eight times as fast for wide rows.
 
-    The `k` largest numbers are in the `k` columns of stripes with the largest maxima, so only those are searched. As in
-    torch, equal values have no fixed order.
+    The `k` largest numbers are in the `k` columns of stripes with the largest maxima, so only those
+    are searched. As in torch, equal values have no fixed order.
 
     Args:
         rows: `[n, V]`, any float dtype.
@@ -144,14 +157,17 @@ def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Returns:
         Values and int64 indices, `[n, min(k, V)]`, largest first.
     """
-    count, columns = rows.shape[-1], rows.shape[-1] // STRIPES
+    count = rows.shape[-1]
+    columns = rows.shape[-1] // STRIPES
     if columns <= 2 * k or rows.numel() < FEW:
         best = rows.topk(min(k, count))
         return best.values, best.indices
     whole = columns * STRIPES
     striped = rows[:, :whole].unflatten(1, (STRIPES, columns))
     widest = striped.amax(1).topk(k, sorted=False).indices
-    candidates = (widest[:, None] + torch.arange(0, whole, columns, device=rows.device)[:, None]).flatten(1)
+    candidates = (
+        widest[:, None] + torch.arange(0, whole, columns, device=rows.device)[:, None]
+    ).flatten(1)
     if whole < count:
         rest = torch.arange(whole, count, device=rows.device)
         candidates = torch.cat([candidates, rest.expand(len(rows), -1)], 1)
@@ -162,8 +178,10 @@ def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def to_host(log_probs: Tensor, columns: Tensor, ids: Ids | None = None) -> TopTokens:
     """The token ids of columns and their log-probabilities, in one transfer from a device."""
     if columns.device.type == "cpu":
-        best, scores = columns.numpy(), log_probs.numpy()
+        best = columns.numpy()
+        scores = log_probs.numpy()
     else:  # one transfer, so one wait for the device: the bits of the float32 beside the ids
         both = torch.stack((columns.int(), log_probs.view(torch.int32))).cpu().numpy()
-        best, scores = both[0].astype(np.int64), both[1].view(np.float32)
+        best = both[0].astype(np.int64)
+        scores = both[1].view(np.float32)
     return (best if ids is None else ids[best]), scores

@@ -1,7 +1,7 @@
 """The KV cache: one buffer per layer that grows by doubling, written and compacted in place.
 
-The library's `DynamicLayer` concatenates at every pass, which copies the whole prefix. Here a pass copies its own rows,
-`keep` moves only the rows it keeps, and `shorten` moves nothing.
+The library's `DynamicLayer` concatenates at every pass, which copies the whole prefix. Here a pass
+copies its own rows, `keep` moves only the rows it keeps, and `shorten` moves nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ FIRST_CAPACITY = 256
 
 
 class BufferLayer(DynamicLayer):
-    """One layer's keys and values: `[1, heads, length, dim]` views of buffers `[1, heads, capacity, dim]`.
+    """One layer's keys and values: `[1, heads, length, dim]` views of buffers `[1, heads, capacity,
+    dim]`.
 
     Attributes:
         slot_bytes: bytes of one entry, keys and values together; known after the first pass.
@@ -31,7 +32,8 @@ class BufferLayer(DynamicLayer):
     is_initialized = False
     slot_bytes = 0
 
-    def __init__(self) -> None:  # not the library's, which sets keys and values; here they are properties
+    # not the library's, which sets keys and values; here they are properties
+    def __init__(self) -> None:
         self.length = 0
         self.capacity = 0
 
@@ -45,17 +47,24 @@ class BufferLayer(DynamicLayer):
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Creates empty buffers of the right kind; the library calls it too."""
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self.key_buffer, self.value_buffer = key_states[:, :, :0], value_states[:, :, :0]
+        self.dtype = key_states.dtype
+        self.device = key_states.device
+        self.key_buffer = key_states[:, :, :0]
+        self.value_buffer = value_states[:, :, :0]
         both = key_states, value_states
-        self.slot_bytes = sum(states.shape[1] * states.shape[3] * states.element_size() for states in both)
+        self.slot_bytes = sum(
+            states.shape[1] * states.shape[3] * states.element_size() for states in both
+        )
         self.is_initialized = True
 
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         """Appends rows; returns views of all entries."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        start, rows = self.length, key_states.shape[2]
+        start = self.length
+        rows = key_states.shape[2]
         if start + rows > self.capacity:
             self.reserve(start + rows)
         self.key_buffer.narrow(2, start, rows).copy_(key_states)
@@ -67,10 +76,13 @@ class BufferLayer(DynamicLayer):
         """Grows to at least `slots`, by at least doubling, so that n one-token passes copy O(n) rows in total."""
         capacity = max(slots, 2 * self.capacity, FIRST_CAPACITY)
         # Allocate both before changing either: if memory runs out, the layer is unchanged.
-        keys, values = _wider(self.key_buffer, capacity), _wider(self.value_buffer, capacity)
+        keys = _wider(self.key_buffer, capacity)
+        values = _wider(self.value_buffer, capacity)
         keys.narrow(2, 0, self.length).copy_(self.keys)
         values.narrow(2, 0, self.length).copy_(self.values)
-        self.key_buffer, self.value_buffer, self.capacity = keys, values, capacity
+        self.key_buffer = keys
+        self.value_buffer = values
+        self.capacity = capacity
 
     def copy(self, length: int) -> Self:
         """The first `length` entries in new storage."""
@@ -91,8 +103,8 @@ class HiddenStates(BufferLayer):
     """A target's hidden states at every entry, from which draft heads propose; stored as keys are.
 
     Args:
-        layers: indices of the model's `hidden_states`: 0 the embeddings, `i` the output of block `i`, -1 the last,
-            after the final norm in most families.
+        layers: indices of the model's `hidden_states`: 0 the embeddings, `i` the output of block
+            `i`, -1 the last, after the final norm in most families.
     """
 
     def __init__(self, layers: Sequence[int]) -> None:
@@ -107,7 +119,9 @@ class HiddenStates(BufferLayer):
     def rows(self, start: int, stop: int, layers: Sequence[int]) -> Tensor:
         """The states of `layers`, concatenated: `[stop - start, len(layers) * hidden]`, in the model's dtype."""
         assert stop <= self.length
-        return torch.cat([self.keys[0, self.layers.index(layer), start:stop] for layer in layers], dim=-1)
+        return torch.cat(
+            [self.keys[0, self.layers.index(layer), start:stop] for layer in layers], dim=-1
+        )
 
 
 class KVCache(Cache):
@@ -157,7 +171,9 @@ class KVCache(Cache):
         """
         bounds = [prefix - 1, *slots, self.length]
         if any(low >= high for low, high in pairwise(bounds)):
-            raise ValueError(f"keep needs increasing slots from {prefix} to {self.length - 1}, not {list(slots)}")
+            raise ValueError(
+                f"keep needs increasing slots from {prefix} to {self.length - 1}, not {list(slots)}"
+            )
         in_place = 0
         while in_place < len(slots) and slots[in_place] == prefix + in_place:
             in_place += 1

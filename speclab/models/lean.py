@@ -1,8 +1,9 @@
-"""The lean pass: GPT-NeoX (Pythia, the mini family) and Llama written out, with packed weights on a CPU.
+"""The lean pass: GPT-NeoX (Pythia, the mini family) and Llama written out, with packed weights on a
+CPU.
 
-The library's module spends up to half of a small model's pass in Python. A lean pass uses the module's weights and
-arithmetic, so it equals the module within rounding; the probe compares the two at load. `lean_forward` returns None if
-passes go through the module.
+The library's module spends up to half of a small model's pass in Python. A lean pass uses the
+module's weights and arithmetic, so it equals the module within rounding; the probe compares the two
+at load. `lean_forward` returns None if passes go through the module.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ FIRST_POSITIONS = 1024
 SPARE_POSITIONS = 256  # positions of a pass may exceed the length of the cache
 PACKING: bool | None = None  # whether to pack weights; None: if that is measured to be faster
 ROUNDS = 5
-_FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}  # rotary embeddings that depend on the position alone
+# rotary embeddings that depend on the position alone
+_FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}
 _CAPTURING = "transformers.utils.output_capturing"
 _OWN_MODULES = {"transformers.activations", "torch.nn.modules.activation"}
 _OWN_PARTS = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList, nn.Module}
@@ -45,10 +47,11 @@ Angles = tuple[Tensor, Tensor]
 
 
 class Linear:
-    """`act(x Wᵀ + b)` with one `nn.Linear`, or with several that read the same rows, their outputs concatenated.
+    """`act(x Wᵀ + b)` with one `nn.Linear`, or with several that read the same rows, their outputs
+    concatenated.
 
-    `pack` copies the weights into oneDNN's layout. The library's product repacks its weights at every call, which takes
-    longer than the product if rows are few.
+    `pack` copies the weights into oneDNN's layout. The library's product repacks its weights at
+    every call, which takes longer than the product if rows are few.
     """
 
     def __init__(self, *modules: nn.Linear, act: Any = None) -> None:
@@ -60,7 +63,10 @@ class Linear:
         biases: list[Tensor | None] = [module.bias for module in self.modules]
         sizes = [module.out_features for module in self.modules]
         zeros = self.modules[0].weight.new_zeros
-        filled = [zeros(size) if bias is None else bias.detach() for bias, size in zip(biases, sizes, strict=True)]
+        filled = [
+            zeros(size) if bias is None else bias.detach()
+            for bias, size in zip(biases, sizes, strict=True)
+        ]
         self._bias = None if all(bias is None for bias in biases) else torch.cat(filled)
         weights = torch.cat([module.weight.detach() for module in self.modules])
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weights)
@@ -68,7 +74,9 @@ class Linear:
     def unpack(self) -> None:
         self._packed = None
 
-    def __call__(self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None
+    ) -> Tensor:
         if self._packed is None:
             return self.by_library(rows, plus, times)
         product, product_and_other = _operators()
@@ -82,7 +90,9 @@ class Linear:
         out = product(rows, self._packed, self._bias, name, [], algorithm)
         return out if name != "none" else torch.as_tensor(self.act(out))
 
-    def by_library(self, rows: Tensor, plus: Tensor | None = None, times: Tensor | None = None) -> Tensor:
+    def by_library(
+        self, rows: Tensor, plus: Tensor | None = None, times: Tensor | None = None
+    ) -> Tensor:
         """As a call, with the modules' own weights."""
         outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
         product = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
@@ -94,7 +104,8 @@ class Linear:
 
 @torch.inference_mode()
 def pack(linears: Sequence[Linear]) -> bool:
-    """Packs the weights of a model on a CPU unless that slows down a pass of one row; returns whether it did.
+    """Packs the weights of a model on a CPU unless that slows down a pass of one row; returns
+    whether it did.
 
     Plain decoding must not pay for trees.
     """
@@ -114,7 +125,9 @@ def pack(linears: Sequence[Linear]) -> bool:
 def _is_faster(linears: Sequence[Linear]) -> bool:
     """Whether packed products of one row are faster, over all layers in the order of a pass."""
     widths = {linear.modules[0].in_features for linear in linears}
-    rows = {width: torch.ones((1, width), dtype=linears[0].modules[0].weight.dtype) for width in widths}
+    rows = {
+        width: torch.ones((1, width), dtype=linears[0].modules[0].weight.dtype) for width in widths
+    }
     seconds: dict[bool, float] = {}
     for _ in range(ROUNDS):  # alternate, so that a busy moment affects both
         for packed in (True, False):
@@ -138,7 +151,8 @@ def _can_pack(dtype: torch.dtype) -> bool:
     """Whether torch's private operators exist and compute correct products in this dtype."""
     module = nn.Linear(16, 16, dtype=dtype)
     rows = torch.linspace(-1, 1, 32, dtype=dtype).view(2, 16)
-    activated, added = Linear(module, act=nn.SiLU()), Linear(module)
+    activated = Linear(module, act=nn.SiLU())
+    added = Linear(module)
     try:
         expected = torch.cat([activated(rows), added(rows, plus=rows)])
         activated.pack()
@@ -150,11 +164,11 @@ def _can_pack(dtype: torch.dtype) -> bool:
 
 
 def grouped_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Attention in which heads that share keys become rows, since fast kernels take a mask or shared keys, but not
-    both.
+    """Attention in which heads that share keys become rows, since fast kernels take a mask or
+    shared keys, but not both.
 
-    `query` and the result: `[B, heads, m, dim]`. `keys`, `values`: `[B, shared heads, n, dim]`. `mask`: `[…, m, n]`,
-    bool or additive; None hides nothing.
+    `query` and the result: `[B, heads, m, dim]`. `keys`, `values`: `[B, shared heads, n, dim]`.
+    `mask`: `[…, m, n]`, bool or additive; None hides nothing.
     """
     batch, heads, rows, dim = query.shape
     group = heads // keys.shape[1]
@@ -175,15 +189,18 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
     """Rotates the first `2 * half` features of every head `[m, …, dim]` in place; `cos`, `sin`: `[m, half]`."""
     half = cos.shape[-1]
     shape = (len(cos), *(1,) * (heads.ndim - 2), half)
-    cos, sin = cos.view(shape), sin.view(shape)
-    low, high = heads[..., :half], heads[..., half : 2 * half]
-    from_low, from_high = low * sin, high * sin
+    cos = cos.view(shape)
+    sin = sin.view(shape)
+    low = heads[..., :half]
+    high = heads[..., half : 2 * half]
+    from_low = low * sin
+    from_high = high * sin
     low.mul_(cos).sub_(from_high)
     high.mul_(cos).add_(from_low)
 
 
-# A decoder layer maps rows `[m, hidden]` and appends their keys and values to the cache. Its mask is additive,
-# `[1, 1, m, n]`, or None for causal order.
+# A decoder layer maps rows `[m, hidden]` and appends their keys and values to the cache. Its mask
+# is additive, `[1, 1, m, n]`, or None for causal order.
 
 
 class _NeoXLayer:
@@ -191,49 +208,68 @@ class _NeoXLayer:
         self.index = index
         self.heads: int = config.num_attention_heads
         self.parallel: bool = layer.use_parallel_residual
-        self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
-        self.qkv, self.out = Linear(layer.attention.query_key_value), Linear(layer.attention.dense)
-        self.up, self.down = Linear(layer.mlp.dense_h_to_4h, act=layer.mlp.act), Linear(layer.mlp.dense_4h_to_h)
+        self.before_attention = layer.input_layernorm
+        self.before_mlp = layer.post_attention_layernorm
+        self.qkv = Linear(layer.attention.query_key_value)
+        self.out = Linear(layer.attention.dense)
+        self.up = Linear(layer.mlp.dense_h_to_4h, act=layer.mlp.act)
+        self.down = Linear(layer.mlp.dense_4h_to_h)
         self.linears = (self.qkv, self.out, self.up, self.down)
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
-        attended = self.out(self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows)
+        attended = self.out(
+            self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows
+        )
         read = rows if self.parallel else attended
         return self.down(self.up(_normed(self.before_mlp, read)), plus=attended)
 
-    def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+    def _attention(
+        self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache
+    ) -> Tensor:
         count = len(rows)
         qkv = self.qkv(rows).view(count, self.heads, 3, -1)  # per head: query, key, value
         _rotate(qkv[:, :, :2], *angles)
         query, key, value = qkv.transpose(0, 1)[None].unbind(3)
         keys, values = cache.update(key, value, self.index)
-        out = F.scaled_dot_product_attention(query, keys, values, mask, is_causal=mask is None and count > 1)
+        out = F.scaled_dot_product_attention(
+            query, keys, values, mask, is_causal=mask is None and count > 1
+        )
         return out.transpose(1, 2).reshape(count, -1)
 
 
 class _LlamaLayer:
     def __init__(self, layer: Any, index: int, config: Any) -> None:
-        attention, mlp = layer.self_attn, layer.mlp
+        attention = layer.self_attn
+        mlp = layer.mlp
         self.index = index
         self.dim: int = attention.head_dim
         self.heads: int = config.num_attention_heads
         self.shared: int = config.num_key_value_heads
-        self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
-        self.qkv, self.out = Linear(attention.q_proj, attention.k_proj, attention.v_proj), Linear(attention.o_proj)
-        self.gate, self.up = Linear(mlp.gate_proj, act=mlp.act_fn), Linear(mlp.up_proj)
+        self.before_attention = layer.input_layernorm
+        self.before_mlp = layer.post_attention_layernorm
+        self.qkv = Linear(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.out = Linear(attention.o_proj)
+        self.gate = Linear(mlp.gate_proj, act=mlp.act_fn)
+        self.up = Linear(mlp.up_proj)
         self.down = Linear(mlp.down_proj)
         self.linears = (self.qkv, self.out, self.gate, self.up, self.down)
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
-        rows = self.out(self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows)
+        rows = self.out(
+            self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows
+        )
         read = _normed(self.before_mlp, rows)
         return self.down(self.up(read, times=self.gate(read)), plus=rows)
 
-    def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+    def _attention(
+        self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache
+    ) -> Tensor:
         count = len(rows)
         qkv = self.qkv(rows).view(count, -1, self.dim)
         _rotate(qkv[:, : self.heads + self.shared], *angles)
-        query, key, value = qkv.transpose(0, 1)[None].split((self.heads, self.shared, self.shared), dim=1)
+        query, key, value = qkv.transpose(0, 1)[None].split(
+            (self.heads, self.shared, self.shared), dim=1
+        )
         keys, values = cache.update(key, value, self.index)
         if mask is None and count > 1:
             out = F.scaled_dot_product_attention(
@@ -261,25 +297,33 @@ class LeanForward:
     def __init__(self, model: PreTrainedModel, *, packing: bool) -> None:
         base_name, embedding, norm, layer = _FAMILIES[type(model).__name__]
         base: Any = getattr(model, base_name)
-        self._embedding, self._norm, self._rotary = getattr(base, embedding), getattr(base, norm), base.rotary_emb
+        self._embedding = getattr(base, embedding)
+        self._norm = getattr(base, norm)
+        self._rotary = base.rotary_emb
         self._layers = [layer(part, index, model.config) for index, part in enumerate(base.layers)]
         self._head = Linear(model.get_output_embeddings())
         linears = [self._head, *(linear for layer in self._layers for linear in layer.linears)]
         self.packed = packing and pack(linears)
         self._cos = self._sin = torch.empty(0)
         self._modules = tuple(model.modules())
-        self._hooks_seen, self._hooked = -1, False
+        self._hooks_seen = -1
+        self._hooked = False
 
     @property
     def hooked(self) -> bool:
-        """Whether a user's hook waits for a call of the module, of one of its parts, or of any module.
+        """Whether a user's hook waits for a call of the module, of one of its parts, or of any
+        module.
 
-        torch numbers all hooks, so the parts are checked only after a new one was registered or one was there. The
-        library's own hooks, which collect hidden states, do not count.
+        torch numbers all hooks, so the parts are checked only after a new one was registered or one
+        was there. The library's own hooks, which collect hidden states, do not count.
         """
         if self._hooked or RemovableHandle.next_id != self._hooks_seen:
             self._hooks_seen = RemovableHandle.next_id
-            by_part = [each for part in self._modules for each in (part._forward_hooks, part._forward_pre_hooks)]
+            by_part = [
+                each
+                for part in self._modules
+                for each in (part._forward_hooks, part._forward_pre_hooks)
+            ]
             waiting = [hooks._global_forward_hooks, hooks._global_forward_pre_hooks, *by_part]
             every = (hook for group in waiting for hook in group.values())
             self._hooked = any(getattr(hook, "__module__", "") != _CAPTURING for hook in every)

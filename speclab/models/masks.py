@@ -1,8 +1,9 @@
-"""Attention masks for tree passes: additive, 4-D, cut by positions in families with a sliding window or chunks.
+"""Attention masks for tree passes: additive, 4-D, cut by positions in families with a sliding
+window or chunks.
 
-Additive (0 is visible, the dtype's lowest number hidden), because eager attention adds a boolean mask as 0 and 1; 4-D,
-because a 2-D mask is read as padding. The prefix is always visible; `hidden` decides which rows of the tree see each
-other.
+Additive (0 is visible, the dtype's lowest number hidden), because eager attention adds a boolean
+mask as 0 and 1; 4-D, because a 2-D mask is read as padding. The prefix is always visible; `hidden`
+decides which rows of the tree see each other.
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ from speclab.tree import Bools
 
 Mask = Tensor | dict[str, Tensor] | None
 
-FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+FULL = "full_attention"
+SLIDING = "sliding_attention"
+CHUNKED = "chunked_attention"
 
 
 @dataclass(frozen=True)
 class MaskPlan:
     """How a family takes its masks.
 
-    `window`: a row sees a column if its position is less than `window` above the column's or, in layers that attend in
-    chunks, if both are in the same chunk of `window` positions; None sees everything. `kinds`: names of the layer kinds
-    if the module takes a dict with one mask per kind; empty if it takes one tensor.
+    `window`: a row sees a column if its position is less than `window` above the column's or, in
+    layers that attend in chunks, if both are in the same chunk of `window` positions; None sees
+    everything. `kinds`: names of the layer kinds if the module takes a dict with one mask per kind;
+    empty if it takes one tensor.
     """
 
     window: int | None = None
@@ -49,15 +53,19 @@ class MaskPlan:
         """The mask of one pass.
 
         Args:
-            hidden: `[m, c]` bool, what each row must not see of the last `c` columns; it sees all earlier ones.
+            hidden: `[m, c]` bool, what each row must not see of the last `c` columns; it sees all
+                earlier ones.
             positions: `[m]` int64, position of each row.
-            columns: `[n]` int64, position of every cache slot, the new rows included; read for windows only.
+            columns: `[n]` int64, position of every cache slot, the new rows included; read for
+                windows only.
 
         Returns:
             `[1, 1, m, n]` of `dtype`, or one such mask per kind of layer.
         """
         low = torch.finfo(dtype).min
-        full = torch.zeros((1, 1, len(positions), len(columns)), dtype=dtype, device=positions.device)
+        full = torch.zeros(
+            (1, 1, len(positions), len(columns)), dtype=dtype, device=positions.device
+        )
         full[..., len(columns) - hidden.shape[1] :].masked_fill_(hidden, low)
         if self.window is None:
             return full
@@ -74,19 +82,26 @@ class MaskPlan:
 
     def spread(self, full: Tensor, banded: Tensor) -> Mask:
         """Both masks as the module takes them: only the banded one, or one per kind of layer."""
-        return {kind: full if kind == FULL else banded for kind in self.kinds} if self.kinds else banded
+        return (
+            {kind: full if kind == FULL else banded for kind in self.kinds}
+            if self.kinds
+            else banded
+        )
 
 
 def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:
-    """What a mask shows: its last `rows` columns as bool, and per row the number of visible columns before.
+    """What a mask shows: its last `rows` columns as bool, and per row the number of visible columns
+    before.
 
     Args:
-        mask: as given to the model; of a dict, the full-attention mask is read. None shows everything to one row.
+        mask: as given to the model; of a dict, the full-attention mask is read. None shows
+            everything to one row.
     """
     if isinstance(mask, dict):
         mask = mask.get(FULL, next(iter(mask.values())))
     visible = torch.ones((rows, length), dtype=torch.bool) if mask is None else mask[0, 0] == 0
     before = visible[:, : length - rows].sum(dim=1)
-    shown = torch.cat((before[:, None], visible[:, length - rows :]), 1).cpu().numpy()  # one transfer
+    # one transfer
+    shown = torch.cat((before[:, None], visible[:, length - rows :]), 1).cpu().numpy()
     tree: Bools = shown[:, 1:] != 0
     return tree, shown[:, 0].tolist()

@@ -1,7 +1,9 @@
-"""Whether a model verifies trees: known unfit families by config, and a measurement on the model itself.
+"""Whether a model verifies trees: known unfit families by config, and a measurement on the model
+itself.
 
-The measurement compares the logits of a random 7-node tree, run as the runner runs it, with plain passes over each
-path, without cache, mask or explicit positions. It compares logits, since a wrong mask can agree on every argmax.
+The measurement compares the logits of a random 7-node tree, run as the runner runs it, with plain
+passes over each path, without cache, mask or explicit positions. It compares logits, since a wrong
+mask can agree on every argmax.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from speclab.models.transfers import is_spread, nonfinite_advice
 from speclab.tree import DraftTree
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.25}
-"""Largest allowed difference between two ways to the same logits, in units of the logits' standard deviation if that
-exceeds 1. Measured on random models of nine families: correct masks differ by at most 2e-5, .03 and .19 (float32,
-float16, bfloat16), a causal mask instead of the tree's by .24 and more, an ignored window by 2.4."""
+"""Largest allowed difference between two ways to the same logits, in units of the logits' standard
+deviation if that exceeds 1. Measured on random models of nine families: correct masks differ by at
+most 2e-5, .03 and .19 (float32, float16, bfloat16), a causal mask instead of the tree's by .24 and
+more, an ignored window by 2.4.
+"""
 _ALIBI = "its position bias (ALiBi) is built from a 2-D mask, which cannot hold a tree"
 _RECURRENT = "it keeps a recurrent state instead of a KV cache, so branches cannot share a prefix"
 _UNFIT = {
@@ -66,11 +70,13 @@ def unfit(config: PreTrainedConfig) -> str | None:
 def check_trees(runner: Runner) -> float:
     """Refuses a model that does not verify trees; returns the largest difference in logits.
 
-    If the config has a window or chunks, the probe runs on a copy of the module with the same weights and a window of a
-    few tokens, so that a short tree crosses it. A lean pass that fails is replaced by the module. An empty runner takes
-    over the layout of the probe's cache.
+    If the config has a window or chunks, the probe runs on a copy of the module with the same
+    weights and a window of a few tokens, so that a short tree crosses it. A lean pass that fails is
+    replaced by the module. An empty runner takes over the layout of the probe's cache.
     """
-    reason, way, difference = unfit(runner.model.config), "choose another model", torch.inf
+    reason = unfit(runner.model.config)
+    way = "choose another model"
+    difference = torch.inf
     while reason is None:
         probe = _narrowed(runner) or runner.fork()
         problem, way, difference = _problem(probe)
@@ -82,7 +88,9 @@ def check_trees(runner: Runner) -> float:
         if runner.lean is None:
             reason = f"its {problem}"
         runner.lean = None
-    raise UnsupportedModelError(f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; {way}.")
+    raise UnsupportedModelError(
+        f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; {way}."
+    )
 
 
 def _problem(probe: Runner) -> tuple[str, str, float]:
@@ -100,7 +108,11 @@ def _problem(probe: Runner) -> tuple[str, str, float]:
         return f"pass over a tree fails ({type(error).__name__}: {first})", way, torch.inf
     if difference <= bound:
         return "", way, difference
-    return f"logits over a tree differ from those over single paths by {difference:.2g}", way, difference
+    return (
+        f"logits over a tree differ from those over single paths by {difference:.2g}",
+        way,
+        difference,
+    )
 
 
 @torch.inference_mode()
@@ -118,21 +130,30 @@ def measure(runner: Runner, seed: int = 0) -> tuple[float, float]:
     for leaf in _LEAVES:
         path = np.array(tree.path(leaf))
         text = torch.tensor([[*prefix, *tree.token[path].tolist()]], device=runner.device)
-        want[path] = runner.model(text, use_cache=False).logits[0, len(prefix) :, : runner.vocab_size]
+        want[path] = runner.model(text, use_cache=False).logits[
+            0, len(prefix) :, : runner.vocab_size
+        ]
     scale = max(1.0, want.float().std().item())
-    return (got.float() - want.float()).abs().max().item(), TOLERANCE.get(runner.dtype, 1e-3) * scale
+    return (got.float() - want.float()).abs().max().item(), TOLERANCE.get(
+        runner.dtype, 1e-3
+    ) * scale
 
 
 def _prefix_length(runner: Runner) -> int:
     """Long enough to cross any other window or chunk in the config, but short enough to be cheap."""
     config = runner.model.config.get_text_config(decoder=True).to_dict()
-    sizes = [size for name, size in config.items() if ("window" in name or "chunk" in name) and type(size) is int]
+    sizes = [
+        size
+        for name, size in config.items()
+        if ("window" in name or "chunk" in name) and type(size) is int
+    ]
     longest = max((size for size in sizes if size <= _LONGEST_PREFIX), default=0)
     return min(max(_PREFIX, longest + 4), (runner.context or _LONGEST_PREFIX) - len(_PARENTS))
 
 
 def _narrowed(runner: Runner) -> Runner | None:
-    """An empty runner of a copy with a window or chunks of a few tokens; None if there are none, or they are short.
+    """An empty runner of a copy with a window or chunks of a few tokens; None if there are none, or
+    they are short.
 
     A module that is spread over devices is not copied.
     """
@@ -144,12 +165,17 @@ def _narrowed(runner: Runner) -> Runner | None:
     for name in ("sliding_window", "attention_chunk_size"):
         if getattr(config, name, None) == window:
             setattr(config, name, _PROBE_WINDOW)
-    probe = Runner(model, runner.name, replace(runner.plan, window=_PROBE_WINDOW), lean=runner.lean is not None)
+    probe = Runner(
+        model, runner.name, replace(runner.plan, window=_PROBE_WINDOW), lean=runner.lean is not None
+    )
     probe.vocab_size = runner.vocab_size
     return probe
 
 
 def sharing_weights(model: PreTrainedModel) -> PreTrainedModel:
     """A copy with separate parts, small buffers and configs, but the same parameters and large buffers."""
-    shared = [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.nbytes > _SHARED_BYTES)]
+    shared = [
+        *model.parameters(),
+        *(buffer for buffer in model.buffers() if buffer.nbytes > _SHARED_BYTES),
+    ]
     return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})

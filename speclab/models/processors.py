@@ -1,9 +1,9 @@
 """What a checkpoint's generation_config asks of its text: where it ends, and its logits processors.
 
-`model.generate` does not choose from bare logits: the generation_config may penalise repetition, rule out tokens, or
-delay the end. Settings that act on one row of logits and the ids before it are followed here with the library's own
-`LogitsProcessor` classes, so the target's text is the one that `generate` writes. Other settings are named in a warning
-and in the records.
+`model.generate` does not choose from bare logits: the generation_config may penalise repetition,
+rule out tokens, or delay the end. Settings that act on one row of logits and the ids before it are
+followed here with the library's own `LogitsProcessor` classes, so the target's text is the one that
+`generate` writes. Other settings are named in a warning and in the records.
 """
 
 from __future__ import annotations
@@ -66,11 +66,13 @@ class GenerationRules:
             ids = [] if eos is None else torch.as_tensor(eos, dtype=torch.long).flatten().tolist()
         except (ValueError, TypeError) as error:
             raise SettingsError(
-                f"The target's generation_config has eos_token_id={eos!r}: set it to an id, a list of ids, or None."
+                f"The target's generation_config has eos_token_id={eos!r}: set it to an id, a list "
+                "of ids, or None."
             ) from error
         followed = _active(config, FOLLOWED)
         if getattr(config, "min_new_tokens", None) is not None:
-            followed.pop("min_length", None)  # as in the library: min_new_tokens takes precedence, also at 0
+            # as in the library: min_new_tokens takes precedence, also at 0
+            followed.pop("min_length", None)
         sampling = _active(config, SAMPLING) if getattr(config, "do_sample", False) else {}
         return cls(tuple(ids), followed, _active(config, NOT_FOLLOWED), sampling)
 
@@ -78,19 +80,26 @@ class GenerationRules:
         """For records: what is followed, what is not, and the sampling that the session's settings replace."""
         names = ("target_processors", "target_not_followed", "target_recommends")
         values = (self.followed, self.not_followed, self.sampling)
-        return {name: _listed(settings) for name, settings in zip(names, values, strict=True) if settings}
+        return {
+            name: _listed(settings)
+            for name, settings in zip(names, values, strict=True)
+            if settings
+        }
 
     def warn(self, name: str) -> None:
         """Warns of what is not followed; Python shows a warning once per place."""
         if self.not_followed:
             warn(
-                f"speclab ignores {_listed(self.not_followed)} in the generation_config of {name}, so the text may "
+                f"speclab ignores {_listed(self.not_followed)} in the generation_config of {name}, "
+                "so the text may "
                 "differ from model.generate's; clear it in model.generation_config to silence this",
                 GenerationConfigWarning,
                 stacklevel=4,
             )
 
-    def processors(self, model: PreTrainedModel, prompt_length: int, max_new_tokens: int) -> Processors | None:
+    def processors(
+        self, model: PreTrainedModel, prompt_length: int, max_new_tokens: int
+    ) -> Processors | None:
         """The processors of one text, None if there are none.
 
         Raises:
@@ -100,7 +109,9 @@ class GenerationRules:
             return None
         try:
             config = GenerationConfig(**self.followed, max_length=prompt_length + max_new_tokens)
-            config._eos_token_tensor = torch.tensor(self.eos_ids, device=model.device) if self.eos_ids else None
+            config._eos_token_tensor = (
+                torch.tensor(self.eos_ids, device=model.device) if self.eos_ids else None
+            )
             # The library's own list, in its order; there is no public method for it.
             run = cast("Any", model)._get_logits_processor(
                 config, input_ids_seq_length=prompt_length, device=model.device
@@ -112,7 +123,8 @@ class GenerationRules:
     def refused(self, error: Exception) -> SettingsError:
         """The error for a value that the library refuses."""
         return SettingsError(
-            f"The target's generation_config is invalid ({error}): correct or clear {_listed(self.followed)} in "
+            f"The target's generation_config is invalid ({error}): correct or clear "
+            f"{_listed(self.followed)} in "
             "model.generation_config."
         )
 
@@ -121,7 +133,8 @@ class Processors:
     """The logits processors of one text; called with the ids before a token and its logits `[V]`."""
 
     def __init__(self, rules: GenerationRules, run: LogitsProcessorList) -> None:
-        self._rules, self._run = rules, cast("Any", run)
+        self._rules = rules
+        self._run = cast("Any", run)
 
     @torch.inference_mode()
     def __call__(self, ids: Sequence[int], row: Tensor) -> Tensor:
@@ -142,7 +155,11 @@ class Processors:
 
 def _active(config: GenerationConfig | None, neutral: dict[str, object]) -> dict[str, Any]:
     values = {name: getattr(config, name, None) for name in neutral}
-    return {name: value for name, value in values.items() if value is not None and value != neutral[name]}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and value != neutral[name]
+    }
 
 
 def _listed(settings: dict[str, Any]) -> str:

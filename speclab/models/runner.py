@@ -26,7 +26,8 @@ _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seque
 class WeightsWatch:
     """Notices that a module's weights were replaced or written to since it was last asked.
 
-    It compares storages and version counters, so it does not see writes through `.data` or patched methods.
+    It compares storages and version counters, so it does not see writes through `.data` or patched
+    methods.
 
     Attributes:
         version: changes noticed so far.
@@ -41,14 +42,18 @@ class WeightsWatch:
     def refresh(self) -> int:
         """Look at the module, set it to eval mode, and return the version."""
         self._module.eval()
-        before, self._marks = self._marks, self._read()
+        before = self._marks
+        self._marks = self._read()
         self.version += before != self._marks
         return self.version
 
     def _read(self) -> list[tuple[object, ...]]:
         weights = [*self._module.parameters(), *self._module.buffers()]
         versions = [0 if weight.is_inference() else weight._version for weight in weights]
-        return [(id(w), w.data_ptr(), w.dtype, w.shape, v) for w, v in zip(weights, versions, strict=True)]
+        return [
+            (id(w), w.data_ptr(), w.dtype, w.shape, v)
+            for w, v in zip(weights, versions, strict=True)
+        ]
 
 
 class Kept(NamedTuple):
@@ -62,11 +67,12 @@ class Kept(NamedTuple):
 class Runner:
     """One model and its KV cache, batch 1, on the module's device.
 
-    Every method runs in inference mode. A pass that fails (out of memory, an interrupt) leaves the cache unchanged.
+    Every method runs in inference mode. A pass that fails (out of memory, an interrupt) leaves the
+    cache unchanged.
 
     Args:
-        model: a causal language model of `transformers`, which is set to eval mode and, if its attention takes no tree
-            mask, to sdpa or eager, for good.
+        model: a causal language model of `transformers`, which is set to eval mode and, if its
+            attention takes no tree mask, to sdpa or eager, for good.
         name: in errors and pictures; by default the family.
         plan: how masks are made; by default from the config.
         lean: use the lean pass (`speclab.models.lean`) if the family has one.
@@ -75,9 +81,10 @@ class Runner:
     Attributes:
         length: entries in the cache. `calls`: passes so far. `vocab_size`: columns of the logits.
         kept: what the last `keep` or `crop` left, for records.
-        context: positions that the model was trained for (with longrope, those with its short angles); None if
-            unbounded.
-        lean: the lean pass; None if passes go through the module, as after any change of the module.
+        context: positions that the model was trained for (with longrope, those with its short
+            angles); None if unbounded.
+        lean: the lean pass; None if passes go through the module, as after any change of the
+            module.
         allow_nonfinite: accept logits that are not finite, because their reader replaces them.
     """
 
@@ -93,7 +100,8 @@ class Runner:
         self.model: Any = model
         model.eval()
         use_maskable_attention(model)
-        if model.device.type == "cuda":  # cuDNN compiles a plan for every shape, and a tree's is seldom the same
+        # cuDNN compiles a plan for every shape, and a tree's is seldom the same
+        if model.device.type == "cuda":
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.name = name or model.config.get_text_config(decoder=True).model_type
         self.calls = 0
@@ -109,7 +117,8 @@ class Runner:
         """Reads the module's properties; the cache is then empty and stores hidden states of `watched`."""
         config = self.model.config.get_text_config(decoder=True)
         self.family: str = config.model_type
-        self.device, self.dtype = self.model.device, self.model.dtype
+        self.device = self.model.device
+        self.dtype = self.model.dtype
         self.context = _context(config)
         self.plan = self._plan or MaskPlan.of(config)
         self.version = self.changes.version
@@ -117,7 +126,8 @@ class Runner:
         self.length = 0
         self.kept = Kept(0, 0, ())
         self._given: tuple[Mask, int, int] = (None, 0, 0)
-        self._slots = self._columns = torch.arange(0, device=self.device)  # slot numbers; the position of each slot
+        # slot numbers; the position of each slot
+        self._slots = self._columns = torch.arange(0, device=self.device)
         self._zeros = torch.zeros((1, 1, 1, 0), dtype=self.dtype, device=self.device)
         self._model_vocabulary: int = config.vocab_size
 
@@ -158,14 +168,17 @@ class Runner:
         *,
         topk: int = 0,
     ) -> Answer:
-        """A pass whose rows are appended to the cache; without `positions` it is causal and answers for the last row.
+        """A pass whose rows are appended to the cache; without `positions` it is causal and answers
+        for the last row.
 
         Args:
             tokens: `m` ids.
             positions: `m` positions; a tree node has prefix length + depth.
-            visible: `[m, c]` bool, which of the last `c` columns (cache slots, then the new rows) each row sees;
-                earlier columns are visible to all, so the host's work does not grow with the prefix.
-            topk: most probable tokens per row that the host will read; on CUDA they come in the pass's only transfer.
+            visible: `[m, c]` bool, which of the last `c` columns (cache slots, then the new rows)
+                each row sees; earlier columns are visible to all, so the host's work does not grow
+                with the prefix.
+            topk: most probable tokens per row that the host will read; on CUDA they come in the
+                pass's only transfer.
 
         Raises:
             OutOfMemoryError: the pass does not fit; the cache is unchanged.
@@ -175,13 +188,25 @@ class Runner:
         total = self.length + len(tokens)
         try:
             self._reserve(total)
-            row_positions = self._slots[self.length : total] if positions is None else to_device(positions, self.device)
+            row_positions = (
+                self._slots[self.length : total]
+                if positions is None
+                else to_device(positions, self.device)
+            )
             mask = self._mask(row_positions, visible)
-            rows, states = self._pass(to_device(tokens, self.device), row_positions, mask, last_only=causal)
-            if rows.ndim != 2 or len(rows) < (1 if causal else len(tokens)) or rows.shape[1] < self.vocab_size:
+            rows, states = self._pass(
+                to_device(tokens, self.device), row_positions, mask, last_only=causal
+            )
+            if (
+                rows.ndim != 2
+                or len(rows) < (1 if causal else len(tokens))
+                or rows.shape[1] < self.vocab_size
+            ):
                 raise LogitsError(
-                    f"{self.name} gave logits of shape {list(rows.shape)} for {len(tokens)} tokens and a vocabulary of "
-                    f"{self.vocab_size}, because of a hook or a changed module: undo that, or load the pair again."
+                    f"{self.name} gave logits of shape {list(rows.shape)} for {len(tokens)} tokens "
+                    "and a vocabulary of "
+                    f"{self.vocab_size}, because of a hook or a changed module: undo that, or load "
+                    "the pair again."
                 )
             rows = rows if rows.shape[-1] == self.vocab_size else rows[:, : self.vocab_size]
             answer = check_finite(rows, topk, self.name, allow_nonfinite=self.allow_nonfinite)
@@ -191,7 +216,8 @@ class Runner:
             self.cache.shorten(self.length)
             if is_out_of_memory(error):
                 raise OutOfMemoryError(
-                    f"{self.name} ran out of memory on {self.device} at {total} tokens: use a shorter prompt, a "
+                    f"{self.name} ran out of memory on {self.device} at {total} tokens: use a "
+                    "shorter prompt, a "
                     "smaller tree, float16, or a smaller model."
                 ) from None
             raise
@@ -201,11 +227,15 @@ class Runner:
             self._given = (mask, len(tokens), total)
         return answer
 
-    def _pass(self, tokens: Tensor, positions: Tensor, mask: Mask, *, last_only: bool) -> tuple[Tensor, Tensor | None]:
+    def _pass(
+        self, tokens: Tensor, positions: Tensor, mask: Mask, *, last_only: bool
+    ) -> tuple[Tensor, Tensor | None]:
         """Logits `[m, V]`, or at least those of the last row, and hidden states of the watched layers."""
         layers = self.cache.watched
         if self.lean is not None and not self.lean.hooked and not isinstance(mask, dict):
-            return self.lean(tokens, positions, mask, self.cache, last_only=last_only, layers=layers)
+            return self.lean(
+                tokens, positions, mask, self.cache, last_only=last_only, layers=layers
+            )
         options: dict[str, Any] = {"logits_to_keep": 1} if last_only and self._takes_last else {}
         if layers:
             options["output_hidden_states"] = True
@@ -217,7 +247,11 @@ class Runner:
             use_cache=True,
             **options,
         )
-        states = torch.stack([output.hidden_states[layer][0] for layer in layers], dim=1) if layers else None
+        states = (
+            torch.stack([output.hidden_states[layer][0] for layer in layers], dim=1)
+            if layers
+            else None
+        )
         return output.logits[0], states
 
     def watch(self, layers: Sequence[int]) -> None:
@@ -229,9 +263,11 @@ class Runner:
 
     @torch.inference_mode()
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
-        """Keeps the first `prefix` entries, then those of `slots` (absolute, increasing), gathered in place.
+        """Keeps the first `prefix` entries, then those of `slots` (absolute, increasing), gathered
+        in place.
 
-        Entry `i` of the cache then has position `i`: the slots must be a path whose positions follow the prefix.
+        Entry `i` of the cache then has position `i`: the slots must be a path whose positions
+        follow the prefix.
         """
         self.kept = Kept(self.length, prefix, tuple(slots))
         self.cache.keep(prefix, slots)
@@ -249,13 +285,15 @@ class Runner:
 
     @torch.inference_mode()
     def fork(self, length: int = 0, *, lean: bool = True) -> Runner:
-        """A runner of the same module with a copy of the first `length` entries, without a model call.
+        """A runner of the same module with a copy of the first `length` entries, without a model
+        call.
 
-        Every text starts with a fork, so the module is checked here. If it has changed, passes go through the module as
-        it is now, and the old entries are not copied.
+        Every text starts with a fork, so the module is checked here. If it has changed, passes go
+        through the module as it is now, and the old entries are not copied.
 
         Args:
-            lean: False: every pass of the copy goes through the module, and it stores no hidden states.
+            lean: False: every pass of the copy goes through the module, and it stores no hidden
+                states.
 
         Raises:
             UnsupportedModelError: its vocabulary has changed.
@@ -276,7 +314,8 @@ class Runner:
                     f"{fork._model_vocabulary} token ids: load the pair again."
                 )
         else:
-            fork.cache, fork.length = self.cache.copy(length), length
+            fork.cache = self.cache.copy(length)
+            fork.length = length
             fork._columns = self._columns.clone()
         if not lean:
             fork.lean = None
@@ -289,7 +328,8 @@ class Runner:
         return read_back(*self._given)
 
     def _mask(self, positions: Tensor, visible: Bools | None) -> Mask:
-        rows, total = len(positions), self.length + len(positions)
+        rows = len(positions)
+        total = self.length + len(positions)
         if self.plan.window is not None:
             self._columns[self.length : total] = positions
         elif visible is None and rows == total:
@@ -330,6 +370,10 @@ def _context(config: Any) -> int | None:
     bounds = [getattr(config, field, None) for field in _CONTEXT_FIELDS]
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = rope.values() if all(isinstance(kind, dict) for kind in rope.values()) else [rope]
-    limits = [kind["original_max_position_embeddings"] for kind in kinds if kind.get("rope_type") == "longrope"]
+    limits = [
+        kind["original_max_position_embeddings"]
+        for kind in kinds
+        if kind.get("rope_type") == "longrope"
+    ]
     first = [bound for bound in bounds if isinstance(bound, int)][:1]
     return min([*first, *limits], default=None)

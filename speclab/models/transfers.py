@@ -19,8 +19,8 @@ from speclab.models.answer import Answer, Ids, topk
 def to_device(values: Sequence[int] | NDArray[Any], device: torch.device) -> Tensor:
     """Host values as a tensor on `device`, without a wait on CUDA.
 
-    An asynchronous copy reads the host's memory later, so it needs pinned memory that nobody overwrites. It is
-    allocated each time; torch reuses pinned memory after the device has read it.
+    An asynchronous copy reads the host's memory later, so it needs pinned memory that nobody
+    overwrites. It is allocated each time; torch reuses pinned memory after the device has read it.
     """
     host = torch.from_numpy(values) if isinstance(values, np.ndarray) else torch.tensor(values)
     if device.type != "cuda":
@@ -37,7 +37,8 @@ def check_finite(
     ids: Ids | None = None,
     vocab_size: int = 0,
 ) -> Answer:
-    """The answer of a pass; refuses logits that are not finite, so that an overflow or damaged weights choose no token.
+    """The answer of a pass; refuses logits that are not finite, so that an overflow or damaged
+    weights choose no token.
 
     Args:
         logits: `[m, V]`.
@@ -67,7 +68,8 @@ def check_finite(
             top = tokens[:, 1:], np.ascontiguousarray(host[:, 2 + count :]).view(np.float32)
     if not finite and not allow_nonfinite:
         raise LogitsError(
-            f"The logits of {name} are not finite (NaN or infinity) in {str(logits.dtype).removeprefix('torch.')}: "
+            f"The logits of {name} are not finite (NaN or infinity) in "
+            f"{str(logits.dtype).removeprefix('torch.')}: "
             f"{nonfinite_advice(logits.dtype)}."
         )
     return Answer(logits, choice=choice, top=top, ids=ids, vocab_size=vocab_size)
@@ -83,8 +85,8 @@ def nonfinite_advice(dtype: torch.dtype) -> str:
 class Stopwatch:
     """Seconds of each phase, from one mark to the next, device work included.
 
-    On CUDA a mark is an event in the queue of `device`: a phase lasts until its work is done, as if the host had waited
-    for it. Reading `phase_seconds` reads the events.
+    On CUDA a mark is an event in the queue of `device`: a phase lasts until its work is done, as if
+    the host had waited for it. Reading `phase_seconds` reads the events.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -1,1 +1,3 @@
-"""What happened, as plain immutable data: steps and traces, their files, metrics, conditions on them. No torch."""
+"""What happened, as plain immutable data: steps and traces, their files, metrics, conditions on
+them. No torch.
+"""

@@ -16,7 +16,8 @@ from pydantic import ConfigDict, FailFast, Field, PlainSerializer, PlainValidato
 from speclab.tree import Bools, CandidateSampling, DraftTree
 
 T = TypeVar("T")
-Many = Annotated[tuple[T, ...], FailFast()]  # the first error is enough: a million of them would fill the memory
+# the first error is enough: a million of them would fill the memory
+Many = Annotated[tuple[T, ...], FailFast()]
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Real = Annotated[float, Field(allow_inf_nan=False)]

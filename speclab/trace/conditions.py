@@ -1,9 +1,10 @@
-"""Conditions to run until: functions of a step, or expressions over its fields such as `accepted < 2 and entropy > 3`.
+"""Conditions to run until: functions of a step, or expressions over its fields such as `accepted <
+2 and entropy > 3`.
 
-An expression is Python syntax, restricted to numbers, texts in quotes, lists, `+ - * /`, comparisons, `in`, `and`,
-`or`, `not`, and names: those of `STEP_FIELDS`, settings of strategies (`settings.depth` if a field has the same name),
-`seconds.verify`, and any of these of the iteration before, as in `route != previous.route`. A comparison with a missing
-value is false.
+An expression is Python syntax, restricted to numbers, texts in quotes, lists, `+ - * /`,
+comparisons, `in`, `and`, `or`, `not`, and names: those of `STEP_FIELDS`, settings of strategies
+(`settings.depth` if a field has the same name), `seconds.verify`, and any of these of the iteration
+before, as in `route != previous.route`. A comparison with a missing value is false.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _ALLOWED = (
 
 
 def _value(step: Step, kind: str, name: str) -> Any:
-    values = [event.values[name] for event in step.events if event.kind == kind and name in event.values]
+    values = [
+        event.values[name] for event in step.events if event.kind == kind and name in event.values
+    ]
     return values[0] if values else None
 
 
@@ -42,7 +45,8 @@ def _corrected(step: Step) -> bool:
 
 
 def _changed(step: Step) -> list[str]:
-    before, after = step.adaptation.before, step.adaptation.after
+    before = step.adaptation.before
+    after = step.adaptation.after
     return [name for name in {**before, **after} if before.get(name) != after.get(name)]
 
 
@@ -57,8 +61,11 @@ STEP_FIELDS: dict[str, Callable[[Step], Any]] = {
     "accepted": lambda step: step.counts.accepted,
     "rejected": lambda step: sum(node.verdict == "rejected" for node in step.nodes),
     "committed": lambda step: len(step.committed),  # the bonus token included
-    "acceptance": lambda step: step.counts.accepted / step.counts.drafted if step.counts.drafted else None,
-    "entropy": lambda step: max(step.nodes[node].entropy for node in (0, *step.accepted)),  # on the path; nats
+    "acceptance": lambda step: (
+        step.counts.accepted / step.counts.drafted if step.counts.drafted else None
+    ),
+    # on the path; nats
+    "entropy": lambda step: max(step.nodes[node].entropy for node in (0, *step.accepted)),
     "confidence": lambda step: _value(step, "expand", "confidence"),  # at the first node expanded
     "target_calls": lambda step: step.counts.target_calls,
     "draft_calls": lambda step: step.counts.draft_calls,
@@ -93,7 +100,8 @@ class Expression:
         values = {name: read(of[name] or step) for name, read in self.readers.items()}
         try:
             return bool(eval(self.code, {"__builtins__": {}}, values))  # only nodes of _ALLOWED
-        except (TypeError, ZeroDivisionError, OverflowError, MemoryError):  # the step has no such value
+        # the step has no such value
+        except (TypeError, ZeroDivisionError, OverflowError, MemoryError):
             return False
 
 
@@ -112,7 +120,9 @@ def parse(text: str, settings: Collection[str] = ()) -> Expression:
     except ExpressionError:
         raise
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise ExpressionError(f"{text!r} cannot be read as an expression: enter one such as {EXAMPLE}.") from None
+        raise ExpressionError(
+            f"{text!r} cannot be read as an expression: enter one such as {EXAMPLE}."
+        ) from None
     return Expression(text, code, names.readers)
 
 
@@ -128,7 +138,8 @@ class _Names(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         if not isinstance(node, _ALLOWED):
             raise ExpressionError(
-                f"{ast.unparse(node)!r} cannot be used here: use comparisons, and, or, not, in, numbers, texts in "
+                f"{ast.unparse(node)!r} cannot be used here: use comparisons, and, or, not, in, "
+                "numbers, texts in "
                 "quotes, and names."
             )
         return super().generic_visit(node)
@@ -160,7 +171,9 @@ def compiled(condition: Condition | None, settings: Collection[str] = ()) -> Cal
     if isinstance(condition, str):
         return parse(condition, settings)
     if not callable(condition):
-        raise SettingsError(f"Expected an expression such as '{EXAMPLE}' or a function, got {condition!r}.")
+        raise SettingsError(
+            f"Expected an expression such as '{EXAMPLE}' or a function, got {condition!r}."
+        )
     return condition
 
 
@@ -171,7 +184,8 @@ def stateful(condition: Callable[[Step], bool], previous: Step | None) -> Callab
 
     def holds(step: Step) -> bool:
         nonlocal previous
-        before, previous = previous, step
+        before = previous
+        previous = step
         return condition(step, before)
 
     return holds

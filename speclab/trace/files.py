@@ -1,7 +1,7 @@
 """Traces as files: gzipped JSON with a version, checked when it is opened.
 
-Any file may be opened: it loads, or one sentence says why not. Types are checked, and then what views index by: lengths
-of masks and columns, and node numbers.
+Any file may be opened: it loads, or one sentence says why not. Types are checked, and then what
+views index by: lengths of masks and columns, and node numbers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
     version = raw.get("version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version != VERSION:
         way_out = f"{INSTALL} --upgrade" if version > VERSION else "decode it again"
-        raise TraceError(f"{name} has trace format {version}, and this speclab reads format {VERSION}: {way_out}")
+        raise TraceError(
+            f"{name} has trace format {version}, and this speclab reads format {VERSION}: {way_out}"
+        )
     try:
         trace: Trace = adapter(Trace).validate_python(raw)
         wrong = next(_wrong_fields(trace), "")
@@ -54,7 +56,9 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
         first = error.errors(include_url=False, include_input=False)[0]
         wrong = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
     if wrong:
-        raise TraceError(f"{name} is not a speclab trace of format {version}: {wrong}; save it again")
+        raise TraceError(
+            f"{name} is not a speclab trace of format {version}: {wrong}; save it again"
+        )
     return trace
 
 
@@ -67,7 +71,10 @@ def _unpacked(packed: bytes, name: str, max_bytes: int) -> bytes:
     except (OSError, EOFError, zlib.error):
         raise TraceError(f"{name} is cut short or damaged; save the trace again") from None
     if len(data) > max_bytes:
-        raise TraceError(f"{name} unpacks to more than {max_bytes:,} bytes: to load it, pass max_bytes={4 * max_bytes}")
+        raise TraceError(
+            f"{name} unpacks to more than {max_bytes:,} bytes: to load it, pass "
+            f"max_bytes={4 * max_bytes}"
+        )
     return data
 
 
@@ -75,14 +82,22 @@ def _wrong_fields(trace: Trace) -> Iterator[str]:
     for number, step in enumerate(trace.steps):
         if step.index != number:
             yield f"steps.{number}.index must be {number}"
-        n, rows = len(step.tree), len(step.tree) + len(step.extra)
+        n = len(step.tree)
+        rows = len(step.tree) + len(step.extra)
         trials = () if step.residual is None else step.residual.trials
-        lengths = {"nodes": len(step.nodes), "mask": len(step.mask), "prefix_seen": len(step.prefix_seen)}
+        lengths = {
+            "nodes": len(step.nodes),
+            "mask": len(step.mask),
+            "prefix_seen": len(step.prefix_seen),
+        }
         numbers = {
             "accepted": step.accepted,
             "nodes": [node.index for node in step.nodes],
             "events": [event.node or 0 for event in step.events],
-            "residual": [0 if step.residual is None else step.residual.node or 0, *(trial.node for trial in trials)],
+            "residual": [
+                0 if step.residual is None else step.residual.node or 0,
+                *(trial.node for trial in trials),
+            ],
         }
         wrong = [field for field, length in lengths.items() if length != n]
         wrong += [field for field, nodes in numbers.items() if max(nodes, default=0) >= n]

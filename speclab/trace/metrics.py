@@ -11,10 +11,10 @@ from speclab.trace.codecs import Amount, Natural
 class Counts:
     """What one iteration, or a sum of them, did.
 
-    `committed`: tokens added, bonus included. `drafted`: drafted nodes verified (a verified root is not drafted).
-    `accepted`: drafted nodes committed. `longest_path`: drafted nodes on the longest path. `target_calls`: forward
-    passes of the target. `draft_calls`: those of draft models and draft heads together. `lossy`: iterations whose text
-    may differ from the target's own.
+    `committed`: tokens added, bonus included. `drafted`: drafted nodes verified (a verified root is
+    not drafted). `accepted`: drafted nodes committed. `longest_path`: drafted nodes on the longest
+    path. `target_calls`: forward passes of the target. `draft_calls`: those of draft models and
+    draft heads together. `lossy`: iterations whose text may differ from the target's own.
     """
 
     iterations: Natural = 0
@@ -81,7 +81,9 @@ class Metrics:
     @property
     def target_calls_saved(self) -> float:
         """Share of plain decoding's target passes that were saved; negative if there were more."""
-        return 1.0 - self.counts.target_calls / self.counts.committed if self.counts.committed else 0.0
+        return (
+            1.0 - self.counts.target_calls / self.counts.committed if self.counts.committed else 0.0
+        )
 
     @property
     def throughput(self) -> float:

@@ -35,8 +35,9 @@ Value = Real | Whole | str | bool | None
 class TokenProb:
     """One token at the node where sampled acceptance stopped.
 
-    `target`: its probability for the target. `residual`: in the distribution that the bonus token was drawn from.
-    `draft`: in the distribution that the candidates were drawn from; None if none were drawn.
+    `target`: its probability for the target. `residual`: in the distribution that the bonus token
+    was drawn from. `draft`: in the distribution that the candidates were drawn from; None if none
+    were drawn.
     """
 
     token: Natural
@@ -49,8 +50,8 @@ class TokenProb:
 class Trial:
     """A child that acceptance tested.
 
-    `target`: its probability in the residual of the target's distribution; `against`: in the draft's. The first child
-    of a node meets both distributions whole.
+    `target`: its probability in the residual of the target's distribution; `against`: in the
+    draft's. The first child of a node meets both distributions whole.
     """
 
     node: Natural
@@ -61,9 +62,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """The distribution of the bonus token after `node` (None: before a drafted root), most probable tokens first.
+    """The distribution of the bonus token after `node` (None: before a drafted root), most probable
+    tokens first.
 
-    `trials`: rejected children of that node, in order; empty if the target drew once and no candidate had that token.
+    `trials`: rejected children of that node, in order; empty if the target drew once and no
+    candidate had that token.
     """
 
     node: Natural | None
@@ -75,11 +78,12 @@ class Residual:
 class Event:
     """One drafting decision.
 
-    `kind`: "expand" (children were requested), "stop" (a gate closed), "prune" (a candidate was dropped), "route"
-    (which way the drafter went), "marginal" (the best tokens at a depth of a block, by `RANKS`), "pop" (a path of
-    marginals joined the tree as number `order`). `node`: its tree node; for "prune" the parent of the dropped
-    candidate. `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token;
-    a "prune" of several candidates has their number as "dropped".
+    `kind`: "expand" (children were requested), "stop" (a gate closed), "prune" (a candidate was
+    dropped), "route" (which way the drafter went), "marginal" (the best tokens at a depth of a
+    block, by `RANKS`), "pop" (a path of marginals joined the tree as number `order`). `node`: its
+    tree node; for "prune" the parent of the dropped candidate. `values`: the numbers that decided,
+    e.g. confidence, branches, path_prob, threshold, gate, level, token; a "prune" of several
+    candidates has their number as "dropped".
     """
 
     kind: str
@@ -92,11 +96,12 @@ class Event:
 class NodeRecord:
     """One row of the verification pass; probabilities are 0…1.
 
-    `target_prob`: the target's probability of this token at its parent; None for a verified root. `target_choice`: the
-    target's choice *after* this node, `UNKNOWN` if not recorded; on a path whose candidates were tried one by one, the
-    token that follows. `target_top`, `draft_top`: the most probable next tokens, (token, probability), best first;
-    `draft_top` is empty if the node was not expanded. `entropy`: of the target's distribution after this node, nats.
-    `kv_slot`: the row's slot in the target's cache during the pass.
+    `target_prob`: the target's probability of this token at its parent; None for a verified root.
+    `target_choice`: the target's choice *after* this node, `UNKNOWN` if not recorded; on a path
+    whose candidates were tried one by one, the token that follows. `target_top`, `draft_top`: the
+    most probable next tokens, (token, probability), best first; `draft_top` is empty if the node
+    was not expanded. `entropy`: of the target's distribution after this node, nats. `kv_slot`: the
+    row's slot in the target's cache during the pass.
     """
 
     index: Natural
@@ -115,11 +120,12 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExtraRow:
-    """One row of the verification pass that is not a candidate, such as one of lookahead decoding's window.
+    """One row of the verification pass that is not a candidate, such as one of lookahead decoding's
+    window.
 
-    Extra rows follow the nodes: the first has KV slot and mask row `n`. `depth`: its position is prefix length + depth.
-    `sees`: nodes and extra rows, by row, that the target was *given* to see; `prefix_seen`: prefix entries.
-    `target_choice`: its most probable next token.
+    Extra rows follow the nodes: the first has KV slot and mask row `n`. `depth`: its position is
+    prefix length + depth. `sees`: nodes and extra rows, by row, that the target was *given* to see;
+    `prefix_seen`: prefix entries. `target_choice`: its most probable next token.
     """
 
     token: Natural
@@ -133,8 +139,9 @@ class ExtraRow:
 class Proposal:
     """One of several trees that were drafted from the same root.
 
-    `confidence`: the mean of exp(cumulative log-probability) over the nodes but the root, 0…1 (Dual-Draft Routing,
-    sections 4 and 5). `score`: what the trees were compared by. `chosen`: whether the target verified its nodes.
+    `confidence`: the mean of exp(cumulative log-probability) over the nodes but the root, 0…1
+    (Dual-Draft Routing, sections 4 and 5). `score`: what the trees were compared by. `chosen`:
+    whether the target verified its nodes.
     """
 
     name: str
@@ -148,9 +155,10 @@ class Proposal:
 class CacheRecord:
     """One cache over one iteration, in slots (one token each).
 
-    `before`: entries before the iteration. `written`: rows of this iteration's draft. `kept`: their slots that stay.
-    `moved`: (from, to) slots of kept rows that were gathered. `after`: entries afterwards. `committed`: entries that
-    sequential decoding would leave in the target's cache. `capacity`: slots allocated. `slot_bytes`: of each.
+    `before`: entries before the iteration. `written`: rows of this iteration's draft. `kept`: their
+    slots that stay. `moved`: (from, to) slots of kept rows that were gathered. `after`: entries
+    afterwards. `committed`: entries that sequential decoding would leave in the target's cache.
+    `capacity`: slots allocated. `slot_bytes`: of each.
     """
 
     name: str
@@ -177,8 +185,9 @@ class Adaptation:
 class Finding:
     """Something wrong at `node` (None: the whole pass) of `iteration`, counted from 0.
 
-    `kind`: what the record contradicts, or what the models answer otherwise (docs/steps.md); `TIE`, where two tokens
-    are closer than rounding, which is no fault. `fault`: the name in `clinic.FAULTS` whose signature it is, if any.
+    `kind`: what the record contradicts, or what the models answer otherwise (docs/steps.md); `TIE`,
+    where two tokens are closer than rounding, which is no fault. `fault`: the name in
+    `clinic.FAULTS` whose signature it is, if any.
     """
 
     iteration: Natural
@@ -195,22 +204,23 @@ class Finding:
 class Step:
     """One iteration, whole: a view needs no other step to draw it.
 
-    `index`: from 0. `prefix_length`: entries in the target's cache before the pass; node 0 has position
-    `prefix_length`. `accepted`: drafted nodes of the committed path, in order (without a verified root). `committed`:
-    token ids added: the accepted tokens, then `bonus`, unless the text ended before. `bonus`: the target's own token
-    after the path, None if the text ended inside the path. `root_choice`: with a drafted root, the target's choice at
-    its position. `settings`: of this draft. `caches`: of every model that ran. `seconds`: by phase. `mask`: `[n, n]`
-    bool, the tree part of the mask that the target was *given*; `prefix_seen`: prefix entries that each row saw.
-    `texts`: token id to text. `extra`: rows that could not be accepted. `rule`: of acceptance (`acceptance.Rule`).
-    `residual`: what the bonus was drawn from; None at temperature 0, and if the text ended before. `proposals`: the
-    proposed trees, if there were several.
+    `index`: from 0. `prefix_length`: entries in the target's cache before the pass; node 0 has
+    position `prefix_length`. `accepted`: drafted nodes of the committed path, in order (without a
+    verified root). `committed`: token ids added: the accepted tokens, then `bonus`, unless the text
+    ended before. `bonus`: the target's own token after the path, None if the text ended inside the
+    path. `root_choice`: with a drafted root, the target's choice at its position. `settings`: of
+    this draft. `caches`: of every model that ran. `seconds`: by phase. `mask`: `[n, n]` bool, the
+    tree part of the mask that the target was *given*; `prefix_seen`: prefix entries that each row
+    saw. `texts`: token id to text. `extra`: rows that could not be accepted. `rule`: of acceptance
+    (`acceptance.Rule`). `residual`: what the bonus was drawn from; None at temperature 0, and if
+    the text ended before. `proposals`: the proposed trees, if there were several.
 
-    For another decoder's pass (`load_steps`): `position`: of each row as given to the model. `hidden_prefix`: (row,
-    first, last) of hidden prefix entries. `rows`: the row of the file for each node, empty if the order is the same.
-    `missing`: names of what is not recorded.
+    For another decoder's pass (`load_steps`): `position`: of each row as given to the model.
+    `hidden_prefix`: (row, first, last) of hidden prefix entries. `rows`: the row of the file for
+    each node, empty if the order is the same. `missing`: names of what is not recorded.
 
-    For a checked run (`clinic.marked`): `findings`. `plain`: in the first wrong iteration (token, probability) after
-    the path of each node, run plainly.
+    For a checked run (`clinic.marked`): `findings`. `plain`: in the first wrong iteration (token,
+    probability) after the path of each node, run plainly.
     """
 
     index: Natural
@@ -247,9 +257,10 @@ class Step:
 class Trace:
     """A whole run: the prompt, the first token (from the prefill), and every step.
 
-    `settings`: of the session and of the strategy, as the user gave them, with its name as `strategy`. `models`: what
-    ran where (names, family, device, dtype, threads, versions). `prefill_seconds`: time to the first token, in
-    `prefill_calls` target passes. `messages`: of the prompt, if a chat template wrote it.
+    `settings`: of the session and of the strategy, as the user gave them, with its name as
+    `strategy`. `models`: what ran where (names, family, device, dtype, threads, versions).
+    `prefill_seconds`: time to the first token, in `prefill_calls` target passes. `messages`: of the
+    prompt, if a chat template wrote it.
     """
 
     prompt_ids: Many[Natural]
@@ -270,21 +281,31 @@ class Trace:
         return (self.first_token, *(token for step in steps for token in step.committed))
 
     def prompt_parts(self) -> list[tuple[str, int, int]]:
-        """The prompt as runs of tokens: (role, or "" for the chat template's own tokens; start; stop).
+        """The prompt as runs of tokens: (role, or "" for the chat template's own tokens; start;
+        stop).
 
         Empty if there is no template, or the template's tokens are not known.
         """
-        parts, end = [], 0
-        for message in sorted([message for message in self.messages if message.stop], key=attrgetter("start")):
+        parts = []
+        end = 0
+        for message in sorted(
+            [message for message in self.messages if message.stop], key=attrgetter("start")
+        ):
             if end < message.start:
                 parts.append(("", end, message.start))
             parts.append((message.role, message.start, message.stop))
             end = message.stop
-        return [*parts, ("", end, len(self.prompt_ids))] if 0 < end < len(self.prompt_ids) else parts
+        return (
+            [*parts, ("", end, len(self.prompt_ids))] if 0 < end < len(self.prompt_ids) else parts
+        )
 
     @property
     def metrics(self) -> Metrics:
-        return Metrics(sum((step.counts for step in self.steps), Counts()), self.prefill_seconds, self.prefill_calls)
+        return Metrics(
+            sum((step.counts for step in self.steps), Counts()),
+            self.prefill_seconds,
+            self.prefill_calls,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the trace as gzipped JSON, whole or not at all; returns the path.

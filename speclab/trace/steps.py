@@ -65,14 +65,16 @@ class _Pass:
 def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> Trace:
     """Opens the verification passes that another decoder recorded.
 
-    Fields that are not recorded are empty and listed in `Step.missing`. Rows are reordered breadth-first; `Step.rows`
-    has the row of the file for each node. An incomplete last line is dropped, and `Trace.finished` says so.
+    Fields that are not recorded are empty and listed in `Step.missing`. Rows are reordered
+    breadth-first; `Step.rows` has the row of the file for each node. An incomplete last line is
+    dropped, and `Trace.finished` says so.
 
     Args:
         pair: the models, for token texts; without them a text is the token's number.
 
     Raises:
-        TraceError: the file is missing, larger than 1 GB, of another version, or has an invalid line.
+        TraceError: the file is missing, larger than 1 GB, of another version, or has an invalid
+            line.
     """
     header: _Header | None = None
     steps: list[Step] = []
@@ -100,9 +102,13 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
             steps.append(_step(line, len(steps), header, value))
             ids = _tokens(steps[-1])
         if pair is not None and max(ids, default=0) >= pair.vocab_size:
-            raise TraceError(f"{where}: token {max(ids)} is outside the vocabulary of {pair.vocab_size} tokens.")
+            raise TraceError(
+                f"{where}: token {max(ids)} is outside the vocabulary of {pair.vocab_size} tokens."
+            )
     if header is None or not steps:
-        raise TraceError(f"{path} contains no verification pass: record one with speclab.recorder.Recorder.")
+        raise TraceError(
+            f"{path} contains no verification pass: record one with speclab.recorder.Recorder."
+        )
     return _trace(header, steps, finished, pair)
 
 
@@ -120,7 +126,9 @@ def _read(kind: type[Any], value: Any, where: str) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field_name = ".".join(map(str, first["loc"])) or "it"
-        raise TraceError(f"{where}: {field_name}: {first['msg'][:1].lower()}{first['msg'][1:]}.") from None
+        raise TraceError(
+            f"{where}: {field_name}: {first['msg'][:1].lower()}{first['msg'][1:]}."
+        ) from None
 
 
 def _wrong(line: _Pass) -> Iterator[str]:
@@ -140,7 +148,8 @@ def _wrong(line: _Pass) -> Iterator[str]:
 
 
 def _wrong_references(line: _Pass) -> Iterator[str]:
-    n, hidden = len(line.token), line.hidden_prefix
+    n = len(line.token)
+    hidden = line.hidden_prefix
     rows = [*line.accepted, *[row for row, _, _ in hidden]]
     if max(rows, default=0) >= n:
         yield f"row {max(rows)} does not exist in a pass of {n} rows"
@@ -161,16 +170,22 @@ def _size(text: str) -> int:
 
 def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) -> Step:
     n = len(line.token)
-    tree, order = DraftTree.grown(line.token, line.parent, line.log_prob or [0.0] * n, ["recorded"] * n)
+    tree, order = DraftTree.grown(
+        line.token, line.parent, line.log_prob or [0.0] * n, ["recorded"] * n
+    )
     node_of = {row: node for node, row in enumerate(order)}
     accepted = tuple([node_of[row] for row in line.accepted])
     mask = _mask(line.mask, order) if line.mask else tree.ancestor_mask()
     hidden = tuple([(node_of[row], first, last) for row, first, last in line.hidden_prefix])
-    hidden_entries = [[last - first + 1 for row, first, last in hidden if row == node] for node in range(n)]
+    hidden_entries = [
+        [last - first + 1 for row, first, last in hidden if row == node] for node in range(n)
+    ]
     bonus = line.committed[-1] if len(line.committed) > len(accepted) else None
     slots = line.slot or range(line.prefix_length, line.prefix_length + n)
     end = line.prefix_length + len(line.committed)
-    cache = CacheRecord("target", line.prefix_length, n, line.kept_slots, (), end, end, max(end, *slots) + 1, 0)
+    cache = CacheRecord(
+        "target", line.prefix_length, n, line.kept_slots, (), end, end, max(end, *slots) + 1, 0
+    )
     missing = sorted({*OPTIONAL, "mask", "entropy"} - given.keys())
     greedy = not header.temperature
     return Step(
@@ -188,7 +203,14 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
         seconds=line.seconds,
         adaptation=Adaptation(""),
         counts=Counts(
-            1, len(line.committed), n - 1, len(accepted), int(tree.depth.max()), 1, 0, sum(line.seconds.values())
+            1,
+            len(line.committed),
+            n - 1,
+            len(accepted),
+            int(tree.depth.max()),
+            1,
+            0,
+            sum(line.seconds.values()),
         ),
         mask=mask,
         prefix_seen=tuple([line.prefix_length - sum(hidden_entries[node]) for node in range(n)]),
@@ -218,13 +240,16 @@ def _nodes(
 ) -> Iterator[NodeRecord]:
     path = [0, *accepted]
     followed = dict(zip(path, [*(int(tree.token[node]) for node in accepted), bonus], strict=True))
-    draft, path_probs = np.exp(tree.log_prob).tolist(), np.exp(tree.path_log_prob).tolist()
+    draft = np.exp(tree.log_prob).tolist()
+    path_probs = np.exp(tree.path_log_prob).tolist()
     top = [_probabilities(line.topk[row]) if line.topk else () for row in order]
     for node, row in enumerate(order):
         parent = int(tree.parent[node])
         chosen = line.choice[row] if line.choice else followed.get(node)
         known = dict(top[parent]) if node else {}
-        verdict: Verdict = "accepted" if node in path else "rejected" if parent in path else "not reached"
+        verdict: Verdict = (
+            "accepted" if node in path else "rejected" if parent in path else "not reached"
+        )
         yield NodeRecord(
             index=node,
             token=int(tree.token[node]),
@@ -246,16 +271,27 @@ def _probabilities(top: Sequence[tuple[int, Real]]) -> tuple[tuple[int, float], 
 
 def _trace(header: _Header, steps: list[Step], finished: str, pair: ModelPair | None) -> Trace:
     """If the first pass also runs the prompt's last token, that token is the root, and not part of the prompt here."""
-    first, prompt = steps[0], header.prompt_ids
+    first = steps[0]
+    prompt = header.prompt_ids
     root = int(first.tree.token[0])
     root_in_prompt = first.prefix_length == len(prompt) - 1 and prompt[-1] == root
     for index, step in enumerate(steps[:-1]):
         cache = replace(step.caches[0], after=steps[index + 1].prefix_length)
         steps[index] = replace(step, caches=(cache,))
     tokens = sorted({*prompt, *(token for step in steps for token in _tokens(step))})
-    texts = pair.token_texts(tokens) if pair is not None else {token: f" #{token}" for token in tokens}
-    steps = [replace(step, texts={token: texts[token] for token in sorted(_tokens(step))}) for step in steps]
-    about = {"target": header.model, "engine": header.engine, "tokenizer": header.tokenizer, "note": header.note}
+    texts = (
+        pair.token_texts(tokens) if pair is not None else {token: f" #{token}" for token in tokens}
+    )
+    steps = [
+        replace(step, texts={token: texts[token] for token in sorted(_tokens(step))})
+        for step in steps
+    ]
+    about = {
+        "target": header.model,
+        "engine": header.engine,
+        "tokenizer": header.tokenizer,
+        "note": header.note,
+    }
     return Trace(
         prompt_ids=prompt[:-1] if root_in_prompt else prompt,
         first_token=root,

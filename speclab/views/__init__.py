@@ -4,8 +4,8 @@
 
     views.tree(step)            views.mask(step, 6, theme="dark")            views.timeline(trace)
 
-`graph` returns the draft tree as a networkx graph, and `text` the text as HTML. No module has the name of one of these
-functions, because importing it would hide the function.
+`graph` returns the draft tree as a networkx graph, and `text` the text as HTML. No module has the
+name of one of these functions, because importing it would hide the function.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Html(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return unescape(" ".join(re.sub(r"<style.*?</style>|<[^>]*>", " ", self, flags=re.DOTALL).split()))
+        return unescape(
+            " ".join(re.sub(r"<style.*?</style>|<[^>]*>", " ", self, flags=re.DOTALL).split())
+        )
 
     def _repr_html_(self) -> str:
         return str(self)
@@ -71,7 +73,8 @@ def tree(
     height: int = 380,
     theme: ThemeName = "light",
 ) -> Figure:
-    """The draft tree of an iteration: depth to the right, verdicts as colours and symbols, tokens beside the nodes.
+    """The draft tree of an iteration: depth to the right, verdicts as colours and symbols, tokens
+    beside the nodes.
 
     Args:
         selected: a node that gets a ring.
@@ -80,7 +83,9 @@ def tree(
         height: pixels; nodes that do not fit are folded into stubs such as `+37`.
     """
     _check(step, selected)
-    return _figure(draw_tree(step, selected, position=Position(phase), width=width, height=height), theme)
+    return _figure(
+        draw_tree(step, selected, position=Position(phase), width=width, height=height), theme
+    )
 
 
 def mask(step: Step, selected: int | None = None, *, theme: ThemeName = "light") -> Figure:
@@ -93,8 +98,11 @@ def mask(step: Step, selected: int | None = None, *, theme: ThemeName = "light")
     return _figure(draw_mask(step, selected), theme)
 
 
-def cache(step: Step, selected: int | None = None, *, prompt_length: int = 0, theme: ThemeName = "light") -> Figure:
-    """The KV caches of an iteration, slot by slot, during the pass and after the commit, with arrows for moved rows.
+def cache(
+    step: Step, selected: int | None = None, *, prompt_length: int = 0, theme: ThemeName = "light"
+) -> Figure:
+    """The KV caches of an iteration, slot by slot, during the pass and after the commit, with
+    arrows for moved rows.
 
     Args:
         selected: a node whose slot gets a frame.
@@ -120,13 +128,16 @@ def node(step: Step, selected: int = 0, *, theme: ThemeName = "light") -> Figure
 
 
 def residual(step: Step, *, theme: ThemeName = "light") -> Figure:
-    """Where sampling stopped: the target's and the draft's distribution, and the residual that the target drew from.
+    """Where sampling stopped: the target's and the draft's distribution, and the residual that the
+    target drew from.
 
     Raises:
         NotRecordedError: the iteration drew nothing, as at temperature 0.
     """
     if step.residual is None:
-        raise NotRecordedError("This iteration drew from no residual: decode at a temperature above 0.")
+        raise NotRecordedError(
+            "This iteration drew from no residual: decode at a temperature above 0."
+        )
     return _figure(draw_residual(step), theme)
 
 
@@ -162,7 +173,9 @@ def compare(comparison: Comparison, *, theme: ThemeName = "light") -> Figure:
         NotRecordedError: there is no run.
     """
     if not comparison.runs:
-        raise NotRecordedError("There is nothing to compare: the comparison stopped before a strategy had run.")
+        raise NotRecordedError(
+            "There is nothing to compare: the comparison stopped before a strategy had run."
+        )
     return _figure(draw_compare(comparison), theme)
 
 
@@ -172,22 +185,28 @@ def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:
 
 
 def marginals(
-    runs: Mapping[str, Sequence[Trace | Session]], rows: pd.DataFrame | None = None, *, theme: ThemeName = "light"
+    runs: Mapping[str, Sequence[Trace | Session]],
+    rows: pd.DataFrame | None = None,
+    *,
+    theme: ThemeName = "light",
 ) -> Figure:
-    """Whether the probabilities that drafters stated came true, on and off the accepted path, and what trees gain.
+    """Whether the probabilities that drafters stated came true, on and off the accepted path, and
+    what trees gain.
 
-    Above, over the stated probability, the share of drafted tokens that equal the target's choice after their parent;
-    below, over depth, that of the most probable child of each node. A draft model and an EAGLE head know the parent, so
-    both lines agree; a block head does not.
+    Above, over the stated probability, the share of drafted tokens that equal the target's choice
+    after their parent; below, over depth, that of the most probable child of each node. A draft
+    model and an EAGLE head know the parent, so both lines agree; a block head does not.
 
     Args:
         runs: by the name of a drafter, what it decoded.
-        rows: of `curves.by_rows`, drawn as tokens per iteration and per second over the rows of a verification pass.
+        rows: of `curves.by_rows`, drawn as tokens per iteration and per second over the rows of a
+            verification pass.
 
     Raises:
         NotRecordedError: a drafter drafted nothing, or the target's choices were not recorded.
     """
-    from speclab.views.marginals_picture import draw_marginals  # needs pandas, which is slow to import
+    # needs pandas, which is slow to import
+    from speclab.views.marginals_picture import draw_marginals
 
     return _figure(draw_marginals(runs, rows), theme)
 
@@ -195,10 +214,10 @@ def marginals(
 def graph(step: Step) -> DiGraph[int | str]:
     """The draft tree as a networkx graph with an edge from each parent to its children.
 
-    Nodes have the numbers of the tree; "own" is the target's own token. Node attributes: token, text, label,
-    parent, depth, position, source, log_prob, draft_prob, path_prob, target_prob, target_choice, target_choice_text,
-    entropy, draft_top, target_top, verdict, reason, accepted, kv_slot, mask_row, as far as
-    they were recorded.
+    Nodes have the numbers of the tree; "own" is the target's own token. Node attributes: token,
+    text, label, parent, depth, position, source, log_prob, draft_prob, path_prob, target_prob,
+    target_choice, target_choice_text, entropy, draft_top, target_top, verdict, reason, accepted,
+    kv_slot, mask_row, as far as they were recorded.
     Graph attributes: index, prefix_length, rule and the settings of the iteration.
     """
     return with_tops(step_graph(step), step)
@@ -210,7 +229,8 @@ def text(trace: Trace, cursor: int | None = None) -> Html:
 
 
 def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | None = None) -> Path:
-    """Write a run as one page that steps through iterations and phases without a kernel; returns the path.
+    """Write a run as one page that steps through iterations and phases without a kernel; returns
+    the path.
 
     Args:
         cursor: iterations shown when the page opens; by default the first.
@@ -223,4 +243,6 @@ def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | Non
 
 def _check(step: Step, selected: int | None) -> None:
     if selected is not None and not 0 <= selected < len(step.tree):
-        raise NotRecordedError(f"There is no node {selected}: the tree has {len(step.tree)} nodes, from 0.")
+        raise NotRecordedError(
+            f"There is no node {selected}: the tree has {len(step.tree)} nodes, from 0."
+        )

@@ -1,6 +1,8 @@
-"""The KV caches over one iteration: a strip per cache, 64 slots per row, during the pass and after the commit.
+"""The KV caches over one iteration: a strip per cache, 64 slots per row, during the pass and after
+the commit.
 
-Kept rows are numbered along the path (1, 2, 3 …), so a moved row keeps its number; arrows show the moves.
+Kept rows are numbered along the path (1, 2, 3 …), so a moved row keeps its number; arrows show the
+moves.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from speclab.trace.records import CacheRecord, Step
 from speclab.views.theme import INK, LOOKS, MUTED, PLOT_MONO, Spec, code_map, note, spec
 from speclab.views.tokens import plot_text, plural, quoted
 
-ROW, PITCH, LEFT = 64, 18, 84
+ROW = 64
+PITCH = 18
+LEFT = 84
 """Slots per row, pixels of a row, and pixels left of it."""
 ORDER = "123456789abcdefghijklmnopqrstuvwxyz"
 TARGET = "target"
@@ -73,7 +77,10 @@ class _Strips:
 
 
 def draw_cache(step: Step, selected: int | None = None, *, prompt_length: int = 0) -> Spec:
-    """The caches of an iteration; empty if none was recorded. `selected`: a node whose slot gets a frame."""
+    """The caches of an iteration; empty if none was recorded.
+
+    `selected`: a node whose slot gets a frame.
+    """
     strips = _Strips()
     for record in step.caches:
         _add(strips, step, record, prompt_length)
@@ -85,7 +92,11 @@ def draw_cache(step: Step, selected: int | None = None, *, prompt_length: int = 
     ]
     font = {"size": 11, "family": PLOT_MONO, "color": MUTED}
     count = len(strips.cells)
-    ticks = {"tickvals": list(strips.labels), "ticktext": list(strips.labels.values()), "tickfont": font}
+    ticks = {
+        "tickvals": list(strips.labels),
+        "ticktext": list(strips.labels.values()),
+        "tickfont": font,
+    }
     return spec(
         _traces(strips, font),
         " ".join(cache_lines(step)) or "Caches: none.",
@@ -93,7 +104,13 @@ def draw_cache(step: Step, selected: int | None = None, *, prompt_length: int = 
         height=PITCH * max(count, 1) + 16,
         margin={"l": LEFT, "r": 12, "t": 8, "b": 8},
         xaxis={"visible": False, "range": [-0.5, ROW - 0.5], "fixedrange": True},
-        yaxis={"range": [count - 0.5, -0.5], **ticks, "showgrid": False, "showline": False, "fixedrange": True},
+        yaxis={
+            "range": [count - 0.5, -0.5],
+            **ticks,
+            "showgrid": False,
+            "showline": False,
+            "fixedrange": True,
+        },
         annotations=strips.notes,
         shapes=shapes,
         dragmode=False,
@@ -128,7 +145,9 @@ def _add(strips: _Strips, step: Step, record: CacheRecord, prompt: int) -> None:
                 places[after][slot] = (x, y)
                 origin = origins.get(slot, -1) if after else slot
                 if STATES[state][2]:
-                    strips.signs.append(_sign(record, (x, y), slot, state, origin, landed.get(slot, slot), nodes))
+                    strips.signs.append(
+                        _sign(record, (x, y), slot, state, origin, landed.get(slot, slot), nodes)
+                    )
     for old, new in record.moved:
         if old in places[False] and new in places[True]:
             strips.moves.append((places[False][old], places[True][new]))
@@ -143,7 +162,10 @@ def _sign(
     goal: int,
     nodes: dict[int, tuple[int, str]],
 ) -> tuple[int, int, str, str, bool, int | None]:
-    """The sign in a slot, its tooltip, whether its background is blue, its node. `nodes`: node and token by slot."""
+    """The sign in a slot, its tooltip, whether its background is blue, its node.
+
+    `nodes`: node and token by slot.
+    """
     meaning, _, sign = STATES[state]
     node, word = nodes.get(origin, (None, ""))
     held = "" if node is None else f" node {node} {word},"
@@ -151,7 +173,13 @@ def _sign(
     if state == "kept" and origin in record.kept:
         order = record.kept.index(origin)
         sign = ORDER[order] if order < len(ORDER) else "•"
-    return (*place, sign, plot_text(f"slot {slot}:{held} {meaning}{moved}"), state in {"kept", "rebuilt"}, node)
+    return (
+        *place,
+        sign,
+        plot_text(f"slot {slot}:{held} {meaning}{moved}"),
+        state in {"kept", "rebuilt"},
+        node,
+    )
 
 
 def _traces(strips: _Strips, font: Spec) -> list[Spec]:
@@ -166,7 +194,12 @@ def _traces(strips: _Strips, font: Spec) -> list[Spec]:
         })  # fmt: skip
     if strips.moves:
         steps: list[Any] = [each for start, end in strips.moves for each in (start, end, None)]
-        marker = {"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0] * len(strips.moves), "color": MUTED}
+        marker = {
+            "symbol": "arrow",
+            "angleref": "previous",
+            "size": [0, 9, 0] * len(strips.moves),
+            "color": MUTED,
+        }
         traces.append({
             "type": "scatter", "mode": "lines+markers", "x": [each and each[0] for each in steps],
             "y": [each and each[1] for each in steps], "line": {"color": MUTED, "width": 1.5}, "marker": marker,
@@ -179,7 +212,10 @@ def key(step: Step) -> list[tuple[str, str, str]]:
     """The legend of the states that occur."""
     used = {"free"}
     for record in step.caches:
-        used |= {*slots(record, step.prefix_length, 1, after=False), *slots(record, step.prefix_length, 1, after=True)}
+        used |= {
+            *slots(record, step.prefix_length, 1, after=False),
+            *slots(record, step.prefix_length, 1, after=True),
+        }
     return [look for state, look in STATES.items() if state in used]
 
 
@@ -192,17 +228,22 @@ def cache_lines(step: Step) -> list[str]:
     lines = []
     for record in step.caches:
         memory = byte_count(record.after * record.slot_bytes)
-        marks = " ".join([f"{'✓' if passed else '✗'} {name}" for name, passed in checks(record).items()])
+        marks = " ".join(
+            [f"{'✓' if passed else '✗'} {name}" for name, passed in checks(record).items()]
+        )
         kept = f"{plural(record.written, 'row')} written, {len(record.kept)} kept, {len(record.moved)} moved"
-        lines.append(f"{record.name.capitalize()} cache: {_sizes(record)}, {memory}; {kept}; checks: {marks}.")
+        lines.append(
+            f"{record.name.capitalize()} cache: {_sizes(record)}, {memory}; {kept}; checks: "
+            f"{marks}."
+        )
     return lines
 
 
 def checks(record: CacheRecord) -> dict[str, bool]:
     """Check a cache after a commit; whether each check passed, by name.
 
-    The target holds exactly the committed entries, a draft at most as many; positions increase; rows move only towards
-    the front, each to its own slot; the allocated slots suffice.
+    The target holds exactly the committed entries, a draft at most as many; positions increase;
+    rows move only towards the front, each to its own slot; the allocated slots suffice.
     """
     goals = [goal for _, goal in record.moved]
     exact = record.name == TARGET

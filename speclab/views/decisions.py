@@ -16,7 +16,9 @@ from speclab.views.tokens import plot_text, plural, quoted, table
 from speclab.views.tree_picture import codes, column_widths, step_kinds, tree_table, tree_traces
 
 _MATCH = re.compile(r"match_\d+")
-GAP, PITCH, TITLE = 24, 20, 44
+GAP = 24
+PITCH = 20
+TITLE = 44
 """Pixels: between two trees, per row, and above the trees for titles and depths."""
 
 
@@ -25,11 +27,19 @@ def decided_table(step: Step) -> str:
     routes = [event for event in step.events if event.kind == "route"]
     before = {**step.adaptation.before}
     for event in routes:
-        before |= {name: value for name, value in event.values.items() if name not in before and name != "route"}
+        before |= {
+            name: value
+            for name, value in event.values.items()
+            if name not in before and name != "route"
+        }
     after = step.adaptation.after
     names = [name for name in dict.fromkeys([*before, *after]) if not _MATCH.fullmatch(name)]
     rows = [
-        (name.replace("_", " "), _value(name, before.get(name)), _value(name, after[name]) if name in after else "")
+        (
+            name.replace("_", " "),
+            _value(name, before.get(name)),
+            _value(name, after[name]) if name in after else "",
+        )
         for name in names
     ]
     if not rows:
@@ -44,7 +54,10 @@ def block_table(step: Step) -> str:
     """The most probable tokens of each depth, and how many nodes they became; empty if no block was drafted."""
     block = [event for event in step.events if event.kind == "marginal"]
     depths = step.tree.depth.tolist()
-    rows = [(depth, ", ".join(ranked(event, step)), depths.count(depth)) for depth, event in enumerate(block, start=1)]
+    rows = [
+        (depth, ", ".join(ranked(event, step)), depths.count(depth))
+        for depth, event in enumerate(block, start=1)
+    ]
     words = "The block: one distribution for each depth, whatever the path"
     return table(words, ("depth", "most probable", "nodes"), rows) if rows else ""
 
@@ -63,7 +76,10 @@ def drafts_sentence(step: Step) -> str:
     """Name the proposed trees and the verified one."""
     if not step.proposals:
         return ""
-    each = [f"{one.name} with {plural(len(one.tree) - 1, 'node')}, {_confidence(one)}" for one in step.proposals]
+    each = [
+        f"{one.name} with {plural(len(one.tree) - 1, 'node')}, {_confidence(one)}"
+        for one in step.proposals
+    ]
     chosen = [one.name for one in step.proposals if one.chosen]
     end = f"{chosen[0]} was verified" if len(chosen) == 1 else "they were verified as one tree"
     root = quoted(int(step.tree.token[0]), step.texts)
@@ -78,13 +94,19 @@ def _confidence(one: Proposal) -> str:
 def draw_drafts(step: Step) -> Spec:
     """The proposed trees side by side, on the same columns.
 
-    In a tree that was not verified, nodes that the committed text follows count as accepted, other children of such
-    nodes as rejected; nodes below those are unknown.
+    In a tree that was not verified, nodes that the committed text follows count as accepted, other
+    children of such nodes as rejected; nodes below those are unknown.
     """
-    tables, kinds, titles = [], [], []
+    tables = []
+    kinds = []
+    titles = []
     for one in step.proposals:
         verified = one.chosen and len(one.tree) == len(step.tree)
-        known = _followed(step, one) if not verified else {node.index: node.verdict for node in step.nodes}
+        known = (
+            _followed(step, one)
+            if not verified
+            else {node.index: node.verdict for node in step.nodes}
+        )
         verdicts = [known.get(node, "drafted") for node in range(len(one.tree))]
         path = [node for node, verdict in enumerate(verdicts) if verdict == "accepted"]
         made = tree_graph(one.tree, step.texts, verdicts, path)
@@ -95,7 +117,9 @@ def draw_drafts(step: Step) -> Spec:
             attach(made, OWN, step.bonus, step.texts, last, own_kind(step))
         tables.append(tree_table(made, rows=16))
         kinds.append(codes(tables[-1], marks))
-        titles.append(f"{one.name}: {'verified' if one.chosen else 'not verified'}, {_confidence(one)}")
+        titles.append(
+            f"{one.name}: {'verified' if one.chosen else 'not verified'}, {_confidence(one)}"
+        )
     return trees_beside(tables, kinds, titles, drafts_sentence(step))
 
 
@@ -104,20 +128,27 @@ def _followed(step: Step, one: Proposal) -> dict[int, str]:
     known = {0: "root"}
     tree = one.tree
     for node in range(1, len(tree)):
-        parent, depth = int(tree.parent[node]), int(tree.depth[node])
+        parent = int(tree.parent[node])
+        depth = int(tree.depth[node])
         if known.get(parent) in {"root", "accepted"} and depth <= len(step.committed):
-            known[node] = "accepted" if tree.token[node] == step.committed[depth - 1] else "rejected"
+            known[node] = (
+                "accepted" if tree.token[node] == step.committed[depth - 1] else "rejected"
+            )
         elif known.get(parent) in {"rejected", "not reached"}:
             known[node] = "not reached"
     return known
 
 
-def draw_pair(before: Step, after: Step, names: tuple[str, str] = ("before", "decoded again")) -> Spec:
+def draw_pair(
+    before: Step, after: Step, names: tuple[str, str] = ("before", "decoded again")
+) -> Spec:
     """An iteration and the same iteration decoded again, side by side on the same columns."""
     from speclab.views.networks import step_graph
 
     tables = [tree_table(step_graph(step), rows=64) for step in (before, after)]
-    kinds = [codes(made, step_kinds(step)) for made, step in zip(tables, (before, after), strict=True)]
+    kinds = [
+        codes(made, step_kinds(step)) for made, step in zip(tables, (before, after), strict=True)
+    ]
     titles = [
         f"{name}: {step.counts.drafted} drafted, {len(step.accepted)} accepted"
         for name, step in zip(names, (before, after), strict=True)
@@ -126,7 +157,11 @@ def draw_pair(before: Step, after: Step, names: tuple[str, str] = ("before", "de
 
 
 def trees_beside(
-    tables: list[dict[str, Any]], kinds: list[str], titles: list[str], sentence: str, width: int = 1040
+    tables: list[dict[str, Any]],
+    kinds: list[str],
+    titles: list[str],
+    sentence: str,
+    width: int = 1040,
 ) -> Spec:
     """Trees side by side, aligned at the top, each below its title."""
     count = len(tables)
@@ -141,10 +176,25 @@ def trees_beside(
         traces, own = tree_traces(made, letters, room, PITCH * made["rows"], {}, set(), widths)
         data += [{**trace, "xaxis": f"x{key}", "yaxis": f"y{key}"} for trace in traces]
         start = number * (room + GAP) / width
-        left = {"domain": [start, start + room / width], "anchor": f"y{key}", "fixedrange": True, "visible": False}
-        rows = {"range": [height / PITCH - 0.5, -0.5], "anchor": f"x{key}", "visible": False, "fixedrange": True}
+        left = {
+            "domain": [start, start + room / width],
+            "anchor": f"y{key}",
+            "fixedrange": True,
+            "visible": False,
+        }
+        rows = {
+            "range": [height / PITCH - 0.5, -0.5],
+            "anchor": f"x{key}",
+            "visible": False,
+            "fixedrange": True,
+        }
         axes |= {f"xaxis{key}": {**own["xaxis"], **left}, f"yaxis{key}": rows}
         notes.append(note(f"<b>{plot_text(title)}</b>", start, 1, yshift=6))
     margin = {"l": 0, "r": 0, "t": TITLE, "b": 4}
-    layout = {"height": height + TITLE + 4, "margin": margin, "annotations": notes, "dragmode": False}
+    layout = {
+        "height": height + TITLE + 4,
+        "margin": margin,
+        "annotations": notes,
+        "dragmode": False,
+    }
     return spec(data, sentence, "trees", **axes, **layout)

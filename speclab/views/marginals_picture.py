@@ -1,7 +1,9 @@
-"""What drafters stated of their tokens, whether these were right on and off the accepted path, and what trees gain.
+"""What drafters stated of their tokens, whether these were right on and off the accepted path, and
+what trees gain.
 
-A draft model and an EAGLE head state a token's probability given its parent, which means the same on and off the path.
-A block head states marginals: behind every sibling it promises what follows the most probable of them.
+A draft model and an EAGLE head state a token's probability given its parent, which means the same
+on and off the path. A block head states marginals: behind every sibling it promises what follows
+the most probable of them.
 """
 
 from __future__ import annotations
@@ -27,19 +29,28 @@ EDGES = (0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Stated probabilities are sorted into bins with these edges."""
 FEWEST = 8
 """Nodes that a point stands for, at least."""
-SIDES = {True: ("its parent accepted", "accepted", "solid"), False: ("its parent not accepted", "rejected", "dash")}
-SYMBOLS, DASHES = ("square", "diamond", "triangle-up", "cross", "circle"), ("solid", "dash", "dot", "dashdot")
+SIDES = {
+    True: ("its parent accepted", "accepted", "solid"),
+    False: ("its parent not accepted", "rejected", "dash"),
+}
+SYMBOLS = ("square", "diamond", "triangle-up", "cross", "circle")
+DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def draw_marginals(runs: Mapping[str, Sequence[Trace | Session]], rows: pd.DataFrame | None) -> Spec:
+def draw_marginals(
+    runs: Mapping[str, Sequence[Trace | Session]], rows: pd.DataFrame | None
+) -> Spec:
     """Two panels for each drafter, and two for `rows`, a frame of `curves.by_rows`."""
     from plotly.subplots import make_subplots
 
-    above, below = [plot_text(name) for name in runs], ["first children by depth (open: stated)"] * len(runs)
+    above = [plot_text(name) for name in runs]
+    below = ["first children by depth (open: stated)"] * len(runs)
     if rows is not None:
         above.append("tokens per iteration")
         below.append("tokens per second, modelled")
-    made = make_subplots(2, len(above), subplot_titles=above + below, horizontal_spacing=0.07, vertical_spacing=0.22)
+    made = make_subplots(
+        2, len(above), subplot_titles=above + below, horizontal_spacing=0.07, vertical_spacing=0.22
+    )
     made.update_annotations(font_size=12)
     sentences = [_rates(made, column, *each) for column, each in enumerate(runs.items(), start=1)]
     if rows is not None:
@@ -48,9 +59,21 @@ def draw_marginals(runs: Mapping[str, Sequence[Trace | Session]], rows: pd.DataF
     layout = {key: value for key, value in drawn["layout"].items() if key != "template"}
     legend = {"orientation": "h", "yanchor": "bottom", "itemclick": False}
     right = {"y": 1.13, "x": 1, "xanchor": "right"}
-    layout |= {"showlegend": True, "legend": legend | {"y": 1.07, "x": 0}, "legend2": legend | right}
+    layout |= {
+        "showlegend": True,
+        "legend": legend | {"y": 1.07, "x": 0},
+        "legend2": legend | right,
+    }
     margin = {"l": 56, "r": 12, "t": 84, "b": 40}
-    return spec(drawn["data"], " ".join(sentences), "marginals", **layout, width=960, height=540, margin=margin)
+    return spec(
+        drawn["data"],
+        " ".join(sentences),
+        "marginals",
+        **layout,
+        width=960,
+        height=540,
+        margin=margin,
+    )
 
 
 def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Session]) -> str:
@@ -59,19 +82,37 @@ def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Sessio
     bins = calibration(frame.assign(bin=np.digitize(frame.draft_prob, EDGES)), "bin")
     firsts = frame[frame["rank"] == 1]
     if bins.empty:
-        raise NotRecordedError(f"{name}: nothing was drafted, or the target's choices are not recorded.")
-    identity = {"x": [*EDGES, 1], "y": [*EDGES, 1], "line": {"color": MUTED, "dash": "dot", "width": 1}}
+        raise NotRecordedError(
+            f"{name}: nothing was drafted, or the target's choices are not recorded."
+        )
+    identity = {
+        "x": [*EDGES, 1],
+        "y": [*EDGES, 1],
+        "line": {"color": MUTED, "dash": "dot", "width": 1},
+    }
     made.add_scatter(
-        **identity, mode="lines", name="as stated", showlegend=column == 1, hoverinfo="skip", row=1, col=column
+        **identity,
+        mode="lines",
+        name="as stated",
+        showlegend=column == 1,
+        hoverinfo="skip",
+        row=1,
+        col=column,
     )
     said = []
     for side, (label, kind, dash) in SIDES.items():
-        line, symbol = {"color": LOOKS[kind].color, "dash": dash}, LOOKS[kind].symbol
+        line = {"color": LOOKS[kind].color, "dash": dash}
+        symbol = LOOKS[kind].symbol
         for row, x, points in ((1, "stated", bins), (2, "depth", calibration(firsts, "depth"))):
             points = points[(points.parent_accepted == side) & (points["count"] >= FEWEST)]
             tips = [
-                plot_lines(f"{label}: {plural(count, 'node')}", f"stated {percent(stated)}, right {percent(right)}")
-                for count, stated, right in zip(points["count"], points.stated, points.right, strict=True)
+                plot_lines(
+                    f"{label}: {plural(count, 'node')}",
+                    f"stated {percent(stated)}, right {percent(right)}",
+                )
+                for count, stated, right in zip(
+                    points["count"], points.stated, points.right, strict=True
+                )
             ]
             shared = {"x": points[x].tolist(), "hovertext": tips, "hoverinfo": "text"}
             made.add_scatter(
@@ -86,8 +127,16 @@ def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Sessio
                 )  # fmt: skip
         later = firsts[(firsts.parent_accepted == side) & (firsts.depth > 1)]
         if len(later):
-            said.append(f"{percent(later.right.mean())} with {label} (stated: {percent(later.draft_prob.mean())})")
-    stated = {"title_text": "stated probability", "type": "log", "tickvals": [0.01, 0.1, 1], "tickformat": ".0%"}
+            said.append(
+                f"{percent(later.right.mean())} with {label} (stated: "
+                f"{percent(later.draft_prob.mean())})"
+            )
+    stated = {
+        "title_text": "stated probability",
+        "type": "log",
+        "tickvals": [0.01, 0.1, 1],
+        "tickformat": ".0%",
+    }
     made.update_xaxes(**stated, row=1, col=column)
     made.update_xaxes(title_text="depth", dtick=1, row=2, col=column)
     made.update_yaxes(tickformat=".0%", range=[-0.03, 1.03], col=column)
@@ -99,7 +148,10 @@ def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Sessio
 def _gains(made: Figure, column: int, rows: pd.DataFrame) -> str:
     """Tokens per iteration and, below, per second over the rows of a verification pass."""
     for number, (name, part) in enumerate(rows.groupby("name", sort=False)):
-        line = {"color": SOURCE_COLORS[number % len(SOURCE_COLORS)], "dash": DASHES[number % len(DASHES)]}
+        line = {
+            "color": SOURCE_COLORS[number % len(SOURCE_COLORS)],
+            "dash": DASHES[number % len(DASHES)],
+        }
         for row, y in enumerate(("tokens_per_iteration", "tokens_per_second"), start=1):
             made.add_scatter(
                 x=part.rows.tolist(), y=part[y].tolist(), mode="lines+markers", name=plot_text(str(name)), line=line,

@@ -1,7 +1,7 @@
 """An iteration as a networkx graph, and the layout of its nodes.
 
-x is the depth and y the order of the leaves, with a parent midway between its first and last child, so links never
-cross. Nodes that do not fit are folded into stubs such as `+37`.
+x is the depth and y the order of the leaves, with a parent midway between its first and last child,
+so links never cross. Nodes that do not fit are folded into stubs such as `+37`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,23 @@ def step_graph(step: Step) -> Graph:
     texts = step.texts
     made = tree_graph(step.tree, texts, [node.verdict for node in step.nodes], step.accepted)
     made.graph |= {"index": step.index, "prefix_length": step.prefix_length}
-    made.graph |= {name: value for name, value in {"rule": step.rule, **step.settings}.items() if value is not None}
+    made.graph |= {
+        name: value
+        for name, value in {"rule": step.rule, **step.settings}.items()
+        if value is not None
+    }
     for record in step.nodes:
         node = made.nodes[record.index]
-        node |= {"position": step.prefix_length + node["depth"], "mask_row": record.index, "kv_slot": record.kv_slot}
-        node |= {"target_choice": record.target_choice, "entropy": record.entropy, "reason": record.reason}
+        node |= {
+            "position": step.prefix_length + node["depth"],
+            "mask_row": record.index,
+            "kv_slot": record.kv_slot,
+        }
+        node |= {
+            "target_choice": record.target_choice,
+            "entropy": record.entropy,
+            "reason": record.reason,
+        }
         node["target_choice_text"] = label(record.target_choice, texts)
         if record.target_prob is not None:
             node["target_prob"] = record.target_prob
@@ -49,22 +61,44 @@ def with_tops(made: Graph, step: Step) -> Graph:
     return made
 
 
-def tree_graph(tree: DraftTree, texts: Mapping[int, str], verdicts: Sequence[str], path: Sequence[int] = ()) -> Graph:
-    """Convert a tree to a graph. `verdicts`: a key of `LOOKS` per node. `path`: the accepted nodes."""
+def tree_graph(
+    tree: DraftTree, texts: Mapping[int, str], verdicts: Sequence[str], path: Sequence[int] = ()
+) -> Graph:
+    """Convert a tree to a graph.
+
+    `verdicts`: a key of `LOOKS` per node. `path`: the accepted nodes.
+    """
     made: Graph = tree.to_networkx()
     for node, data in made.nodes.items():
         data |= _token(data["token"], texts)
-        data |= {"parent": int(tree.parent[node]), "verdict": verdicts[node], "accepted": node in path}
+        data |= {
+            "parent": int(tree.parent[node]),
+            "verdict": verdicts[node],
+            "accepted": node in path,
+        }
         data |= {"draft_prob": exp(tree.log_prob[node]), "path_prob": exp(tree.path_log_prob[node])}
     return made
 
 
 def attach(
-    made: Graph, node: Any, token: int, texts: Mapping[int, str], parent: Any, verdict: str, **more: Any
+    made: Graph,
+    node: Any,
+    token: int,
+    texts: Mapping[int, str],
+    parent: Any,
+    verdict: str,
+    **more: Any,
 ) -> None:
     """Add a node after another; after -1 it goes to the root's column and replaces the root."""
     depth = 0 if parent == -1 else made.nodes[parent]["depth"] + 1
-    data = {**_token(token, texts), "parent": parent, "depth": depth, "verdict": verdict, "accepted": False, **more}
+    data = {
+        **_token(token, texts),
+        "parent": parent,
+        "depth": depth,
+        "verdict": verdict,
+        "accepted": False,
+        **more,
+    }
     made.add_node(node, **data)
     if parent != -1:
         made.add_edge(parent, node)
@@ -89,24 +123,32 @@ def leaf_rows(made: Graph) -> dict[Any, float]:
 
 
 def fold(made: Graph, rows: int, first: Iterable[Any] = ()) -> Graph:
-    """Keep at most `rows` leaves: the accepted path, its siblings and the most probable nodes; fold others into stubs.
+    """Keep at most `rows` leaves: the accepted path, its siblings and the most probable nodes; fold
+    others into stubs.
 
-    The id of a stub is "+" and its parent's id; `folded` lists its nodes. `first`: further nodes that are never folded;
-    they and the path may take more rows.
+    The id of a stub is "+" and its parent's id; `folded` lists its nodes. `first`: further nodes
+    that are never folded; they and the path may take more rows.
     """
     if sum(not degree for _, degree in made.out_degree()) <= rows:
         return made
-    path = [node for node, data in made.nodes.items() if data["parent"] == -1 or data["accepted"] or node == OWN]
+    path = [
+        node
+        for node, data in made.nodes.items()
+        if data["parent"] == -1 or data["accepted"] or node == OWN
+    ]
     shown: set[Any] = set()
     for node in (*path, *first):
         shown |= nx.ancestors(made, node) | {node}
     siblings = {child for node in path for child in made.successors(node)}
-    order = sorted(made, key=lambda node: (node not in siblings, -made.nodes[node].get("path_prob", 1.0)))
+    order = sorted(
+        made, key=lambda node: (node not in siblings, -made.nodes[node].get("path_prob", 1.0))
+    )
     hidden = {node: sum(child not in shown for child in made.successors(node)) for node in shown}
     used = sum(hidden[node] > 0 or not made.out_degree(node) for node in shown)
     for node in order:  # a parent is at least as probable as its children, so it comes first
         parent = made.nodes[node]["parent"]
-        wider = used + (hidden.get(parent, 0) > 1)  # a new row, unless this child takes the row of its parent's stub
+        # a new row, unless this child takes the row of its parent's stub
+        wider = used + (hidden.get(parent, 0) > 1)
         if node in shown or parent not in shown or wider > rows:
             continue
         shown.add(node)
@@ -125,23 +167,31 @@ def _with_stubs(made: Graph, shown: set[Any]) -> Graph:
             continue
         folded.sort(key=lambda node: -made.nodes[node].get("path_prob", 1.0))
         small.remove_nodes_from(folded)
-        data = {"label": f"+{len(folded)}", "parent": keeper, "depth": made.nodes[keeper]["depth"] + 1}
+        data = {
+            "label": f"+{len(folded)}",
+            "parent": keeper,
+            "depth": made.nodes[keeper]["depth"] + 1,
+        }
         small.add_node(f"+{keeper}", **data, verdict="folded", accepted=False, folded=folded)
         small.add_edge(keeper, f"+{keeper}")
     return small
 
 
-CHAR, MARK, LEFT, RIGHT = 7.25, 15, 24, 10
+CHAR = 7.25
+MARK = 15
+LEFT = 24
+RIGHT = 10
 """Pixels: one character of a label, from a node to its label, left of all nodes, right of all labels."""
 GAPS = (18, 64)
 """Least and most pixels from the labels of one column to the nodes of the next."""
 
 
 def columns(widths: Sequence[int], room: float) -> tuple[list[float], list[int]]:
-    """For each depth, the position of its nodes and the most characters of its labels, in `room` pixels.
+    """For each depth, the position of its nodes and the most characters of its labels, in `room`
+    pixels.
 
-    Labels are cut only if they do not fit, the longest first. `widths`: characters of the widest label at each depth.
-    The page uses the same layout (`columns` in page.js).
+    Labels are cut only if they do not fit, the longest first. `widths`: characters of the widest
+    label at each depth. The page uses the same layout (`columns` in page.js).
     """
     free = room - LEFT - RIGHT - MARK * len(widths)
     least = GAPS[0] * (len(widths) - 1)

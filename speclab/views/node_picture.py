@@ -1,7 +1,8 @@
 """The target's and the draft's distribution after a node, and the draw where sampling stopped.
 
-Acceptance tries the children of a node in order (Leviathan et al. 2023; SpecInfer, Algorithm 2): one is accepted with
-probability min(1, p / q); a rejection leaves the target the residual norm(max(p - q, 0)).
+Acceptance tries the children of a node in order (Leviathan et al. 2023; SpecInfer, Algorithm 2):
+one is accepted with probability min(1, p / q); a rejection leaves the target the residual
+norm(max(p - q, 0)).
 """
 
 from __future__ import annotations
@@ -39,11 +40,16 @@ def bars_template(names: Sequence[str] = ("p", "q")) -> Spec:
             "marker": {"color": SOURCE_COLORS[list(PANELS).index(name)]}, "hoverinfo": "skip",
             "textfont": {"size": 11, "color": INK},
         })  # fmt: skip
-        start, end = number / len(names), (number + 0.8) / len(names)
+        start = number / len(names)
+        end = (number + 0.8) / len(names)
         quiet = {"showticklabels": False, "showgrid": False, "fixedrange": True}
         axes[f"xaxis{key}"] = {**quiet, "domain": [start, end], "range": [0, 1.02]}
         notes.append(note(f"<b>{title}</b>  {meaning}", start, 1))
-    ticks = {"tickvals": "@place", "ticktext": "@ticks", "tickfont": {"size": 12, "family": PLOT_MONO, "color": INK}}
+    ticks = {
+        "tickvals": "@place",
+        "ticktext": "@ticks",
+        "tickfont": {"size": 12, "family": PLOT_MONO, "color": INK},
+    }
     rows = {"autorange": "reversed", "fixedrange": True, "showgrid": False, "automargin": True}
     margin = {"l": 8, "r": 8, "t": 28, "b": 6}
     layout = {"height": 60 + 22 * MOST, "margin": margin, "bargap": 0.3, "dragmode": False}
@@ -57,7 +63,10 @@ def node_columns(step: Step, node: int) -> dict[str, list[Any]]:
     """
     children, target, draft = node_tops(step, node)
     choice = step.nodes[node].target_choice
-    said = {token: f"node {child} {LOOKS[step.nodes[child].verdict].sign}" for token, child in children.items()}
+    said = {
+        token: f"node {child} {LOOKS[step.nodes[child].verdict].sign}"
+        for token, child in children.items()
+    }
     said[choice] = f"{said.get(choice, '')} ★ chosen".strip()
     known = {"p": target, "plain": dict(step.plain[node]) if step.plain else {}, "q": draft}
     return _columns(step, {name: known[name] for name in panels_of(step)}, said, children)
@@ -66,7 +75,8 @@ def node_columns(step: Step, node: int) -> dict[str, list[Any]]:
 def node_tops(step: Step, node: int) -> tuple[dict[int, int], dict[int, float], dict[int, float]]:
     """The children of a node by token, and the target's and the draft's probabilities of the top-k and the children."""
     record = step.nodes[node]
-    target, draft = dict(record.target_top), dict(record.draft_top)
+    target = dict(record.target_top)
+    draft = dict(record.draft_top)
     children = {int(step.tree.token[child]): child for child in reversed(step.tree.children[node])}
     for token, child in children.items():
         if "log_prob" not in step.missing:
@@ -78,18 +88,28 @@ def node_tops(step: Step, node: int) -> tuple[dict[int, int], dict[int, float], 
 
 
 def _columns(
-    step: Step, panels: Mapping[str, Probabilities], said: Mapping[int, str], nodes: Mapping[int, int]
+    step: Step,
+    panels: Mapping[str, Probabilities],
+    said: Mapping[int, str],
+    nodes: Mapping[int, int],
 ) -> dict[str, list[Any]]:
     first = next(iter(panels.values()))
     every = {token for probs in panels.values() for token in probs} | set(said)
-    order = sorted(every, key=lambda token: (-first.get(token, 0.0), -max(p.get(token, 0.0) for p in panels.values())))
+    order = sorted(
+        every,
+        key=lambda token: (
+            -first.get(token, 0.0),
+            -max(p.get(token, 0.0) for p in panels.values()),
+        ),
+    )
     others = [token for token in order if token not in said][: max(MOST - len(said), 3)]
     tokens = [token for token in order if token in said or token in others]
     names = [clip(label(token, step.texts), 18) for token in tokens]
     room = max([width(name) for name in names], default=0) + 2
     side = max([width(words) for words in said.values()], default=0)
     ticks = []
-    for name, token in zip(names, tokens, strict=True):  # plotly aligns labels to the right, so both parts are padded
+    # plotly aligns labels to the right, so both parts are padded
+    for name, token in zip(names, tokens, strict=True):
         words = said.get(token, "")
         padding = ["\u00a0" * (room - width(name)), "\u00a0" * (side + 1 - width(words))]
         ticks.append(plot_text(name) + padding[0] + words + padding[1])
@@ -100,7 +120,9 @@ def _columns(
     }
     for name, probs in panels.items():
         columns[name] = [None if token not in probs else round(probs[token], 4) for token in tokens]
-        columns[f"{name} text"] = ["" if value is None else percent(value) for value in columns[name]]
+        columns[f"{name} text"] = [
+            "" if value is None else percent(value) for value in columns[name]
+        ]
     return columns
 
 
@@ -112,7 +134,9 @@ def panels_of(step: Step) -> tuple[str, ...]:
 def draw_node(step: Step, node: int) -> Spec:
     """The most probable next tokens after a node, for the target and for the draft."""
     drawn = fill(bars_template(panels_of(step)), node_columns(step, node))
-    drawn["layout"]["meta"]["sentence"] = " ".join(["".join(node_sentence(step, node)), plain_sentence(step, node)])
+    drawn["layout"]["meta"]["sentence"] = " ".join(
+        ["".join(node_sentence(step, node)), plain_sentence(step, node)]
+    )
     return drawn
 
 
@@ -140,7 +164,9 @@ def candidates(step: Step, left: Residual) -> dict[int, int]:
     """The children at which sampling stopped, by token."""
     nodes = (0,) if left.node is None else step.tree.children[left.node]
     recorded = {each.token for each in left.tokens}
-    return {int(step.tree.token[node]): node for node in nodes if int(step.tree.token[node]) in recorded}
+    return {
+        int(step.tree.token[node]): node for node in nodes if int(step.tree.token[node]) in recorded
+    }
 
 
 def residual_sentence(step: Step) -> str:
@@ -181,6 +207,8 @@ def draws_table(step: Step) -> str:
         for number, trial in enumerate(left.trials, start=1)
     ]  # fmt: skip
     if step.bonus is not None:
-        rows.append((len(rows) + 1, label(step.bonus, step.texts), "", "", "", "drawn by the target"))
+        rows.append(
+            (len(rows) + 1, label(step.bonus, step.texts), "", "", "", "drawn by the target")
+        )
     head = ("draw", "token", "p left", "q left", "min(1, p / q)", "outcome")
     return table(f"{plural(len(rows), 'draw')}, rule: {step.rule}", head, rows)

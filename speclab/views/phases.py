@@ -16,8 +16,8 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 class Position:
     """A position within an iteration; the default is its end.
 
-    `level` counts the levels drafted so far in draft (0: only the root), and the decisions so far in accept; None: the
-    end of the phase.
+    `level` counts the levels drafted so far in draft (0: only the root), and the decisions so far
+    in accept; None: the end of the phase.
     """
 
     phase: Phase = "all"
@@ -25,7 +25,9 @@ class Position:
 
     def __post_init__(self) -> None:
         if self.phase not in PHASES:
-            raise SettingsError(f"There is no phase {self.phase!r}: choose one of {', '.join(PHASES)}.")
+            raise SettingsError(
+                f"There is no phase {self.phase!r}: choose one of {', '.join(PHASES)}."
+            )
 
     def reached(self, phase: Phase) -> bool:
         """Whether `phase` has begun."""
@@ -85,7 +87,11 @@ def decisions(step: Step) -> list[Decision]:
 def growth(step: Step) -> list[int]:
     """For each node when it was drafted: its depth, or its number in the order in which a heap gave it."""
     order = {event.node: event.values["order"] for event in step.events if event.kind == "pop"}
-    return [int(order.get(node) or 0) for node in range(len(step.tree))] if order else step.tree.depth.tolist()
+    return (
+        [int(order.get(node) or 0) for node in range(len(step.tree))]
+        if order
+        else step.tree.depth.tolist()
+    )
 
 
 def positions(step: Step) -> list[Position]:
@@ -107,7 +113,11 @@ def node_kinds(step: Step, position: Position = WHOLE) -> list[str | None]:
     for node, verdict in enumerate(kinds):
         if node not in known and verdict != "root":
             kinds[node] = "drafted"
-        if position.phase == "draft" and position.level is not None and drafted[node] > position.level:
+        if (
+            position.phase == "draft"
+            and position.level is not None
+            and drafted[node] > position.level
+        ):
             kinds[node] = None
     return kinds
 
@@ -126,15 +136,22 @@ def fresh(step: Step, position: Position = WHOLE) -> set[int]:
         return set()
     if position.phase == "accept":
         return {
-            node for decision in decisions(step)[position.level - 1 : position.level] for node in decision.candidates
+            node
+            for decision in decisions(step)[position.level - 1 : position.level]
+            for node in decision.candidates
         }
     return {node for node, level in enumerate(growth(step)) if level == position.level and node}
 
 
 def events_until(step: Step, position: Position = WHOLE) -> list[Event]:
     """The drafting events so far: a level's decisions come before the next level, pruning comes last."""
-    level, drafted = position.level, growth(step)
+    level = position.level
+    drafted = growth(step)
     if position.phase != "draft" or level is None or level >= max(drafted):
         return list(step.events)
     early = [event for event in step.events if event.kind != "prune"]
-    return [event for event in early if event.node is None or drafted[event.node] < level + (event.kind == "pop")]
+    return [
+        event
+        for event in early
+        if event.node is None or drafted[event.node] < level + (event.kind == "pop")
+    ]

@@ -1,6 +1,7 @@
 """Draw another tree over the drafted one: the effect of a setting, or a tree built by hand.
 
-Nodes that would go are struck out, new nodes are marked. Under a slider, `dots` shows the values of this iteration.
+Nodes that would go are struck out, new nodes are marked. Under a slider, `dots` shows the values of
+this iteration.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from speclab.views.tree_picture import codes, tree_figure, tree_table
 if TYPE_CHECKING:
     from speclab.analysis.whatif import WhatIf
 
-DOTS, RADIUS, STACK = 18, 2.3, 3
+DOTS = 18
+RADIUS = 2.3
+STACK = 3
 """Pixels of a strip of dots, pixels of a dot, and most dots above each other."""
 _WORDS: dict[Measure, str] = {
     "confidence": "{above} of {count} expanded nodes reach it",
@@ -54,7 +57,9 @@ def preview(
         bonus: the target's own token after them, if it is known.
         unknown: nodes of `tree` whose further children are not recorded.
     """
-    names: list[Any] = [f"new {node}" if same is None else same for node, same in enumerate(recorded)]
+    names: list[Any] = [
+        f"new {node}" if same is None else same for node, same in enumerate(recorded)
+    ]
     path = {names[node] for node in accepted or ()}
     made = step_graph(step)
     if OWN in made:
@@ -73,9 +78,11 @@ def preview(
     for node, name in enumerate(names):
         if name in made:
             continue
-        prob, path_prob = exp(tree.log_prob[node]), exp(tree.path_log_prob[node])
+        prob = exp(tree.log_prob[node])
+        path_prob = exp(tree.path_log_prob[node])
         kinds[name] = "accepted" if name in path else "new"
-        token, parent = int(tree.token[node]), names[int(tree.parent[node])]
+        token = int(tree.token[node])
+        parent = names[int(tree.parent[node])]
         attach(made, name, token, step.texts, parent, "new", path_prob=path_prob)
         made.nodes[name]["accepted"] = name in path
         tips[name] = plot_lines(
@@ -95,7 +102,9 @@ def preview(
 def whatif_preview(step: Step, found: WhatIf) -> dict[str, Any]:
     """The `preview` of a what-if."""
     sentence = whatif_sentence(step, found)
-    return preview(step, found.tree, found.recorded, sentence, found.accepted, found.bonus, found.unknown)
+    return preview(
+        step, found.tree, found.recorded, sentence, found.accepted, found.bonus, found.unknown
+    )
 
 
 def draw_whatif(step: Step, found: WhatIf) -> Spec:
@@ -106,9 +115,11 @@ def draw_whatif(step: Step, found: WhatIf) -> Spec:
 
 def whatif_sentence(step: Step, found: WhatIf) -> str:
     """`Preview: 18 nodes instead of 19, 2 accepted.` and what the record does not contain."""
-    nodes, was = len(found.tree), len(step.tree)
+    nodes = len(found.tree)
+    was = len(step.tree)
     words = plural(nodes, "node") + (f" instead of {was}" if nodes != was else "")
-    taken, took = len(found.accepted), len(step.accepted)
+    taken = len(found.accepted)
+    took = len(step.accepted)
     least = "" if found.settled or found.unknown else "at least "
     words += f", {least}{taken} accepted" + (f" instead of {took}" if taken != took else "")
     if not found.unknown:
@@ -116,7 +127,9 @@ def whatif_sentence(step: Step, found: WhatIf) -> str:
         return f"Preview: the same tree, {words}." if same else f"Preview: {words}."
     first = quoted(int(found.tree.token[found.unknown[0]]), step.texts)
     more = f" and {plural(len(found.unknown) - 1, 'other node')}" if len(found.unknown) > 1 else ""
-    return f"Preview: {words}. {first}{more} would have children that this iteration did not record."
+    return (
+        f"Preview: {words}. {first}{more} would have children that this iteration did not record."
+    )
 
 
 def dots(step: Step, measure: Measure, threshold: float, place: Callable[[float], float]) -> str:
@@ -136,7 +149,9 @@ def dots(step: Step, measure: Measure, threshold: float, place: Callable[[float]
         height = DOTS - 4.5 - 4.6 * min(stacked[round(across)], STACK - 1)
         stacked[round(across)] += 1
         fill = "currentColor" if value >= threshold else "none"
-        parts.append(f'<circle cx="{across:.1f}%" cy="{height:.1f}" r="{RADIUS}" fill="{fill}" stroke="currentColor"/>')
+        parts.append(
+            f'<circle cx="{across:.1f}%" cy="{height:.1f}" r="{RADIUS}" fill="{fill}" stroke="currentColor"/>'
+        )
     mark = f"{_percent(place(threshold)):.1f}%"
     line = f'<line x1="0%" x2="100%" y1="{DOTS - 1}" y2="{DOTS - 1}" stroke="#8884"/>'
     blue = 'stroke="var(--jp-brand-color1, #1976d2)" stroke-width="1.5"'

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from speclab.trace.records import Step, Trace
-from speclab.views import cache_picture, mask_picture, node_picture, run_picture, sentences, text_html, tree_picture
+from speclab.views import (
+    cache_picture,
+    mask_picture,
+    node_picture,
+    run_picture,
+    sentences,
+    text_html,
+    tree_picture,
+)
 from speclab.views.decisions import block_table, decided_table, drafts_sentence, draw_drafts
 from speclab.views.networks import step_graph
 from speclab.views.phases import PHASES, Position, fresh, positions
@@ -81,9 +89,14 @@ def iteration(step: Step, trace: Trace) -> Data:
     made = tree_picture.tree_table(step_graph(step), first=tree_picture.marked(step))
     panels = node_picture.panels_of(step)
     frame, codes = mask_picture.mask_frame(step)
-    names = frame["data"][0].pop("hovertext")  # the page restores them, and adds them to the cells' tooltips
+    # the page restores them, and adds them to the cells' tooltips
+    names = frame["data"][0].pop("hovertext")
     nodes = [_node(step, node) for node in range(len(step.tree))]
-    tokens = {token for node in nodes for token, _ in (*node["p"], *node["q"], *node["plain"], (node["choice"], 1))}
+    tokens = {
+        token
+        for node in nodes
+        for token, _ in (*node["p"], *node["q"], *node["plain"], (node["choice"], 1))
+    }
     return {
         "index": step.index,
         "tokens": len(trace.token_ids(step.index + 1)),
@@ -92,7 +105,9 @@ def iteration(step: Step, trace: Trace) -> Data:
         "last": step.accepted[-1] if step.accepted else 0,
         "positions": [_position(step, made, position) for position in positions(step)],
         "tree": made,
-        "notes": {phase: tree_picture.notes(step, Position(phase)) for phase in ("draft", "verify", "all")},
+        "notes": {
+            phase: tree_picture.notes(step, Position(phase)) for phase in ("draft", "verify", "all")
+        },
         "facts": tree_picture.node_facts(step),
         "mask": {
             "figure": frame,
@@ -100,7 +115,9 @@ def iteration(step: Step, trace: Trace) -> Data:
             "names": names,
             "verdict": mask_picture.verdict(step),
         },
-        "cache": cache_picture.draw_cache(step, prompt_length=len(trace.prompt_ids)) if step.caches else None,
+        "cache": cache_picture.draw_cache(step, prompt_length=len(trace.prompt_ids))
+        if step.caches
+        else None,
         "cache_lines": cache_picture.cache_lines(step),
         "cache_key": cache_picture.key(step),
         "nodes": nodes,
@@ -113,7 +130,9 @@ def iteration(step: Step, trace: Trace) -> Data:
         "timeline": run_picture.timeline_point(step),
         "metrics": run_picture.metrics_point(step),
         "decided": decided_table(step),
-        "drafts": {"figure": draw_drafts(step), "sentence": drafts_sentence(step)} if step.proposals else None,
+        "drafts": {"figure": draw_drafts(step), "sentence": drafts_sentence(step)}
+        if step.proposals
+        else None,
     }
 
 
@@ -140,7 +159,9 @@ def _node(step: Step, node: int) -> Data:
         "choice": step.nodes[node].target_choice,
         "p": [(token, round(probability, 4)) for token, probability in target.items()],
         "q": [(token, round(probability, 4)) for token, probability in draft.items()],
-        "plain": [(token, round(probability, 4)) for token, probability in step.plain[node]] if step.plain else [],
+        "plain": [(token, round(probability, 4)) for token, probability in step.plain[node]]
+        if step.plain
+        else [],
         "beside": sentences.plain_sentence(step, node),
     }
 
@@ -157,9 +178,16 @@ def _residual(step: Step) -> Data | None:
 
 
 def page(trace: Trace, name: str, cursor: int | None = None) -> str:
-    """A run as one HTML file: the lab's page without a kernel. It contains plotly.js and needs no network."""
+    """A run as one HTML file: the lab's page without a kernel.
+
+    It contains plotly.js and needs no network.
+    """
     shown = min(1, len(trace.steps)) if cursor is None else cursor
-    run = {"header": header(trace), "cursor": shown, "iterations": [iteration(step, trace) for step in trace.steps]}
+    run = {
+        "header": header(trace),
+        "cursor": shown,
+        "iterations": [iteration(step, trace) for step in trace.steps],
+    }
     data = json.dumps({"run": pack(run), "plotly": b64encode(plotly_js()).decode()})
     items = "".join([f"<li>{escape(sentences.summary(step))}</li>" for step in trace.steps])
     without = f"<noscript><p>Without scripts this page lists what each iteration did.</p><ol>{items}</ol></noscript>"
@@ -183,7 +211,9 @@ def snapshot(trace: Trace | None, cursor: int) -> str:
     sentence = f"<p>{escape(describe(trace, cursor))}</p>"
     if trace is None or not 0 < cursor <= len(trace.steps):
         return sentence
-    text = "".join([trace.texts.get(token, "") for token in (*trace.prompt_ids, *trace.token_ids(cursor))])
+    text = "".join(
+        [trace.texts.get(token, "") for token in (*trace.prompt_ids, *trace.token_ids(cursor))]
+    )
     return f"{sentence}<pre>{escape(text)}</pre>{tree_picture.tree_rows(trace.steps[cursor - 1])}"
 
 
@@ -196,7 +226,9 @@ def pack(value: Any) -> str:
 @cache
 def plotly_js() -> bytes:
     """plotly.js of the installed package, gzipped."""
-    return gzip.compress(files("plotly").joinpath("package_data", "plotly.min.js").read_bytes(), 6, mtime=0)
+    return gzip.compress(
+        files("plotly").joinpath("package_data", "plotly.min.js").read_bytes(), 6, mtime=0
+    )
 
 
 @cache

@@ -1,7 +1,7 @@
 """The run over its iterations: the timeline and the metrics.
 
-Both are templates with `@columns`; `timeline_point` and `metrics_point` return the values that one iteration adds, so
-the page can extend a picture iteration by iteration.
+Both are templates with `@columns`; `timeline_point` and `metrics_point` return the values that one
+iteration adds, so the page can extend a picture iteration by iteration.
 """
 
 from __future__ import annotations
@@ -13,10 +13,22 @@ from typing import Any
 from speclab.trace.records import Step, Trace
 from speclab.views.phases import own_kind
 from speclab.views.sentences import mark, summary
-from speclab.views.theme import CLEAR, FAINT, INK, LOOKS, PAPER, PHASE_COLORS, Spec, fill, note, spec
+from speclab.views.theme import (
+    CLEAR,
+    FAINT,
+    INK,
+    LOOKS,
+    PAPER,
+    PHASE_COLORS,
+    Spec,
+    fill,
+    note,
+    spec,
+)
 from speclab.views.tokens import plot_text, plural
 
-MOST, LEAST = 120, 16
+MOST = 120
+LEAST = 16
 """Most iterations in a picture, and the least room on its axis."""
 HATCH = {"shape": "/", "fgcolor": "#1F2328", "size": 4, "solidity": 0.25, "fillmode": "overlay"}
 """The corrected token is hatched, not only yellow."""
@@ -59,8 +71,19 @@ def timeline_template() -> Spec:
             "hovertext": "@tip",
             "name": "drafted",
         },
-        {**bars, "y": "@accepted", "marker": {"color": LOOKS["accepted"].color}, "name": "accepted"},
-        {**bars, "y": "@bonus", "base": "@accepted", "marker": {"color": LOOKS["bonus"].color}, "name": "bonus"},
+        {
+            **bars,
+            "y": "@accepted",
+            "marker": {"color": LOOKS["accepted"].color},
+            "name": "accepted",
+        },
+        {
+            **bars,
+            "y": "@bonus",
+            "base": "@accepted",
+            "marker": {"color": LOOKS["bonus"].color},
+            "name": "bonus",
+        },
         {**bars, "y": "@corrected", "base": "@accepted", "marker": corrected, "name": "corrected"},
     ]
     axis = {"showgrid": False, "fixedrange": True}
@@ -83,15 +106,31 @@ def draw_timeline(trace: Trace, cursor: int | None = None) -> Spec:
     cursor = len(trace.steps) if cursor is None else cursor
     first = window(len(trace.steps), cursor)
     points = [timeline_point(step) for step in trace.steps[first : first + MOST]]
-    drawn = fill(timeline_template(), _columns(points, ("x", "reach", "accepted", "bonus", "corrected", "tip")))
+    drawn = fill(
+        timeline_template(),
+        _columns(points, ("x", "reach", "accepted", "bonus", "corrected", "tip")),
+    )
     drawn["layout"]["xaxis"] |= iteration_axis(first, len(points))
     place = {"xref": "x", "xanchor": "center", "yanchor": "top"}
     signs = [note(point["sign"], point["x"], 1, **place) for point in points if point["sign"]]
     drawn["layout"]["annotations"] = signs
     sentence = f"Timeline: {plural(len(trace.steps), 'iteration')}, {cursor} shown."
     drawn["layout"]["meta"]["sentence"] = sentence
-    frame = {"type": "rect", "x0": cursor - 0.5, "x1": cursor + 0.5, "yref": "paper", "y0": 0, "y1": 1}
-    veil = {**frame, "x0": cursor + 0.5, "x1": first + len(points) + 0.5, "fillcolor": PAPER, "opacity": 0.6}
+    frame = {
+        "type": "rect",
+        "x0": cursor - 0.5,
+        "x1": cursor + 0.5,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+    }
+    veil = {
+        **frame,
+        "x0": cursor + 0.5,
+        "x1": first + len(points) + 0.5,
+        "fillcolor": PAPER,
+        "opacity": 0.6,
+    }
     drawn["layout"]["shapes"] = [{**frame, "line": {"color": INK, "width": 1.5}}]
     if cursor < first + len(points):
         drawn["layout"]["shapes"].append({**veil, "line": {"width": 0}})
@@ -131,10 +170,23 @@ def metrics_point(step: Step) -> dict[str, Any]:
 def metrics_template() -> Spec:
     """The metrics without iterations: tokens per iteration above milliseconds by phase."""
     bars: Spec = {"type": "bar", "x": "@x", "customdata": "@x"}
-    blue, own = LOOKS["accepted"].color, LOOKS["bonus"].color
+    blue = LOOKS["accepted"].color
+    own = LOOKS["bonus"].color
     data = [
-        {**bars, "y": "@accepted", "name": "accepted", "marker": {"color": blue}, "legend": "legend"},
-        {**bars, "y": "@own", "name": "target's token", "marker": {"color": own}, "legend": "legend"},
+        {
+            **bars,
+            "y": "@accepted",
+            "name": "accepted",
+            "marker": {"color": blue},
+            "legend": "legend",
+        },
+        {
+            **bars,
+            "y": "@own",
+            "name": "target's token",
+            "marker": {"color": own},
+            "legend": "legend",
+        },
     ]
     for name in PHASE_NAMES:
         data.append({**bars, "y": f"@{name} ms", "yaxis": "y2", "name": name, "marker": {"color": PHASE_COLORS[name]},
@@ -161,7 +213,12 @@ def metrics_template() -> Spec:
         showlegend=True,
         legend={**legend, "y": 1},
         legend2={**legend, "y": 0.42},
-        xaxis={"fixedrange": True, "showgrid": False, "title": {"text": "iteration"}, "anchor": "y2"},
+        xaxis={
+            "fixedrange": True,
+            "showgrid": False,
+            "title": {"text": "iteration"},
+            "anchor": "y2",
+        },
         yaxis={**axis, "domain": [0.56, 1]},
         yaxis2={**axis, "domain": [0, 0.42]},
         annotations=[
@@ -190,6 +247,8 @@ def metrics_sentence(trace: Trace, cursor: int | None = None) -> str:
     if not figures.iterations:
         return "Metrics: no iteration yet."
     return (
-        f"Metrics after {plural(figures.iterations, 'iteration')}: {figures.tokens_per_iteration:.2f} tokens per "
-        f"iteration, {figures.acceptance_rate:.0%} of drafted tokens accepted, {figures.throughput:.0f} tokens/s."
+        f"Metrics after {plural(figures.iterations, 'iteration')}: "
+        f"{figures.tokens_per_iteration:.2f} tokens per "
+        f"iteration, {figures.acceptance_rate:.0%} of drafted tokens accepted, "
+        f"{figures.throughput:.0f} tokens/s."
     )

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from speclab.trace.records import RANKS, TIE, UNKNOWN, Event, Finding, Step, Trace
-from speclab.views.phases import WHOLE, Decision, Position, decisions, growth, own_kind, verified_root
+from speclab.views.phases import (
+    WHOLE,
+    Decision,
+    Position,
+    decisions,
+    growth,
+    own_kind,
+    verified_root,
+)
 from speclab.views.tokens import percent, plural, quoted
 
 SIGNS = ("⚠", "≈")
@@ -24,7 +32,9 @@ def summary(step: Step) -> str:
     notes = list(dict.fromkeys([mark(finding) for finding in step.findings]))
     notes += [step.note.rstrip(".")] if step.note else []
     if step.counts.lossy:
-        notes.append("This iteration was changed by hand, so the output distribution is not the target's")
+        notes.append(
+            "This iteration was changed by hand, so the output distribution is not the target's"
+        )
     return ". ".join([f"Iteration {step.index + 1}: {drafted}; {end}", *notes]) + "."
 
 
@@ -42,10 +52,13 @@ def plain_sentence(step: Step, node: int) -> str:
     """Compare the path of a node, run plainly, with the record; empty without a check."""
     if not step.plain:
         return ""
-    plain, recorded = dict(step.plain[node]), dict(step.nodes[node].target_top)
+    plain = dict(step.plain[node])
+    recorded = dict(step.nodes[node].target_top)
     best = max(plain, key=lambda token: plain[token])
     known = f", recorded {percent(recorded[best])}" if best in recorded else ""
-    return f"Run plainly, its path gives {quoted(best, step.texts)} ({percent(plain[best])}{known})."
+    return (
+        f"Run plainly, its path gives {quoted(best, step.texts)} ({percent(plain[best])}{known})."
+    )
 
 
 def position_sentence(step: Step, position: Position = WHOLE) -> str:
@@ -92,8 +105,13 @@ def _draft(step: Step, position: Position) -> str:
 
 def ranked(event: Event, step: Step) -> list[str]:
     """The tokens that an event names, best first: `' the' 41 %`."""
-    named = [(event.values[name], event.values[f"{name}_prob"]) for name in RANKS if name in event.values]
-    return [f"{quoted(int(token or 0), step.texts)} {percent(float(prob or 0))}" for token, prob in named]
+    named = [
+        (event.values[name], event.values[f"{name}_prob"]) for name in RANKS if name in event.values
+    ]
+    return [
+        f"{quoted(int(token or 0), step.texts)} {percent(float(prob or 0))}"
+        for token, prob in named
+    ]
 
 
 def outcome(step: Step, decision: Decision) -> str:
@@ -103,7 +121,9 @@ def outcome(step: Step, decision: Decision) -> str:
     if decision.winner is not None:
         return f"{start}, which is node {decision.winner}: accepted."
     if decision.candidates:
-        return f"{start}, which is not in the tree: the path ends and the target's token is written."
+        return (
+            f"{start}, which is not in the tree: the path ends and the target's token is written."
+        )
     return f"{start}; the path was accepted to its end, so this is the bonus token."
 
 
@@ -118,8 +138,16 @@ def node_sentence(step: Step, node: int) -> tuple[str, str, str]:
     """Three sentences on a node: its draft, its verdict, and why it has these children."""
     record = step.nodes[node]
     name = f"Node {node} {quoted(record.token, step.texts)}"
-    wrong = "".join([f" {mark(finding)}: {finding.sentence}" for finding in findings_at(step, node)])
-    grown = ". ".join([event_words(event) for event in step.events if event.node == node and event.kind != "prune"])
+    wrong = "".join(
+        [f" {mark(finding)}: {finding.sentence}" for finding in findings_at(step, node)]
+    )
+    grown = ". ".join(
+        [
+            event_words(event)
+            for event in step.events
+            if event.node == node and event.kind != "prune"
+        ]
+    )
     if grown:
         grown = f" {grown[0].upper()}{grown[1:]}."
     if record.verdict == "root":
@@ -138,7 +166,11 @@ def _verdict(step: Step, node: int) -> str:
     if record.verdict == "accepted":
         return f"accepted, the target chose it too{target}"
     if record.verdict == "not reached":
-        would = f"; the target gave it {percent(record.target_prob)}" if record.target_prob is not None else ""
+        would = (
+            f"; the target gave it {percent(record.target_prob)}"
+            if record.target_prob is not None
+            else ""
+        )
         return f"not reached, the path ended before it{would}"
     if parent < 0 or "chose" not in record.reason:
         return f"{record.verdict}, {record.reason}" if record.reason else record.verdict
@@ -179,7 +211,8 @@ def tip(step: Step, node: int) -> tuple[list[str], list[str]]:
     depth = int(step.tree.depth[node])
     drafted = [
         f"node {node} {quoted(record.token, step.texts)} · id {record.token} · depth {depth}",
-        f"draft {percent(record.draft_prob)} · path {percent(record.path_prob)} · from {step.tree.source[node]}"
+        f"draft {percent(record.draft_prob)} · path {percent(record.path_prob)} · from "
+        f"{step.tree.source[node]}"
         if "log_prob" not in step.missing
         else "draft not recorded",
         f"KV slot {record.kv_slot} · mask row {record.index} · position {step.prefix_length + depth}",
@@ -201,11 +234,17 @@ def prompt_words(trace: Trace) -> str:
 def title(trace: Trace) -> str:
     """Describe a run in one line: `mini · DynaTree · "Once upon a time" · greedy`."""
     temperature = trace.settings.get("temperature") or 0
-    sampling = f"temperature {temperature:g}" if isinstance(temperature, int | float) and temperature else "greedy"
+    sampling = (
+        f"temperature {temperature:g}"
+        if isinstance(temperature, int | float) and temperature
+        else "greedy"
+    )
     names = [str(trace.models.get(key) or "") for key in ("target", "draft")]
     names.append(str(trace.settings.get("strategy") or ""))
     said = [trace.prompt_ids[one.start : one.stop] for one in trace.messages[-1:] if one.stop]
-    text = "".join([trace.texts.get(token, "") for token in (said[0] if said else trace.prompt_ids)])
+    text = "".join(
+        [trace.texts.get(token, "") for token in (said[0] if said else trace.prompt_ids)]
+    )
     words = " ".join(text.split())
     names.append(f"“{words[:40].rstrip()}…”" if len(words) > 40 else f"“{words}”")
     return " · ".join([name for name in (*names, sampling) if name])

@@ -1,6 +1,8 @@
-"""The text so far, token by token: each token's origin, rejected candidates, and where iterations begin.
+"""The text so far, token by token: each token's origin, rejected candidates, and where iterations
+begin.
 
-Every iteration is one piece of HTML, so a step adds one piece. Each kind of token has its own tint and underline.
+Every iteration is one piece of HTML, so a step adds one piece. Each kind of token has its own tint
+and underline.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ def text_html(trace: Trace, cursor: int | None = None) -> str:
 
 def legend() -> str:
     """Explain the tints."""
-    kinds = [("first", "first token"), *((kind, LOOKS[kind].label) for kind in ("accepted", "bonus", "corrected"))]
+    kinds = [
+        ("first", "first token"),
+        *((kind, LOOKS[kind].label) for kind in ("accepted", "bonus", "corrected")),
+    ]
     entries = [f'<span class="sl-t sl-{kind}">{name}</span>' for kind, name in kinds]
     entries.append('<span><span class="sl-x">×2</span> rejected, click to unfold</span>')
     entries.append('<span><span class="sl-mark">3<b>+5</b></span> iteration, tokens gained</span>')
@@ -46,7 +51,9 @@ def prompt_piece(trace: Trace) -> str:
         gap = f'<span class="sl-gap">… {count - HEAD - TAIL} tokens …</span>'
         runs = [*_prompt(trace, 0, HEAD), gap, *_prompt(trace, count - TAIL, count)]
     tip = f"{quoted(trace.first_token, trace.texts)} · id {trace.first_token} · from the prefill"
-    return f'<span class="sl-p">{"".join(runs)}</span>' + _token(trace.first_token, trace.texts, "first", tip)
+    return f'<span class="sl-p">{"".join(runs)}</span>' + _token(
+        trace.first_token, trace.texts, "first", tip
+    )
 
 
 def _prompt(trace: Trace, first: int, last: int) -> Iterator[str]:
@@ -65,9 +72,12 @@ def _prompt(trace: Trace, first: int, last: int) -> Iterator[str]:
 
 def text_piece(step: Step) -> str:
     """A mark with the iteration's number and gain, then its tokens."""
-    number, gained = step.index + 1, len(step.committed)
+    number = step.index + 1
+    gained = len(step.committed)
     tip = f"iteration {number}: {plural(gained, 'token')} gained"
-    pieces = [f'<span class="sl-mark" data-iteration="{number}" title="{tip}">{number}<b>+{gained}</b></span>']
+    pieces = [
+        f'<span class="sl-mark" data-iteration="{number}" title="{tip}">{number}<b>+{gained}</b></span>'
+    ]
     rejected = {decision.winner: decision.candidates for decision in decisions(step)}
     nodes: list[int | None] = [*step.accepted, *[None] * gained]
     for token, node in zip(step.committed, nodes, strict=False):
@@ -103,7 +113,9 @@ def _struck(tokens: Sequence[int], texts: Mapping[int, str]) -> str:
 def _token(token: int, texts: Mapping[int, str], kind: str, tip: str) -> str:
     body = readable(token, texts)
     gap = " " if body.startswith(" ") else ""  # outside the tint, so lines break cleanly
-    return f'{gap}<span class="sl-t sl-{kind}" title="{escape(tip)}">{body.removeprefix(" ")}</span>'
+    return (
+        f'{gap}<span class="sl-t sl-{kind}" title="{escape(tip)}">{body.removeprefix(" ")}</span>'
+    )
 
 
 def readable(token: int, texts: Mapping[int, str]) -> str:

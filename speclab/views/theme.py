@@ -1,7 +1,8 @@
 """The look of pictures: colours and symbols of verdicts, a light and a dark template, and `figure`.
 
-A picture is a plain dict (`data` and `layout`) that both plotly and the page can draw. Colours that follow the theme
-are CSS variables such as `INK`: the page resolves them, and `figure` replaces them with a theme's colours.
+A picture is a plain dict (`data` and `layout`) that both plotly and the page can draw. Colours that
+follow the theme are CSS variables such as `INK`: the page resolves them, and `figure` replaces them
+with a theme's colours.
 """
 
 from __future__ import annotations
@@ -19,10 +20,18 @@ Spec = dict[str, Any]
 """A figure: `data` (traces) and `layout`, as plotly.js takes them."""
 ThemeName = Literal["light", "dark"]
 
-INK, MUTED, LINE, FAINT, PAPER = (f"var(--sl-{role})" for role in ("ink", "muted", "line", "faint", "paper"))
+INK, MUTED, LINE, FAINT, PAPER = (
+    f"var(--sl-{role})" for role in ("ink", "muted", "line", "faint", "paper")
+)
 """Colours by role: text, secondary text, rules, faint rules, the background."""
 THEMES: dict[ThemeName, dict[str, str]] = {
-    "light": {INK: "#1F2328", MUTED: "#5B646E", LINE: "#C3C9D0", FAINT: "#E4E7EB", PAPER: "#FFFFFF"},
+    "light": {
+        INK: "#1F2328",
+        MUTED: "#5B646E",
+        LINE: "#C3C9D0",
+        FAINT: "#E4E7EB",
+        PAPER: "#FFFFFF",
+    },
     "dark": {INK: "#E8EAED", MUTED: "#A4ACB5", LINE: "#5A626B", FAINT: "#3A4048", PAPER: "#111111"},
 }
 CLEAR = "rgba(0,0,0,0)"
@@ -34,7 +43,10 @@ _WORDS = {"text", "hovertext", "customdata", "ticktext"}
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The look of one kind of node. `symbol` is plotly's name of the shape, `sign` the same shape as a character."""
+    """The look of one kind of node.
+
+    `symbol` is plotly's name of the shape, `sign` the same shape as a character.
+    """
 
     label: str
     code: str
@@ -88,8 +100,21 @@ def template() -> Spec:
         "plot_bgcolor": CLEAR,
         "colorway": list(SOURCE_COLORS),
         "hovermode": "closest",
-        "hoverlabel": {"font": hover_font, "bgcolor": PAPER, "bordercolor": LINE, "align": "left", "namelength": 0},
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemclick": False, "traceorder": "normal"},
+        "hoverlabel": {
+            "font": hover_font,
+            "bgcolor": PAPER,
+            "bordercolor": LINE,
+            "align": "left",
+            "namelength": 0,
+        },
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1,
+            "yanchor": "bottom",
+            "itemclick": False,
+            "traceorder": "normal",
+        },
         "showlegend": False,
         "xaxis": axis,
         "yaxis": axis,
@@ -101,7 +126,10 @@ def spec(data: Sequence[Mapping[str, Any]], sentence: str, name: str, **layout: 
     """A figure. `sentence`: read by screen readers; `name`: the name of a saved file."""
     meta = {"sentence": sentence, "name": name, **layout.pop("meta", {})}
     margin = {"l": 48, "r": 12, "t": 28, "b": 36}
-    return {"data": [dict(trace) for trace in data], "layout": {"margin": margin, **layout, "meta": meta}}
+    return {
+        "data": [dict(trace) for trace in data],
+        "layout": {"margin": margin, **layout, "meta": meta},
+    }
 
 
 def figure(drawn: Spec, theme: ThemeName = "light") -> Figure:
@@ -125,14 +153,17 @@ def resolved(value: Any, colors: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return colors.get(value, value)
     if isinstance(value, dict):
-        return {key: part if key in _WORDS else resolved(part, colors) for key, part in value.items()}
+        return {
+            key: part if key in _WORDS else resolved(part, colors) for key, part in value.items()
+        }
     if isinstance(value, list | tuple):
         return [resolved(part, colors) for part in value]
     return value
 
 
 def fill(drawn: Spec, columns: Mapping[str, Sequence[Any]]) -> Spec:
-    """Replace each `@name` in a picture by the column of that name, and drop traces without a value.
+    """Replace each `@name` in a picture by the column of that name, and drop traces without a
+    value.
 
     The page does the same for each new iteration (`fill` in page.js).
     """
@@ -154,12 +185,22 @@ def fill(drawn: Spec, columns: Mapping[str, Sequence[Any]]) -> Spec:
 
 def code_map(codes: Any, colors: Sequence[str]) -> Spec:
     """A heatmap of whole numbers, each in its own colour."""
-    steps = [[edge / len(colors), color] for code, color in enumerate(colors) for edge in (code, code + 1)]
+    steps = [
+        [edge / len(colors), color]
+        for code, color in enumerate(colors)
+        for edge in (code, code + 1)
+    ]
     scale = {"colorscale": steps, "zmin": -0.5, "zmax": len(colors) - 0.5, "showscale": False}
     return {"type": "heatmap", "z": codes, "xgap": 1, "ygap": 1, **scale}
 
 
 def note(text: str, x: float, y: float, **more: Any) -> Spec:
     """An annotation without an arrow; by default `x` and `y` are shares of the plot, and the text starts above."""
-    place = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+    place = {
+        "xref": "paper",
+        "yref": "paper",
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "showarrow": False,
+    }
     return {"text": text, "x": x, "y": y, **place, **more}

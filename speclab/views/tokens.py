@@ -11,7 +11,8 @@ from html import escape
 
 _VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 _RUN = re.compile(r"([␣⏎⇥])\1{3,}")
-# Control, format (bidi overrides, zero width), surrogate, private, unassigned; line, paragraph and other separators.
+# Control, format (bidi overrides, zero width), surrogate, private, unassigned; line, paragraph and
+# other separators.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 _MARKS = {"Mn", "Mc", "Me"}
 

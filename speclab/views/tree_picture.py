@@ -1,8 +1,9 @@
 """The draft tree, left to right.
 
-A node's size is its path probability, its colour and symbol the verdict, its border the target's probability. A dark
-line leads to the child that the target chose, a thick blue line follows the committed path. `tree_table` contains the
-drawing as columns; `draw_tree` turns it into a plotly figure, and `drawTree` in page.js draws it in the browser.
+A node's size is its path probability, its colour and symbol the verdict, its border the target's
+probability. A dark line leads to the child that the target chose, a thick blue line follows the
+committed path. `tree_table` contains the drawing as columns; `draw_tree` turns it into a plotly
+figure, and `drawTree` in page.js draws it in the browser.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from typing import Any
 
 from speclab.trace.records import Event, Step
 from speclab.views.networks import CHAR, MARK, OWN, Graph, columns, fold, leaf_rows, step_graph
-from speclab.views.phases import WHOLE, Position, events_until, fresh, node_kinds, own_kind, own_shown
+from speclab.views.phases import (
+    WHOLE,
+    Position,
+    events_until,
+    fresh,
+    node_kinds,
+    own_kind,
+    own_shown,
+)
 from speclab.views.sentences import SIGNS, findings_at, mark, position_sentence, tip
 from speclab.views.theme import (
     ABSENT,
@@ -30,7 +39,9 @@ from speclab.views.theme import (
 )
 from speclab.views.tokens import clip, labels, plot_lines, plot_text, table, width
 
-HEIGHT, TOP, BOTTOM = 380, 26, 10
+HEIGHT = 380
+TOP = 26
+BOTTOM = 10
 """Pixels: the whole picture, above the tree for the depths, below it."""
 PITCH = (24, 48)
 """Least and most pixels between rows."""
@@ -51,13 +62,16 @@ CODES = {look.code: kind for kind, look in LOOKS.items()}
 
 
 def tree_table(
-    made: Graph, tooltips: Mapping[Any, str] | None = None, rows: int = ROWS, first: Sequence[Any] = ()
+    made: Graph,
+    tooltips: Mapping[Any, str] | None = None,
+    rows: int = ROWS,
+    first: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """The drawing of a graph in columns, one entry per node or stub.
 
-    `parent`: index of the entry, -1 for none. `row`: from the top. `size`, `border`: pixels. `choice`: whether the
-    target chose this child. `tip`: tooltips of stubs and of the target's own token. `folded`: nodes of a stub.
-    `first`: nodes that are never folded.
+    `parent`: index of the entry, -1 for none. `row`: from the top. `size`, `border`: pixels.
+    `choice`: whether the target chose this child. `tip`: tooltips of stubs and of the target's own
+    token. `folded`: nodes of a stub. `first`: nodes that are never folded.
     """
     small = fold(made, rows, first)
     places = leaf_rows(small)
@@ -77,7 +91,11 @@ def tree_table(
         "border": [round(0.75 + 2.5 * each.get("target_prob", 0.0), 2) for each in data],
         "choice": [_is_choice(small, node) for node in ids],
         "tip": own,
-        "folded": {index[node]: each["folded"] for node, each in zip(ids, data, strict=True) if "folded" in each},
+        "folded": {
+            index[node]: each["folded"]
+            for node, each in zip(ids, data, strict=True)
+            if "folded" in each
+        },
     }
 
 
@@ -98,7 +116,10 @@ def _own_tip(made: Graph, node: Any) -> str:
     if "folded" in data:
         return plot_lines(f"{data['label'][1:]} nodes are folded here")
     if node == OWN:
-        return plot_lines(f"{name} · id {data['token']}", f"{data['verdict']}: the target's own token, the next root")
+        return plot_lines(
+            f"{name} · id {data['token']}",
+            f"{data['verdict']}: the target's own token, the next root",
+        )
     return plot_lines(name)
 
 
@@ -125,10 +146,15 @@ def step_kinds(step: Step, position: Position = WHOLE) -> dict[Any, str | None]:
 def notes(step: Step, position: Position) -> dict[int, str]:
     """The second lines of nodes: the drafting decision; from verify on findings, and the target's choice."""
     if position.reached("verify"):
-        lines = {node.index: " ".join(map(mark, findings_at(step, node.index))) for node in step.nodes}
+        lines = {
+            node.index: " ".join(map(mark, findings_at(step, node.index))) for node in step.nodes
+        }
         if position.phase in {"verify", "accept"}:
             words = labels([node.target_choice for node in step.nodes], step.texts)
-            lines = {node.index: f"{lines[node.index]} →{words[node.target_choice]}".strip() for node in step.nodes}
+            lines = {
+                node.index: f"{lines[node.index]} →{words[node.target_choice]}".strip()
+                for node in step.nodes
+            }
         return {node: line for node, line in lines.items() if line}
     decided = defaultdict[int, list[Event]](list)
     for event in events_until(step, position) if position.phase == "draft" else []:
@@ -166,7 +192,12 @@ def draw_tree(
     height: int = HEIGHT,
 ) -> Spec:
     """The tree of an iteration as known at `position`, in `width` by `height` pixels."""
-    made = tree_table(step_graph(step), node_tips(step, position), (height - TOP - BOTTOM) // PITCH[0], marked(step))
+    made = tree_table(
+        step_graph(step),
+        node_tips(step, position),
+        (height - TOP - BOTTOM) // PITCH[0],
+        marked(step),
+    )
     kinds = codes(made, step_kinds(step, position))
     rings = {*fresh(step, position), *([] if selected is None else [selected])}
     sentence = f"Draft tree. {position_sentence(step, position)}"
@@ -184,7 +215,10 @@ def node_tips(step: Step, position: Position = WHOLE) -> dict[int, str]:
     """The tooltips of drafted nodes; the target's part appears after verification."""
     tips = [tip(step, node) for node in range(len(step.tree))]
     known = position.reached("verify")
-    return {node: plot_lines(*drafted, *(verified if known else [])) for node, (drafted, verified) in enumerate(tips)}
+    return {
+        node: plot_lines(*drafted, *(verified if known else []))
+        for node, (drafted, verified) in enumerate(tips)
+    }
 
 
 def tree_figure(
@@ -197,9 +231,13 @@ def tree_figure(
     rings: set[int] | None = None,
 ) -> Spec:
     """The figure of a table. `kinds`: its codes. `second`: second lines. `rings`: ringed nodes."""
-    data, axes = tree_traces(made, kinds, width, height - TOP - BOTTOM, second or {}, rings or set())
+    data, axes = tree_traces(
+        made, kinds, width, height - TOP - BOTTOM, second or {}, rings or set()
+    )
     margin = {"l": 0, "r": 0, "t": TOP, "b": BOTTOM}
-    return spec(data, sentence, "tree", width=width, height=height, margin=margin, dragmode="pan", **axes)
+    return spec(
+        data, sentence, "tree", width=width, height=height, margin=margin, dragmode="pan", **axes
+    )
 
 
 def tree_traces(
@@ -216,23 +254,47 @@ def tree_traces(
     shown = [place for place, code in enumerate(kinds) if code != ABSENT]
     label_of = {place: _label(made, place, chars) for place in shown}
     place_of = {"x": [xs[depth] for depth in made["depth"]], "y": made["row"]}
-    data = _links(made, kinds, shown, place_of["x"], [xs[d] + MARK + CHAR * chars[d] for d in range(len(xs))], label_of)
+    data = _links(
+        made,
+        kinds,
+        shown,
+        place_of["x"],
+        [xs[d] + MARK + CHAR * chars[d] for d in range(len(xs))],
+        label_of,
+    )
     data.append(_marks(made, kinds, shown, place_of, rings))
     data.append(_labels(made, kinds, shown, place_of, label_of))
     pitch = min(max(height / made["rows"], PITCH[0]), PITCH[1])
-    lines = [place for place in shown if second.get(made["id"][place]) and CODES[kinds[place]] != "gone"]
+    lines = [
+        place for place in shown if second.get(made["id"][place]) and CODES[kinds[place]] != "gone"
+    ]
     if lines:
-        rooms = [int((right - left - MARK) / CHAR) for left, right in zip(xs, [*xs[1:], width], strict=True)]
-        text = [plot_text(clip(second[made["id"][place]], max(rooms[made["depth"][place]], 2))) for place in lines]
+        rooms = [
+            int((right - left - MARK) / CHAR)
+            for left, right in zip(xs, [*xs[1:], width], strict=True)
+        ]
+        text = [
+            plot_text(clip(second[made["id"][place]], max(rooms[made["depth"][place]], 2)))
+            for place in lines
+        ]
         y = [made["row"][place] + 11.5 / pitch for place in lines]
         color = [INK if line.startswith(SIGNS) else MUTED for line in text]
         font = {"family": PLOT_MONO, "size": 11, "color": color}
         data.append(_text([place_of["x"][place] for place in lines], y, text, font))
-    half, middle = height / pitch / 2, (made["rows"] - 1) / 2
+    half = height / pitch / 2
+    middle = (made["rows"] - 1) / 2
     ends = xs[-1] + MARK + CHAR * chars[-1]
-    depths = {"tickvals": xs, "ticktext": ["depth 0", *map(str, range(1, len(xs)))], "side": "top", "tickangle": 0}
+    depths = {
+        "tickvals": xs,
+        "ticktext": ["depth 0", *map(str, range(1, len(xs)))],
+        "side": "top",
+        "tickangle": 0,
+    }
     xaxis = {**depths, "range": [0, max(width, ends)], "showgrid": False}
-    return data, {"xaxis": xaxis, "yaxis": {"range": [middle + half, middle - half], "visible": False}}
+    return data, {
+        "xaxis": xaxis,
+        "yaxis": {"range": [middle + half, middle - half], "visible": False},
+    }
 
 
 def column_widths(tables: Sequence[dict[str, Any]]) -> list[int]:
@@ -271,26 +333,49 @@ def _links(
         if name == "link" and made["choice"][place]:
             name = "choice"
         start = x[parent] + MARK + CHAR * width(label_of[parent]) + 3
-        bend, end = ends[made["depth"][parent]] + 2, x[place] - made["size"][place] / 2 - 3
-        top, bottom = made["row"][parent], made["row"][place]
+        bend = ends[made["depth"][parent]] + 2
+        end = x[place] - made["size"][place] / 2 - 3
+        top = made["row"][parent]
+        bottom = made["row"][place]
         xs, ys = drawn[name]
         xs += [round(start, 1), *(round(bend + share * (end - bend), 1) for share in BEND), None]
-        ys += [top, *(round(top + (3 * share**2 - 2 * share**3) * (bottom - top), 3) for share in BEND), None]
+        ys += [
+            top,
+            *(round(top + (3 * share**2 - 2 * share**3) * (bottom - top), 3) for share in BEND),
+            None,
+        ]
     return [
-        {"type": "scatter", "mode": "lines", "x": xs, "y": ys, "line": LINKS[name], "hoverinfo": "skip"}
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": xs,
+            "y": ys,
+            "line": LINKS[name],
+            "hoverinfo": "skip",
+        }
         for name, (xs, ys) in drawn.items()
         if xs
     ]
 
 
 def _marks(
-    made: dict[str, Any], kinds: str, shown: Sequence[int], at: Mapping[str, Sequence[float]], rings: set[int]
+    made: dict[str, Any],
+    kinds: str,
+    shown: Sequence[int],
+    at: Mapping[str, Sequence[float]],
+    rings: set[int],
 ) -> Spec:
     looks = [LOOKS[CODES[kinds[place]]] for place in shown]
     ringed = [made["id"][place] in rings for place in shown]
     line = {
-        "color": [INK if look.filled or ring else look.color for look, ring in zip(looks, ringed, strict=True)],
-        "width": [max(made["border"][place], 2.5 * ring) for place, ring in zip(shown, ringed, strict=True)],
+        "color": [
+            INK if look.filled or ring else look.color
+            for look, ring in zip(looks, ringed, strict=True)
+        ],
+        "width": [
+            max(made["border"][place], 2.5 * ring)
+            for place, ring in zip(shown, ringed, strict=True)
+        ],
     }
     marker = {
         "symbol": [look.symbol for look in looks],
@@ -326,12 +411,20 @@ def _labels(
         f"<s>{plot_text(label_of[place])}</s>" if struck else plot_text(label_of[place])
         for place, struck in zip(shown, gone, strict=True)
     ]
-    return _text([at["x"][place] for place in shown], [at["y"][place] for place in shown], text, font)
+    return _text(
+        [at["x"][place] for place in shown], [at["y"][place] for place in shown], text, font
+    )
 
 
 def _text(x: Sequence[float], y: Sequence[float], text: Sequence[str], font: Spec) -> Spec:
     shifted = [each + MARK - 2 for each in x]
-    look = {"type": "scatter", "mode": "text", "textposition": "middle right", "hoverinfo": "skip", "textfont": font}
+    look = {
+        "type": "scatter",
+        "mode": "text",
+        "textposition": "middle right",
+        "hoverinfo": "skip",
+        "textfont": font,
+    }
     return {**look, "x": shifted, "y": list(y), "text": list(text)}
 
 
@@ -343,8 +436,11 @@ def tree_rows(step: Step) -> str:
 def node_facts(step: Step) -> list[tuple[int | str, ...]]:
     """The `FACTS` of every node as texts."""
     rows: list[tuple[int | str, ...]] = []
-    words = labels([token for node in step.nodes for token in (node.token, node.target_choice)], step.texts)
-    depth, parent = step.tree.depth.tolist(), step.tree.parent.tolist()
+    words = labels(
+        [token for node in step.nodes for token in (node.token, node.target_choice)], step.texts
+    )
+    depth = step.tree.depth.tolist()
+    parent = step.tree.parent.tolist()
     for record in step.nodes:
         node = record.index
         target = "" if record.target_prob is None else f"{record.target_prob:.3f}"

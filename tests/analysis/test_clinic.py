@@ -49,7 +49,9 @@ def test_each_fault_is_found_by_its_own_detector_and_by_no_other():
 @given(
     prompt=st.lists(st.integers(0, 63), min_size=2, max_size=20),
     fault=st.sampled_from([name for name in clinic.FAULTS if name != WINDOWED]),
-    strategy=st.sampled_from([*STRATEGIES, speclab.DynaTree(root="drafted", base_depth=3), speclab.Goose()]),
+    strategy=st.sampled_from(
+        [*STRATEGIES, speclab.DynaTree(root="drafted", base_depth=3), speclab.Goose()]
+    ),
 )
 def test_so_it_is_on_any_prompt(prompt, fault, strategy):
     pair = pair_of("llama")
@@ -58,21 +60,33 @@ def test_so_it_is_on_any_prompt(prompt, fault, strategy):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "seed": 3}], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "sampling", [{}, {"temperature": 0.8, "seed": 3}], ids=["greedy", "sampled"]
+)
 def test_a_healthy_run_of_any_strategy_has_no_findings(name, sampling):
-    session = decoded(pair_of("llama"), VARIANTS[name], [token % 64 for token in PROMPT], **sampling)
+    session = decoded(
+        pair_of("llama"), VARIANTS[name], [token % 64 for token in PROMPT], **sampling
+    )
     assert clinic.check(session) == ()
     assert clinic.check(session.trace) == ()
 
 
 def test_sampled_sessions_and_draft_heads_are_checked_as_well():
     drawn = {"temperature": 0.8, "seed": 3}
-    for fault in ("sibling visible", "wrong positions", "unverified first token", "padded positions"):
+    for fault in (
+        "sibling visible",
+        "wrong positions",
+        "unverified first token",
+        "padded positions",
+    ):
         assert found(decoded(clinic.broken(pair_of("llama"), fault), **drawn)) == {fault}
-    pair, head = headed_pair("llama"), speclab.DraftHead(node_budget=6, depth=2, head=0)
+    pair = headed_pair("llama")
+    head = speclab.DraftHead(node_budget=6, depth=2, head=0)
     prompt = [token % pair.vocab_size for token in PROMPT]
     assert found(decoded(pair, head, prompt)) == set()
-    assert found(decoded(clinic.broken(pair, "wrong positions"), head, prompt)) == {"wrong positions"}
+    assert found(decoded(clinic.broken(pair, "wrong positions"), head, prompt)) == {
+        "wrong positions"
+    }
     assert not any(part._forward_hooks for part in pair.target.model.modules())
 
 
@@ -98,14 +112,17 @@ def _node(step, index, **changes):
 def _changed(kind: str, trace: Trace) -> Trace:
     """The trace with one thing wrong in the iteration that accepted most."""
     index = max(range(len(trace.steps) - 1), key=lambda at: len(trace.steps[at].accepted))
-    step, after = trace.steps[index], trace.steps[index + 1]
+    step = trace.steps[index]
+    after = trace.steps[index + 1]
     last = step.accepted[-1]
     rejected = next(node.index for node in step.nodes if node.verdict == "rejected")
     mask = step.mask.copy()
     mask[last, 0] = False
     wrong = {
         "mask": lambda: replace(step, mask=mask),
-        "prefix": lambda: replace(step, prefix_seen=(*step.prefix_seen[:-1], step.prefix_length - 1)),
+        "prefix": lambda: replace(
+            step, prefix_seen=(*step.prefix_seen[:-1], step.prefix_length - 1)
+        ),
         "slot": lambda: _node(step, last, kv_slot=step.nodes[0].kv_slot),
         "path": lambda: replace(step, accepted=(*step.accepted[:-1], rejected)),
         "choice": lambda: _node(step, 0, target_choice=step.nodes[0].target_choice + 1),
@@ -125,11 +142,15 @@ def _changed(kind: str, trace: Trace) -> Trace:
     return replace(trace, steps=tuple(steps))
 
 
-@pytest.mark.parametrize("kind", ["order", "mask", "prefix", "slot", "path", "choice", "commit", "text", "end"])
+@pytest.mark.parametrize(
+    "kind", ["order", "mask", "prefix", "slot", "path", "choice", "commit", "text", "end"]
+)
 def test_a_record_alone_says_what_is_wrong(kind):
     trace = decoded(pair_of("llama"), max_new_tokens=24).trace
     findings = clinic.check(_changed(kind, trace))
-    assert kind in {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
+    assert kind in {
+        finding.kind for finding in findings if finding.iteration == findings[0].iteration
+    }
     assert all(finding.sentence.endswith(".") for finding in findings)
 
 

@@ -12,7 +12,11 @@ from speclab.analysis.compare import Comparison, compare
 
 def test_runs_are_compared_with_the_first_complete_one():
     pair = table_pair(random_probs(8, 1), None, 8)
-    strategies = {"plain": speclab.Autoregressive(), "lookup": speclab.PromptLookup(), "tree": speclab.DynaTree()}
+    strategies = {
+        "plain": speclab.Autoregressive(),
+        "lookup": speclab.PromptLookup(),
+        "tree": speclab.DynaTree(),
+    }
     compared = compare(pair, strategies, [1, 2, 3, 1, 2], max_new_tokens=12)
     plain, lookup, tree = compared.runs
     assert tree.trace is None

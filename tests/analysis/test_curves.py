@@ -15,7 +15,11 @@ from speclab.errors import CancelledError, SettingsError
 from speclab.pair import ModelPair
 from speclab.settings import bounds
 
-KINDS = [kind for kind in speclab.strategies().values() if all(not f.is_required() for f in kind.model_fields.values())]
+KINDS = [
+    kind
+    for kind in speclab.strategies().values()
+    if all(not f.is_required() for f in kind.model_fields.values())
+]
 RANGES = [
     *((kind(), variable(kind())) for kind in KINDS),
     (speclab.DynaTree(base_depth=1, max_depth=1), ["max_depth"]),
@@ -24,7 +28,9 @@ RANGES = [
 DYNATREE = speclab.DynaTree(prune_probability=0.1, base_depth=3, node_budget=12)
 
 
-def finished(strategy: speclab.Strategy = DYNATREE, pair: ModelPair | None = None) -> speclab.Session:
+def finished(
+    strategy: speclab.Strategy = DYNATREE, pair: ModelPair | None = None
+) -> speclab.Session:
     run = speclab.Session(pair or pair_of("llama"), strategy, PROMPT, max_new_tokens=24)
     run.run()
     return run
@@ -36,7 +42,11 @@ def test_a_range_is_in_order_distinct_within_bounds_and_holds_the_current_value(
         values = span(strategy, name)
         assert getattr(strategy, name) in values
         assert 2 <= len(values) == len(set(values))
-        numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+        numbers = [
+            value
+            for value in values
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        ]
         if numbers:
             assert numbers == sorted(numbers)
             assert len(values) <= COUNT + 3
@@ -51,7 +61,9 @@ def test_each_point_is_the_replay_of_its_settings_and_values_that_contradict_oth
     run.goto(2)
     calls = run.pair.target.calls
     *_, curve = sweep(Replayer(run), DYNATREE, "base_depth", (1, 3, 9))
-    assert (run.pair.target.calls, run.cursor) == (calls, 2), "no target runs, and the session stays where it is"
+    assert (run.pair.target.calls, run.cursor) == (calls, 2), (
+        "no target runs, and the session stays where it is"
+    )
     assert [point.value for point in curve.points] == [1, 3, 9]
     for point in curve.points:
         if point.value == 9:
@@ -59,9 +71,21 @@ def test_each_point_is_the_replay_of_its_settings_and_values_that_contradict_oth
             assert "max_depth" in point.refused
             continue
         alone = Replayer(run).replay(DYNATREE.changed(base_depth=point.value))
-        figures = point.strategy, point.iterations, point.tokens_per_iteration, point.draft_calls, point.rows
+        figures = (
+            point.strategy,
+            point.iterations,
+            point.tokens_per_iteration,
+            point.draft_calls,
+            point.rows,
+        )
         rows = sum(one.nodes for one in alone.passes)
-        assert figures == (alone.strategy, alone.iterations, alone.tokens_per_iteration, alone.draft_calls, rows)
+        assert figures == (
+            alone.strategy,
+            alone.iterations,
+            alone.tokens_per_iteration,
+            alone.draft_calls,
+            rows,
+        )
     assert curve.here is curve.points[1]
     assert curve.here.iterations == len(run.steps)
     assert curve.plain.tokens_per_iteration == 1
@@ -79,15 +103,22 @@ def test_over_rows_each_point_is_the_sum_of_its_replays():
         replays = [replayer.replay(row.strategy) for replayer in replayers]
         passes = [each for replay in replays for each in replay.passes]
         assert row.rows == pytest.approx(sum(each.nodes for each in passes) / len(passes))
-        assert row.tokens_per_iteration == pytest.approx(sum(len(each.committed) for each in passes) / len(passes))
+        assert row.tokens_per_iteration == pytest.approx(
+            sum(len(each.committed) for each in passes) / len(passes)
+        )
         assert row.tokens_per_second > 0
     made = views.marginals({"tree": [finished()]}, frame)
     (line,) = [each for each in made.data if each.name == "DynaTree" and each.yaxis == "y2"]
-    assert ([*line.x], [*line.y]) == (frame.rows[:2].tolist(), frame.tokens_per_iteration[:2].tolist())
+    assert ([*line.x], [*line.y]) == (
+        frame.rows[:2].tolist(),
+        frame.tokens_per_iteration[:2].tolist(),
+    )
 
 
 def test_cancelled_midway_it_ends_within_a_replay_and_what_was_yielded_stays():
-    run, drawn, asked = finished(), [], 0
+    run = finished()
+    drawn = []
+    asked = 0
 
     def check() -> None:
         nonlocal asked
@@ -103,7 +134,9 @@ def test_cancelled_midway_it_ends_within_a_replay_and_what_was_yielded_stays():
 def test_a_setting_without_a_range_and_a_strategy_that_cannot_run_are_refused():
     with pytest.raises(SettingsError, match="no setting 'nonsense'"):
         span(DYNATREE, "nonsense")
-    run = finished(speclab.PromptLookup(draft_tokens=3), replace(pair_of("llama"), draft=None, heads=()))
+    run = finished(
+        speclab.PromptLookup(draft_tokens=3), replace(pair_of("llama"), draft=None, heads=())
+    )
     *_, curve = sweep(Replayer(run), speclab.LinearSpeculation(), "draft_tokens", (2, 3))
     assert all("draft" in point.refused for point in curve.points)
     assert curve.best is None

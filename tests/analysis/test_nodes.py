@@ -19,7 +19,10 @@ RUNS = {
     "dynatree": (STRATEGIES["dynatree"], {}),
     "drafted root": (STRATEGIES["drafted, gathered"], {}),
     "sample and match": (STRATEGIES["tree"], {"temperature": 1.0}),
-    "rejection": (STRATEGIES["tree"].changed(candidates="without_replacement"), {"temperature": 1.2}),
+    "rejection": (
+        STRATEGIES["tree"].changed(candidates="without_replacement"),
+        {"temperature": 1.2},
+    ),
     "cut short": (STRATEGIES["dynatree"], {"max_new_tokens": 3}),
 }
 
@@ -28,7 +31,8 @@ def by_hand(trace: speclab.Trace) -> list[dict[str, object]]:
     """What each drafted node went through, from the path and the rule alone."""
     rows = []
     for step in trace.steps:
-        tree, accepted = step.tree, set(step.accepted)
+        tree = step.tree
+        accepted = set(step.accepted)
         verified = step.root_choice is None
         path = [0, *step.accepted] if verified else list(step.accepted)
         for node in range(int(verified), len(tree)):
@@ -57,7 +61,8 @@ def test_columns_are_those_of_a_plain_loop(name):
     frame = speclab.nodes(traces)
     assert set(frame.strategy) == {traces[0].settings["strategy"]}
     for number, trace in enumerate(traces):
-        own, expected = frame[frame.run == number], by_hand(trace)
+        own = frame[frame.run == number]
+        expected = by_hand(trace)
         assert len(own) == len(expected) == sum(step.counts.drafted for step in trace.steps)
         for column in expected[0]:
             values = np.array([row[column] for row in expected])
@@ -69,7 +74,9 @@ def test_columns_are_those_of_a_plain_loop(name):
 
 def test_a_draft_that_is_the_target_is_calibrated_where_the_target_samples_once():
     pair = pair_of(TARGET, TARGET)
-    runs = [finished(STRATEGIES["tree"], pair=pair, temperature=1.0, seed=seed) for seed in range(12)]
+    runs = [
+        finished(STRATEGIES["tree"], pair=pair, temperature=1.0, seed=seed) for seed in range(12)
+    ]
     frame = speclab.nodes(runs)
     assert sorted(frame.run.unique()) == list(range(12))
     assert frame[frame.tried].right.equals(frame[frame.tried].accepted.astype("boolean"))
@@ -79,11 +86,14 @@ def test_a_draft_that_is_the_target_is_calibrated_where_the_target_samples_once(
         assert side.gap.sum() / side["count"].sum() < 0.05, "on the accepted path and off it"
 
 
-@pytest.mark.parametrize("name", [name for name, (_, settings) in RUNS.items() if "temperature" not in settings])
+@pytest.mark.parametrize(
+    "name", [name for name, (_, settings) in RUNS.items() if "temperature" not in settings]
+)
 def test_right_is_what_the_target_chooses_on_and_off_the_accepted_path(name):
     strategy, settings = RUNS[name]
     trace = finished(strategy, **settings).trace
-    text, expected = [*trace.prompt_ids, *trace.token_ids()], []
+    text = [*trace.prompt_ids, *trace.token_ids()]
+    expected = []
     for step in trace.steps:
         verified = step.root_choice is None
         for node in range(int(verified), len(step.tree)):
@@ -112,8 +122,10 @@ class MarginalsDrafter(Drafter):
         text = tuple(context.tokens)
         first = np.asarray(SHARP(text))
         second = first @ [SHARP((*text, token)) for token in range(VOCAB)]
-        above, below = first.argsort()[:-3:-1], second.argsort()[:-3:-1]
-        tokens, probs = [text[-1], *above, *below, *below], [1, *first[above], *second[below], *second[below]]
+        above = first.argsort()[:-3:-1]
+        below = second.argsort()[:-3:-1]
+        tokens = [text[-1], *above, *below, *below]
+        probs = [1, *first[above], *second[below], *second[below]]
         return Draft(DraftTree.of(tokens, [-1, 0, 0, 1, 1, 2, 2], np.log(probs), "block"))
 
 
@@ -127,7 +139,9 @@ def test_a_marginal_comes_true_on_the_accepted_path_and_not_off_it():
     assert on.right > on.stated
     assert off.right < off.stated - 0.1
 
-    made = views.marginals({"a block": runs, "a tree": [finished(STRATEGIES["tree"])]}, theme="dark")
+    made = views.marginals(
+        {"a block": runs, "a tree": [finished(STRATEGIES["tree"])]}, theme="dark"
+    )
     firsts = calibration(frame[frame["rank"] == 1], "depth")
     below = [each for each in made.data if each.xaxis == "x3"]
     assert [[*each.y] for each in below] == [
@@ -155,5 +169,13 @@ def test_without_drafts_the_columns_are_there_and_anything_else_is_refused():
 
 def test_kinds_of_tokens():
     texts = [" the", "ing", " 12", "...\n", "\n\n", "<|im_end|>", "<0xE2>"]
-    kinds = ["word start", "continuation", "digits", "punctuation", "white space", "special", "other"]
+    kinds = [
+        "word start",
+        "continuation",
+        "digits",
+        "punctuation",
+        "white space",
+        "special",
+        "other",
+    ]
     assert [token_kind(text) for text in texts] == kinds

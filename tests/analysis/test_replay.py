@@ -49,7 +49,9 @@ def run(pair, strategy, **options) -> speclab.Session:
 def assert_is_run(replay: Replay, session: speclab.Session) -> None:
     assert replay.committed == tuple(step.committed for step in session.steps)
     assert replay.tokens_per_iteration == pytest.approx(session.metrics.tokens_per_iteration)
-    assert [one.nodes for one in replay.passes] == [len(step.nodes) + len(step.extra) for step in session.steps]
+    assert [one.nodes for one in replay.passes] == [
+        len(step.nodes) + len(step.extra) for step in session.steps
+    ]
     assert [one.accepted for one in replay.passes] == [len(step.accepted) for step in session.steps]
     assert replay.draft_calls == session.metrics.draft_calls
     assert not replay.inexact
@@ -63,7 +65,10 @@ def test_strategies_replay_as_they_run(family):
         assert_is_run(replayer.replay(strategy), run(pair, strategy))
 
 
-@given(strategy=dynatrees(), sampling=st.sampled_from([{}, {"temperature": 0.8, "top_k": 9, "seed": 3}]))
+@given(
+    strategy=dynatrees(),
+    sampling=st.sampled_from([{}, {"temperature": 0.8, "top_k": 9, "seed": 3}]),
+)
 @settings(max_examples=8)
 def test_any_tree_replays_greedy_or_sampled(strategy, sampling):
     base = run(LLAMA, speclab.Autoregressive(), **sampling)
@@ -71,22 +76,31 @@ def test_any_tree_replays_greedy_or_sampled(strategy, sampling):
 
 
 @pytest.mark.parametrize("make", [headed_pair, models_pair])
-def test_heads_replay_as_they_run_with_the_hidden_states_that_were_kept_or_one_pass_over_the_text(make):
+def test_heads_replay_as_they_run_with_the_hidden_states_that_were_kept_or_one_pass_over_the_text(
+    make,
+):
     pair = make("llama")
     bare = Replayer(run(pair, speclab.Autoregressive()))
     passes = []
-    for strategy in (speclab.DraftHead(node_budget=9, depth=3), speclab.DynaTree(), speclab.DualDraft(node_budget=8)):
+    for strategy in (
+        speclab.DraftHead(node_budget=9, depth=3),
+        speclab.DynaTree(),
+        speclab.DualDraft(node_budget=8),
+    ):
         replay = bare.replay(strategy)
         assert_is_run(replay, run(pair, strategy))
         passes.append(replay.text_passes)
-    assert passes == [int(make is headed_pair), 0, int(make is headed_pair)], "the second head reads other layers"
+    assert passes == [int(make is headed_pair), 0, int(make is headed_pair)], (
+        "the second head reads other layers"
+    )
     assert Replayer(run(pair, speclab.DualDraft())).replay(speclab.DraftHead()).text_passes == 0
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_replay_exactly_with_the_rows_that_were_kept_or_are_asked_for(name):
     strategy = TABLES[name]
-    same, other = run(LLAMA, strategy), run(LLAMA, speclab.DynaTree())
+    same = run(LLAMA, strategy)
+    other = run(LLAMA, speclab.DynaTree())
     assert_is_run(Replayer(same).replay(strategy), same)
     asked = Replayer(other, ask_target=True)
     assert_is_run(asked.replay(strategy), same)
@@ -100,9 +114,14 @@ def test_a_table_without_its_rejected_rows_says_that_it_may_differ():
 
 
 def test_no_model_runs_for_what_was_asked_before(monkeypatch):
-    base, calls = run(LLAMA, speclab.Autoregressive()), []
+    base = run(LLAMA, speclab.Autoregressive())
+    calls = []
     for kind in {type(runner) for runner in (base.pair.target, *base.pair.heads)}:
-        noted = lambda self, *args, _own=kind._pass, **more: calls.append(self.name) or _own(self, *args, **more)  # noqa: E731
+
+        def noted(self, *args, _own=kind._pass, **more):
+            calls.append(self.name)
+            return _own(self, *args, **more)
+
         monkeypatch.setattr(kind, "_pass", noted)
     replayer = Replayer(base)
     first = replayer.replay(speclab.DynaTree())
@@ -128,7 +147,11 @@ def test_seconds_are_those_of_the_measured_passes():
     replay = Replayer(session).replay(session.strategy)
     expected = sum(cost.seconds(LLAMA.target, len(step.tree)) for step in session.steps)
     calls = [(step.counts.draft_calls, step.caches[1].written) for step in session.steps]
-    expected += sum(count * cost.seconds(LLAMA.draft, max(1, round(rows / count))) for count, rows in calls if count)
+    expected += sum(
+        count * cost.seconds(LLAMA.draft, max(1, round(rows / count)))
+        for count, rows in calls
+        if count
+    )
     assert replay.seconds == pytest.approx(expected)
     assert replay.tokens_per_second == pytest.approx((COUNT - 1) / replay.seconds)
 
@@ -167,7 +190,8 @@ def test_what_cannot_be_replayed(name):
 
 
 def test_it_can_be_cancelled_and_gone_on_with():
-    replayer, checks = Replayer(run(LLAMA, speclab.Autoregressive())), []
+    replayer = Replayer(run(LLAMA, speclab.Autoregressive()))
+    checks = []
 
     def third() -> None:
         checks.append(1)

@@ -17,8 +17,10 @@ from speclab.drafters.goose import Goose
 from speclab.engine.acceptance import sample_and_match
 from speclab.pair import ModelPair
 
-RIGHT, WRONG = 1, 0
-C, T = "context", "transition"
+RIGHT = 1
+WRONG = 0
+C = "context"
+T = "transition"
 
 
 def judged(parents, sources, tokens):
@@ -31,7 +33,9 @@ def judged(parents, sources, tokens):
         for node, parent in enumerate(parents)
     ]
     nodes = tuple(SimpleNamespace(verdict=verdict) for verdict in verdicts)
-    return SimpleNamespace(tree=tree, nodes=nodes, accepted=path, committed=(RIGHT,) * (len(path) + 1), bonus=RIGHT)
+    return SimpleNamespace(
+        tree=tree, nodes=nodes, accepted=path, committed=(RIGHT,) * (len(path) + 1), bonus=RIGHT
+    )
 
 
 SAVED = judged([-1, 0, 0, 1, 1, 1, 3, 5], ["target", C, T, C, T, T, C, T], [1, 1, 0, 0, 0, 1, 1, 0])
@@ -47,16 +51,23 @@ def test_sources_of_trees_by_hand():
     assert SourceRate().share == SourceRate().rate == SourceRate().first_rate == 0
     assert source_rates([]) == {}
     paths = [[C] * 3, [C, T, T, T], [T], [], [C]]
-    chains = [judged([*range(-1, len(path))], ["target", *path], [RIGHT] * (len(path) + 1)) for path in paths]
+    chains = [
+        judged([*range(-1, len(path))], ["target", *path], [RIGHT] * (len(path) + 1))
+        for path in paths
+    ]
     assert attribution(chains) == Attribution(4, 4, 1, 3)
 
 
 def test_rates_and_kinds_of_path_of_a_run_add_up_to_its_metrics():
     probs = mixed_probs(random_probs(6, 3), lambda path: random_probs(6, 4)(path[-2:]), 0.8)
     strategy = Goose(bypass="off", node_budget=20)
-    session = speclab.Session(table_pair(probs, None, 6), strategy, [1, 2, 3, 1, 2, 3], max_new_tokens=120)
+    session = speclab.Session(
+        table_pair(probs, None, 6), strategy, [1, 2, 3, 1, 2, 3], max_new_tokens=120
+    )
     session.run()
-    rates, kinds, counts = source_rates(session.steps), attribution(session.steps), session.metrics.counts
+    rates = source_rates(session.steps)
+    kinds = attribution(session.steps)
+    counts = session.metrics.counts
     assert sum(rate.accepted for rate in rates.values()) == kinds.accepted == counts.accepted
     assert sum(rate.drafted for rate in rates.values()) == counts.drafted
     assert min(kinds.spine_only, kinds.spine_continuation, kinds.branch_only, kinds.continued) > 0
@@ -72,7 +83,9 @@ SMALL = {"node_budget": 10, "depth": 3, "children": 3}
 def pair_of() -> ModelPair:
     """A target, and two drafts in the place of heads, each right where the other often is not."""
     probs = random_probs(VOCAB, 1, low=0.5, high=2.0)
-    drafts = [mixed_probs(probs, random_probs(VOCAB, seed), share) for seed, share in ((2, 0.5), (3, 0.6))]
+    drafts = [
+        mixed_probs(probs, random_probs(VOCAB, seed), share) for seed, share in ((2, 0.5), (3, 0.6))
+    ]
     heads = tuple(table_pair(draft, None, VOCAB, context=70).target for draft in drafts)
     return ModelPair(table_pair(probs, None, VOCAB, context=70).target, heads=heads, name="tables")
 
@@ -88,16 +101,22 @@ def finished(strategy: speclab.Strategy, **settings: object) -> speclab.Session:
 )
 def test_regret_verifies_both_and_leaves_the_session_alone(mode, sampling):
     session = finished(speclab.DualDraft(mode=mode, **SMALL), **sampling)
-    tokens, calls, lost = session.token_ids, session.pair.target.calls, set()
+    tokens = session.token_ids
+    calls = session.pair.target.calls
+    lost = set()
     for step in session.steps[:-3]:  # the text goes on behind these
         found = routing.regret(session, step.index)
         assert found.accepted == routing.followed(session.trace, step.index)
         assert found.names == tuple(one.name for one in step.proposals)
-        chosen = [length for length, one in zip(found.accepted, step.proposals, strict=True) if one.chosen]
+        chosen = [
+            length for length, one in zip(found.accepted, step.proposals, strict=True) if one.chosen
+        ]
         assert len(step.accepted) == max(chosen)
         assert found.tokens == max(found.accepted) - max(chosen) >= 0
         lost.add(found.tokens)
-    assert routing.regret(session, len(session.steps) - 1).tokens == 0, "at the end of the context, too"
+    assert routing.regret(session, len(session.steps) - 1).tokens == 0, (
+        "at the end of the context, too"
+    )
     assert (session.token_ids, session.pair.target.calls) == (tokens, calls)
     assert (lost == {0}) == (mode == "merge"), "routing is wrong now and then, the union never"
 
@@ -110,7 +129,9 @@ def test_the_statistics_are_sums_over_the_steps():
         own = [step for step in session.steps if step.proposals[place].chosen]
         assert part.accepted == sum(len(step.accepted) for step in own)
         assert part.committed == sum(len(step.committed) for step in own)
-        assert part.confidence == pytest.approx(np.mean([step.proposals[place].confidence for step in session.steps]))
+        assert part.confidence == pytest.approx(
+            np.mean([step.proposals[place].confidence for step in session.steps])
+        )
         reached = [routing.followed(session.trace, step.index)[place] for step in session.steps]
         assert part.followed == pytest.approx(np.mean(reached))
         assert part.share == pytest.approx(np.mean(reached) / 9)

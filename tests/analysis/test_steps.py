@@ -19,7 +19,13 @@ from speclab.cli import app
 from speclab.errors import CancelledError, SettingsError, SpeclabError, TraceError
 from speclab.recorder import Recorder
 
-ROOT = {"prefix_length": 3, "token": [7, 8, 9], "parent": [-1, 0, 0], "accepted": [2], "committed": [9, 4]}
+ROOT = {
+    "prefix_length": 3,
+    "token": [7, 8, 9],
+    "parent": [-1, 0, 0],
+    "accepted": [2],
+    "committed": [9, 4],
+}
 
 
 def recorded(pair, path, fault="", prompt=PROMPT, **more):
@@ -30,20 +36,26 @@ def recorded(pair, path, fault="", prompt=PROMPT, **more):
 
 def assert_found(pair, path, fault, prompt=PROMPT, **more):
     kind, alone = FAULTS[fault]
-    assert {finding.kind for finding in clinic.check(recorded(pair, path, fault, prompt, **more))} == alone
+    assert {
+        finding.kind for finding in clinic.check(recorded(pair, path, fault, prompt, **more))
+    } == alone
     trace = recorded(pair, path, fault, prompt, whole=False, **more)
     assert clinic.check(trace) == ()
     explained = clinic.explain(trace, pair)
     assert explained.kind == kind, explained
     assert clinic.check(trace, pair)[0] == explained
     if shift := re.search("[+-][0-9]", fault):
-        theirs, right = map(int, re.findall("position were ([0-9]+) and not ([0-9]+)", explained.sentence)[0])
+        theirs, right = map(
+            int, re.findall("position were ([0-9]+) and not ([0-9]+)", explained.sentence)[0]
+        )
         assert theirs - right == int(shift[0])
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_found_and_explained(fault, tmp_path):
-    assert_found(pair_of("mistral" if fault == "window" else "llama"), tmp_path / "run.jsonl", fault)
+    assert_found(
+        pair_of("mistral" if fault == "window" else "llama"), tmp_path / "run.jsonl", fault
+    )
 
 
 @pytest.mark.parametrize("fault", ["position +3", "exchanged", "stale", "token", "temperature"])
@@ -52,10 +64,17 @@ def test_sampled_runs_are_explained_too(fault, tmp_path):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("fault", ["positions of drafted -2", "exchanged", "stale", "first rows", "scaled down"])
+@pytest.mark.parametrize(
+    "fault", ["positions of drafted -2", "exchanged", "stale", "first rows", "scaled down"]
+)
 def test_so_it_is_on_the_mini_family(fault, tmp_path):
     pair = speclab.load_pair()
-    assert_found(pair, tmp_path / "run.jsonl", fault, pair.tokenizer("The ship left the harbour")["input_ids"])
+    assert_found(
+        pair,
+        tmp_path / "run.jsonl",
+        fault,
+        pair.tokenizer("The ship left the harbour")["input_ids"],
+    )
 
 
 def test_the_right_rows_in_another_order_give_the_same_answers(tmp_path):
@@ -65,7 +84,9 @@ def test_the_right_rows_in_another_order_give_the_same_answers(tmp_path):
     assert clinic.explain(trace, pair) is None
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma2", "gemma3_text", "opt", "qwen3", "gpt_neox"])
+@pytest.mark.parametrize(
+    "family", ["llama", "gpt2", "mistral", "gemma2", "gemma3_text", "opt", "qwen3", "gpt_neox"]
+)
 def test_a_healthy_run_has_no_finding(family, tmp_path):
     pair = pair_of(family)
     for seed, temperature in ((0, 0.0), (1, 0.8)):
@@ -76,7 +97,8 @@ def test_a_healthy_run_has_no_finding(family, tmp_path):
 
 
 def test_a_check_tells_how_far_it_is_and_can_be_ended(tmp_path):
-    pair, told = pair_of("llama"), []
+    pair = pair_of("llama")
+    told = []
     trace = recorded(pair, tmp_path / "run.jsonl")
     clinic.check(trace, pair, lambda *progress: told.append(progress))
     assert [done for done, _ in told] == sorted(done for done, _ in told)
@@ -132,7 +154,10 @@ def test_a_wrong_line_is_one_sentence_with_its_number(change, sentence, tmp_path
 
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "run.jsonl"
-    with pytest.raises(TraceError, match=r"line 1 must be a header of format 'speclab.steps/1', not 'speclab.steps/2'"):
+    with pytest.raises(
+        TraceError,
+        match=r"line 1 must be a header of format 'speclab.steps/1', not 'speclab.steps/2'",
+    ):
         speclab.load_steps(written(path, ROOT, header={"format": "speclab.steps/2"}))
     with pytest.raises(TraceError, match="no verification pass"):
         speclab.load_steps(written(path))
@@ -162,7 +187,12 @@ def test_a_cut_last_line_is_left_out_and_said(tmp_path):
 
 
 def test_rows_in_another_order_are_put_breadth_first(tmp_path):
-    deep = {"token": [7, 8, 5, 9], "parent": [-1, 0, 1, 0], "accepted": [3], "position": [3, 4, 5, 4]}
+    deep = {
+        "token": [7, 8, 5, 9],
+        "parent": [-1, 0, 1, 0],
+        "accepted": [3],
+        "position": [3, 4, 5, 4],
+    }
     trace = speclab.load_steps(written(tmp_path / "run.jsonl", ROOT | deep))
     step = trace.steps[0]
     assert (step.rows, step.accepted, step.position) == ((0, 1, 3, 2), (2,), (3, 4, 4, 5))
@@ -176,19 +206,32 @@ def test_rows_in_another_order_are_put_breadth_first(tmp_path):
 HUGE = {"prefix_length": 1 << 40, "hidden_prefix": [[0, 1, 1 << 39]]}
 
 
-@pytest.mark.parametrize("change", [{"prefix_length": 9}, {"committed": [9, 4, 4]}, {"accepted": [1, 2]}, HUGE])
+@pytest.mark.parametrize(
+    "change", [{"prefix_length": 9}, {"committed": [9, 4, 4]}, {"accepted": [1, 2]}, HUGE]
+)
 def test_what_contradicts_itself_is_found(change, tmp_path):
     assert clinic.check(speclab.load_steps(written(tmp_path / "run.jsonl", ROOT | change)))
 
 
 @pytest.mark.parametrize("how", ["draft", "lookup", "sampled"])
 def test_the_library_s_own_assisted_generation_is_healthy(how, tmp_path):
-    pair, path = pair_of("llama"), tmp_path / "run.jsonl"
-    more = {"prompt_lookup_num_tokens": 3} if how == "lookup" else {"assistant_model": pair.draft.model}
-    more |= {"do_sample": how == "sampled", "temperature": 0.7} if how == "sampled" else {"do_sample": False}
+    pair = pair_of("llama")
+    path = tmp_path / "run.jsonl"
+    more = (
+        {"prompt_lookup_num_tokens": 3}
+        if how == "lookup"
+        else {"assistant_model": pair.draft.model}
+    )
+    more |= (
+        {"do_sample": how == "sampled", "temperature": 0.7}
+        if how == "sampled"
+        else {"do_sample": False}
+    )
     ids = torch.tensor([PROMPT])
     with speclab.record_generate(pair.target.model, path):
-        text = pair.target.model.generate(ids, max_new_tokens=16, pad_token_id=0, **more)[0].tolist()
+        text = pair.target.model.generate(ids, max_new_tokens=16, pad_token_id=0, **more)[
+            0
+        ].tolist()
     trace = speclab.load_steps(path, pair)
     assert [*trace.prompt_ids, *trace.token_ids()] == text
     assert trace.settings["temperature"] == (0.7 if how == "sampled" else 0)
@@ -203,7 +246,9 @@ def test_the_library_s_own_assisted_generation_is_healthy(how, tmp_path):
 
 @pytest.mark.parametrize("count", range(9, 14))
 def test_a_text_may_end_inside_the_accepted_path(count, tmp_path):
-    model, path, ids = pair_of("llama").target.model, tmp_path / "run.jsonl", torch.tensor([PROMPT])
+    model = pair_of("llama").target.model
+    path = tmp_path / "run.jsonl"
+    ids = torch.tensor([PROMPT])
     more = {"max_new_tokens": count, "pad_token_id": 0, "do_sample": False}
     with speclab.record_generate(model, path):
         model.generate(ids, assistant_model=copy.deepcopy(model), **more)
@@ -214,7 +259,8 @@ def test_a_text_may_end_inside_the_accepted_path(count, tmp_path):
 
 @pytest.mark.model
 def test_the_command_prints_findings_and_exits_by_them(tmp_path):
-    pair, path = speclab.load_pair(), tmp_path / "run.jsonl"
+    pair = speclab.load_pair()
+    path = tmp_path / "run.jsonl"
     prompt = pair.tokenizer("The ship left the harbour")["input_ids"]
     for fault, status in (("", 0), ("position +3", 1)):
         recorded(pair, path, fault, prompt=prompt)

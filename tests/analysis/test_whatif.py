@@ -22,7 +22,9 @@ from speclab.trace.records import Step
 from speclab.tree import DraftTree
 
 EAGLE = speclab.DraftHead(node_budget=12, depth=4, children=3)
-OWN = {name: variant for name, variant in VARIANTS.items() if isinstance(variant, GrownStrategy)} | {
+OWN = {
+    name: variant for name, variant in VARIANTS.items() if isinstance(variant, GrownStrategy)
+} | {
     "history": speclab.DynaTree(low_confidence=0.7, history="iteration"),
 }
 VOCAB = 24
@@ -35,7 +37,12 @@ WIDE = speclab.DynaTree(
 
 
 def session(strategy: Strategy, **chosen: object) -> Session:
-    return Session(table_pair(DISTRIBUTIONS, NEAR, VOCAB), strategy, PROMPT, **({"max_new_tokens": 16} | chosen))
+    return Session(
+        table_pair(DISTRIBUTIONS, NEAR, VOCAB),
+        strategy,
+        PROMPT,
+        **({"max_new_tokens": 16} | chosen),
+    )
 
 
 def columns(tree: DraftTree) -> tuple[list[int], list[int], list[float]]:
@@ -54,13 +61,16 @@ def forked(run: Session, step: Step, strategy: Strategy) -> Step:
 def assert_agrees(found: WhatIf, real: Step) -> None:
     """Wherever the record says that it suffices, it was right."""
     if found.unknown:
-        if len(real.tree) < int(real.settings["node_budget"]):  # else others may have taken their places
+        # else others may have taken their places
+        if len(real.tree) < int(real.settings["node_budget"]):
             assert paths(found.tree) <= paths(real.tree)
             assert len(found.accepted) <= len(real.accepted)
         return
     assert columns(found.tree)[:2] == columns(real.tree)[:2]
     assert found.tree.log_prob.tolist() == pytest.approx(real.tree.log_prob.tolist(), abs=1e-5)
-    assert [(e.kind, e.node, e.reason) for e in found.events] == [(e.kind, e.node, e.reason) for e in real.events]
+    assert [(e.kind, e.node, e.reason) for e in found.events] == [
+        (e.kind, e.node, e.reason) for e in real.events
+    ]
     assert real.accepted[: len(found.accepted)] == found.accepted
     if found.settled:
         assert found.accepted == real.accepted
@@ -76,7 +86,11 @@ def test_a_steps_own_settings_give_its_own_tree(name, temperature):
     for step in run.steps:
         found = what_if(step, in_force(step), run.settings)
         assert columns(found.tree) == columns(step.tree)
-        assert (found.events, found.accepted, found.bonus) == (step.events, step.accepted, step.bonus)
+        assert (found.events, found.accepted, found.bonus) == (
+            step.events,
+            step.accepted,
+            step.bonus,
+        )
         assert (found.unknown, found.settled) == ((), True)
         assert found.recorded == tuple(range(len(step.tree)))
 
@@ -143,7 +157,9 @@ def test_what_the_record_lacks_is_named():
 
 def test_where_the_path_goes_on_beyond_the_record_it_is_not_settled():
     """A chain cut short was accepted whole: what follows with more room is not recorded."""
-    step = Session(table_pair(TARGET, TARGET, 8), speclab.LinearSpeculation(draft_tokens=3), PROMPT).step()
+    step = Session(
+        table_pair(TARGET, TARGET, 8), speclab.LinearSpeculation(draft_tokens=3), PROMPT
+    ).step()
     assert len(step.accepted) == 3
     longer = what_if(step, speclab.LinearSpeculation(draft_tokens=5))
     assert (longer.accepted, longer.unknown, longer.settled) == ((1, 2, 3), (3,), False)
@@ -152,9 +168,18 @@ def test_where_the_path_goes_on_beyond_the_record_it_is_not_settled():
 
 
 def test_a_new_leaf_that_the_target_chose_is_accepted_and_what_follows_it_is_unknown():
-    run = Session(table_pair(TARGET, DRAFT, 8), speclab.FixedTree(depth=1, branching=1), PROMPT, max_new_tokens=40)
+    run = Session(
+        table_pair(TARGET, DRAFT, 8),
+        speclab.FixedTree(depth=1, branching=1),
+        PROMPT,
+        max_new_tokens=40,
+    )
     run.run()
-    found = [(step, what_if(step, speclab.FixedTree(depth=1, branching=8))) for step in run.steps if not step.accepted]
+    found = [
+        (step, what_if(step, speclab.FixedTree(depth=1, branching=8)))
+        for step in run.steps
+        if not step.accepted
+    ]
     assert found
     for step, other in found:
         assert other.tree.token[list(other.accepted)].tolist() == [step.bonus]
@@ -190,10 +215,18 @@ def test_sampled_candidates_are_refused():
 )
 def test_what_no_draft_model_grew_alone_is_refused_both_ways(strategy):
     """Its record holds no answers of the draft model, so a tree from it would be a guess."""
-    pair = replace(table_pair(DISTRIBUTIONS, NEAR, VOCAB), heads=(table_pair(DISTRIBUTIONS, NEAR, VOCAB).draft,))
+    pair = replace(
+        table_pair(DISTRIBUTIONS, NEAR, VOCAB),
+        heads=(table_pair(DISTRIBUTIONS, NEAR, VOCAB).draft,),
+    )
     run = Session(pair, strategy, PROMPT, max_new_tokens=16)
     for step in (run.step(), run.step()):
-        for other in (strategy, speclab.LinearSpeculation(), speclab.DynaTree(node_budget=8), speclab.FixedTree()):
+        for other in (
+            strategy,
+            speclab.LinearSpeculation(),
+            speclab.DynaTree(node_budget=8),
+            speclab.FixedTree(),
+        ):
             assert type(strategy).__name__ in refusal(step, other)
     drafted = session(speclab.FixedTree(depth=2)).step()
     assert type(strategy).__name__ in refusal(drafted, strategy)

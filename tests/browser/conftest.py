@@ -57,7 +57,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, outgoing: socket.socket) ->
 def notebook(request: pytest.FixtureRequest, browser: Any, server: Home) -> Iterator[Opened]:
     """A notebook of one cell in JupyterLab, its kernel idle; 1440 × 900."""
     path = server.notebook(request.module.__name__, FRESH)
-    # A workspace of its own: JupyterLab would open the notebooks of earlier files again, with their kernels.
+    # A workspace of its own: JupyterLab would open the notebooks of earlier files again, with their
+    # kernels.
     opened = Opened.at(browser, server.address(f"lab/workspaces/{path.stem}/tree/{path.name}"))
     opened.wait(KERNEL_IDLE)
     yield opened

@@ -14,7 +14,10 @@ import pytest
 ARTIFACTS = Path(__file__).parents[2] / "artifacts" / "browser"
 LOCAL = {"127.0.0.1", "localhost"}
 PATIENCE = int(os.environ.get("PATIENCE_MS", "120000"))
-"""Milliseconds. Every wait ends as soon as what it waits for is there: only a failing test takes so long."""
+"""Milliseconds.
+
+Every wait ends as soon as what it waits for is there: only a failing test takes so long.
+"""
 
 
 def text(name: str) -> str:
@@ -22,17 +25,24 @@ def text(name: str) -> str:
     return f"(document.querySelector('.{name}')?.innerText ?? '')"
 
 
-STATUS, ERROR, PENDING = text("speclab-status"), text("speclab-error"), text("sl-pending")
+STATUS = text("speclab-status")
+ERROR = text("speclab-error")
+PENDING = text("sl-pending")
 STEP = "document.querySelector('button.speclab-step')"
 PAINTED = "['timeline', 'tree', 'mask'].every(name => document.querySelector(`.speclab-${name} .main-svg`))"
 """Whether the pictures of the first screen are there."""
 CURSOR = "(document.querySelector('.sl-place')?.innerText ?? '')"
 WHAT = "data => data.map(({customdata, text, marker, z}) => [customdata, text, marker?.symbol, z])"
-TREE, MASK = (f"JSON.stringify(({WHAT})(document.querySelector('.speclab-{name}').data))" for name in ("tree", "mask"))
+TREE, MASK = (
+    f"JSON.stringify(({WHAT})(document.querySelector('.speclab-{name}').data))"
+    for name in ("tree", "mask")
+)
 """What is drawn, and not where: the room for it may change while a page is laid out."""
 
 KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
-KERNEL_IDLE = "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+KERNEL_IDLE = (
+    "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+)
 _RUN = """source => {
   const notebook = jupyterapp.shell.currentWidget.content;
   const cell = () => notebook.model.sharedModel.cells[0];
@@ -79,7 +89,9 @@ class Opened:
         opened.page.set_default_timeout(PATIENCE)
         opened.page.on("request", lambda request: opened.requests.append(request.url))
         opened.page.on("websocket", lambda socket: opened.requests.append(socket.url))
-        opened.page.on("console", lambda said: said.type == "error" and opened.complaints.append(said.text))
+        opened.page.on(
+            "console", lambda said: said.type == "error" and opened.complaints.append(said.text)
+        )
         opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
         opened.page.goto(address, timeout=PATIENCE)
         return opened
@@ -88,7 +100,11 @@ class Opened:
     def strangers(self) -> list[str]:
         """Addresses beyond this machine that the page asked for."""
         split = [(url, urlsplit(url)) for url in self.requests]
-        return [url for url, parts in split if parts.scheme not in {"data", "blob"} and parts.hostname not in LOCAL]
+        return [
+            url
+            for url, parts in split
+            if parts.scheme not in {"data", "blob"} and parts.hostname not in LOCAL
+        ]
 
     def wait(self, condition: str) -> None:
         """Waits until an expression of the page holds; if it never does, a picture of the page is kept."""
@@ -101,7 +117,8 @@ class Opened:
         from playwright.sync_api import TimeoutError as Late
 
         try:
-            self.page.wait_for_function(condition, timeout=timeout, polling=40)  # not with every frame: pages are busy
+            # not with every frame: pages are busy
+            self.page.wait_for_function(condition, timeout=timeout, polling=40)
         except Late:
             return False
         return True
@@ -137,8 +154,13 @@ class Opened:
     def phase(self, name: str) -> None:
         """Shows a phase of the iteration."""
         self.page.click(f"[data-phase='{name}']")
-        self.wait(f"document.querySelector('[data-phase={name}]').getAttribute('aria-pressed') === 'true'")
-        self.wait("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+        self.wait(
+            f"document.querySelector('[data-phase={name}]').getAttribute('aria-pressed') === 'true'"
+        )
+        self.wait(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => "
+            "done(true))))"
+        )
 
     def tab(self, name: str) -> None:
         """Opens a tab, and waits until the kernel has filled it."""
@@ -148,8 +170,8 @@ class Opened:
     def fresh(self, source: str) -> None:
         """Runs the cell with this source, and waits until its lab shows a tree.
 
-        JupyterLab looks for a widget for two seconds; on a busy machine it may say instead that it found none. A person
-        runs the cell again then, and so does this.
+        JupyterLab looks for a widget for two seconds; on a busy machine it may say instead that it
+        found none. A person runs the cell again then, and so does this.
         """
         for _ in range(5):
             self.page.evaluate(_RUN, source)
@@ -157,14 +179,19 @@ class Opened:
                 continue  # what is asked for right after the kernel turned idle is sometimes lost
             self.wait("speclabCell().ran")
             assert self.read("speclabCell().errors") == []
-            if self.comes(f"document.querySelectorAll('.speclab-lab').length === 1 && {PAINTED}", 40_000):
+            if self.comes(
+                f"document.querySelectorAll('.speclab-lab').length === 1 && {PAINTED}", 40_000
+            ):
                 return
             self.complaints.clear()
         pytest.fail(f"no lab came; picture: {self.shot('lost')}")
 
     def theme(self, name: str) -> None:
         """Changes JupyterLab's theme, and waits until the page is in it and painted."""
-        self.read(f"jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {name}'}}).then(() => 1)")
+        self.read(
+            "jupyterapp.commands.execute('apputils:change-theme', "
+            f"{{theme: 'JupyterLab {name}'}}).then(() => 1)"
+        )
         self.wait(f"document.body.dataset.jpThemeName === 'JupyterLab {name}'")
         self.rest()
 

@@ -21,7 +21,9 @@ from speclab import host
 
 PATIENCE = 180.0
 """Seconds. A server that is up is noticed at once; only one that never comes costs this much."""
-FRESH = "import speclab\nlab = speclab.Lab('mini', prompt='Once upon a time', max_new_tokens=120)\nlab"
+FRESH = (
+    "import speclab\nlab = speclab.Lab('mini', prompt='Once upon a time', max_new_tokens=120)\nlab"
+)
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,12 @@ class Home:
 
     def notebook(self, name: str, *cells: str) -> Path:
         """A new notebook with these cells."""
-        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-        book = nbformat.v4.new_notebook(metadata=kernel, cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        kernel = {
+            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
+        }
+        book = nbformat.v4.new_notebook(
+            metadata=kernel, cells=[nbformat.v4.new_code_cell(cell) for cell in cells]
+        )
         path = self.folder / f"{name}.ipynb"
         nbformat.write(book, path)
         return path
@@ -57,9 +63,12 @@ def jupyter(home: Home, notebook: Path) -> list[str]:
         "IdentityProvider.token": home.token,
         "LabApp.expose_app_in_browser": True,
         "JupyterNotebookApp.expose_app_in_browser": True,
-        "AsyncIOLoopKernelRestarter.time_to_dead": 0.5,  # seconds; a kernel that is killed is missed sooner
+        # seconds; a kernel that is killed is missed sooner
+        "AsyncIOLoopKernelRestarter.time_to_dead": 0.5,
     }
-    return host.jupyter_command(notebook, [*(f"--{name}={value}" for name, value in told.items()), "--no-browser"])
+    return host.jupyter_command(
+        notebook, [*(f"--{name}={value}" for name, value in told.items()), "--no-browser"]
+    )
 
 
 def voila(home: Home) -> list[str]:
@@ -81,14 +90,19 @@ def serving(command: Sequence[str], home: Home, outgoing: socket.socket) -> Iter
     log = home.folder / "log.txt"
     with log.open("w") as lines:
         server = subprocess.Popen(
-            command, env=_environment(home.folder, outgoing), stdout=lines, stderr=lines, start_new_session=True
+            command,
+            env=_environment(home.folder, outgoing),
+            stdout=lines,
+            stderr=lines,
+            start_new_session=True,
         )
     try:
         _await(home.port, server, log)
         yield
     finally:
         if server.poll() is None:
-            os.killpg(server.pid, signal.SIGKILL)  # without a farewell: kernels notice that their parent is gone
+            # without a farewell: kernels notice that their parent is gone
+            os.killpg(server.pid, signal.SIGKILL)
             server.wait()
 
 

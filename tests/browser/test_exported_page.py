@@ -65,7 +65,13 @@ def shows(page, cursor: int, tick: int = -1) -> None:
 def test_iterations_and_phases_are_reached_by_keyboard_and_by_mouse(page):
     last = len(RUN.steps)
     shows(page, 2)
-    for key, cursor in (("ArrowRight", 3), ("ArrowLeft", 2), ("End", last), ("ArrowRight", last), ("Home", 0)):
+    for key, cursor in (
+        ("ArrowRight", 3),
+        ("ArrowLeft", 2),
+        ("End", last),
+        ("ArrowRight", last),
+        ("Home", 0),
+    ):
         page.keyboard.press(key)
         shows(page, cursor)
     page.keyboard.press("PageDown")
@@ -89,29 +95,45 @@ def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     sentence = "".join(node_sentence(step, 1))
-    page.wait_for_function("words => document.querySelector('.sl-node-line').textContent === words", arg=sentence)
+    page.wait_for_function(
+        "words => document.querySelector('.sl-node-line').textContent === words", arg=sentence
+    )
     shapes = "name => document.querySelector(name).layout.shapes.length"
     before = page.evaluate(shapes, ".speclab-mask")
     assert page.evaluate(shapes, ".speclab-tree") == 1
     page.keyboard.press("Escape")
-    page.wait_for_function("document.querySelector('.sl-node-line').textContent === 'Click a node.'")
+    page.wait_for_function(
+        "document.querySelector('.sl-node-line').textContent === 'Click a node.'"
+    )
     assert page.evaluate(shapes, ".speclab-mask") == before - 2
     page.locator(NODE).nth(2).click(force=True)
-    page.wait_for_function("document.querySelector('.sl-node-line').textContent.startsWith('Node ')")
+    page.wait_for_function(
+        "document.querySelector('.sl-node-line').textContent.startsWith('Node ')"
+    )
     page.click("[data-tab=node]")
     assert page.locator(".sl-panel .js-plotly-plot").count() == 1
     page.click("[data-tab=metrics]")
-    page.wait_for_function("document.querySelector('.sl-panel .js-plotly-plot').data[0].x?.length === 2")
+    page.wait_for_function(
+        "document.querySelector('.sl-panel .js-plotly-plot').data[0].x?.length === 2"
+    )
     page.focus("[data-tab=metrics]")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.querySelector('[data-tab=caches]').getAttribute('aria-selected') === 'true'")
+    page.wait_for_function(
+        "document.querySelector('[data-tab=caches]').getAttribute('aria-selected') === 'true'"
+    )
 
 
 def test_findings_are_marked_listed_and_gone_to_by_keyboard(browser, tmp_path):
-    wrong = [Finding(4, 3, "mask", "node 3 sees <b>"), Finding(4, 5, "mask", "too"), Finding(8, None, "slot", "twice")]
+    wrong = [
+        Finding(4, 3, "mask", "node 3 sees <b>"),
+        Finding(4, 5, "mask", "too"),
+        Finding(8, None, "slot", "twice"),
+    ]
     steps = list(RUN.steps)
     for one in wrong:
-        steps[one.iteration] = replace(steps[one.iteration], findings=(*steps[one.iteration].findings, one))
+        steps[one.iteration] = replace(
+            steps[one.iteration], findings=(*steps[one.iteration].findings, one)
+        )
     page = opened(browser, export_html(replace(RUN, steps=tuple(steps)), tmp_path / "run.html"))
 
     def signs(place, axis):
@@ -125,7 +147,9 @@ def test_findings_are_marked_listed_and_gone_to_by_keyboard(browser, tmp_path):
     page.locator(".sl-node-line", has_text="node 3 sees <b>").wait_for()
     assert page.inner_text(".sl-place") == "5 of 12"
     assert signs(".speclab-mask", "y") == [3, 5]
-    second = page.evaluate("document.querySelector('.speclab-tree').data.flatMap(trace => trace.text ?? [])")
+    second = page.evaluate(
+        "document.querySelector('.speclab-tree').data.flatMap(trace => trace.text ?? [])"
+    )
     assert second.count("⚠ mask") == 2
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
@@ -160,7 +184,11 @@ def test_hostile_tokens_are_shown_as_text(browser, tmp_path):
     page.click("text=as table")
     page.wait_for_timeout(100)
     assert page.evaluate("window.hacked") is None
-    assert page.locator("img[src=x]").count() == page.locator(".sl-body b", has_text="bold").count() == 0
+    assert (
+        page.locator("img[src=x]").count()
+        == page.locator(".sl-body b", has_text="bold").count()
+        == 0
+    )
     assert "\u202e" not in page.inner_text("body")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=ARTIFACTS / "exported_hostile.png")

@@ -10,7 +10,8 @@ pytestmark = pytest.mark.browser
 
 SHOWN = f"{STEP} && {PAINTED}"
 RESTARTED = (
-    f"window.restarts = 0, {KERNEL}.statusChanged.connect((_, now) => window.restarts += now.endsWith('restarting'))"
+    f"window.restarts = 0, {KERNEL}.statusChanged.connect((_, now) => window.restarts += "
+    "now.endsWith('restarting'))"
 )
 KILL = f"{KERNEL}.requestExecute({{code: 'import os, signal; os.kill(os.getpid(), signal.SIGKILL)'}}) && 1"
 GONE = f"{text('sl-pending')}.includes('run the cell again')"
@@ -39,7 +40,9 @@ def test_a_page_that_is_reloaded_finds_its_lab_at_work(saved):
 
 
 def test_two_tabs_show_the_same_lab(saved, browser, server):
-    other = Opened.at(browser, server.address("lab/workspaces/second/tree/test_interruptions.ipynb"))
+    other = Opened.at(
+        browser, server.address("lab/workspaces/second/tree/test_interruptions.ipynb")
+    )
     other.wait(KERNEL_IDLE)
     other.wait(SHOWN)
     cursor = saved.step()

@@ -1,7 +1,8 @@
-"""A lab in JupyterLab: what is on the first screen, and what a person does: step, select, slide, prune, compare, type.
+"""A lab in JupyterLab: what is on the first screen, and what a person does: step, select, slide,
+prune, compare, type.
 
-What the page shows of each message is tested in test_page_messages, and what the kernel answers in tests/lab. Pictures
-are left in artifacts/browser/: look at them, for a clipped picture passes here.
+What the page shows of each message is tested in test_page_messages, and what the kernel answers in
+tests/lab. Pictures are left in artifacts/browser/: look at them, for a clipped picture passes here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ BOXES = """names => Object.fromEntries(names.map(name => {
   const box = document.querySelector(name)?.getBoundingClientRect();
   return [name, box && [box.x, box.y, box.width, box.height].map(Math.round)];
 }))"""
-STAGE = [".speclab-tree .main-svg", ".speclab-mask .main-svg", "button.speclab-step", ".speclab-status"]
+STAGE = [
+    ".speclab-tree .main-svg",
+    ".speclab-mask .main-svg",
+    "button.speclab-step",
+    ".speclab-status",
+]
 BELOW = 25
 """Pixels of JupyterLab's own line at the bottom."""
 
@@ -91,7 +97,9 @@ def test_a_node_is_selected_in_tree_and_mask_and_python_knows(lab):
     lab.shot("tab_node")
     lab.execute("lab.goto(1); lab.phase('accept'); lab.select(0)")
     lab.at_iteration(1)
-    lab.wait("document.querySelector('[data-phase=accept]').getAttribute('aria-pressed') === 'true'")
+    lab.wait(
+        "document.querySelector('[data-phase=accept]').getAttribute('aria-pressed') === 'true'"
+    )
 
 
 def test_a_slider_previews_apply_shows_both_trees_and_a_curve_is_drawn(lab):
@@ -137,7 +145,9 @@ def test_strategies_are_compared_and_runs_switched(lab):
     lab.tab("compare")
     lab.page.select_option(".speclab-compare select", label=["Autoregressive", "LinearSpeculation"])
     lab.page.get_by_role("button", name="Compare", exact=True).click()
-    lab.wait(f"document.querySelector('.sl-panel .main-svg') && {PANEL}.includes('LinearSpeculation')")
+    lab.wait(
+        f"document.querySelector('.sl-panel .main-svg') && {PANEL}.includes('LinearSpeculation')"
+    )
     lab.rest()
     lab.shot("compared")
     lab.page.locator("[data-send]").first.click()
@@ -204,7 +214,10 @@ def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
         lab.tab(tab)
     lab.shot("hostile")
     assert lab.read("window.speclabHurt") is None
-    assert lab.read("document.querySelectorAll('.speclab-lab img, .speclab-lab .main-svg a').length") == 0
+    assert (
+        lab.read("document.querySelectorAll('.speclab-lab img, .speclab-lab .main-svg a').length")
+        == 0
+    )
     assert "<img" in lab.read(text("speclab-text"))
     assert not {"\x1b", "\u202e"} & {*lab.read(text("speclab-text"))}
     lab.execute("ModelPair.token_text, ModelPair.token_texts = kept")

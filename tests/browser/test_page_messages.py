@@ -38,7 +38,9 @@ def page(browser, tmp_path):
     page.on("pageerror", lambda error: failed.append(str(error)))
     page.goto((tmp_path / "live.html").as_uri())
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    page.say = lambda **message: page.evaluate("message => lab.handle(message)", json.loads(json.dumps(message)))
+    page.say = lambda **message: page.evaluate(
+        "message => lab.handle(message)", json.loads(json.dumps(message))
+    )
     page.sent = lambda: [one for one in page.evaluate("sent") if one["do"] != "shown"]
     page.say(type="run", id=1, header=header(RUN), keep=0, iterations=ITERATIONS[:2])
     page.wait_for_function("document.querySelector('.speclab-tree').data")
@@ -76,13 +78,24 @@ def test_it_greets_steps_runs_and_moves_without_the_kernel(page):
 
 
 def test_busy_pending_errors_and_the_end_of_the_kernel_are_shown_in_one_place(page):
-    page.say(type="status", setup="mini · DynaTree", busy="Decoding", since=3, pending="Changed: depth 3 → 4.")
+    page.say(
+        type="status",
+        setup="mini · DynaTree",
+        busy="Decoding",
+        since=3,
+        pending="Changed: depth 3 → 4.",
+    )
     says(page, ".sl-pending", "Decoding … 3 s Changed: depth 3 → 4.")
     says(page, ".sl-title", "mini · DynaTree")
     assert page.inner_text(".speclab-step") == "Apply & step"
     assert page.locator(".speclab-step").is_disabled()
     page.click(".sl-stop")
-    page.say(type="status", busy=None, pending=None, error={"where": "step", "sentence": "Out of memory."})
+    page.say(
+        type="status",
+        busy=None,
+        pending=None,
+        error={"where": "step", "sentence": "Out of memory."},
+    )
     says(page, ".speclab-error", "Out of memory.")
     page.say(type="status", error={"where": "until", "sentence": "Unknown name 'acepted'."})
     says(page, ".sl-hint", "Unknown name 'acepted'.")
@@ -98,14 +111,19 @@ def test_busy_pending_errors_and_the_end_of_the_kernel_are_shown_in_one_place(pa
 def test_a_preview_stands_over_the_tree_and_by_hand_sends_its_node(page):
     step = RUN.steps[1]
     gone = preview(
-        step, step.tree.select([node < 6 for node in range(len(step.tree))]), [*range(6)], "Preview: 6 nodes."
+        step,
+        step.tree.select([node < 6 for node in range(len(step.tree))]),
+        [*range(6)],
+        "Preview: 6 nodes.",
     )
     page.say(type="preview", index=1, preview=gone)
     says(page, ".speclab-status", "Preview: 6 nodes.")
     says(page, ".sl-signs", "would not be drafted")
     page.screenshot(path=ARTIFACTS / "page_preview.png")
     page.say(type="preview", index=1, preview=None)
-    page.wait_for_function("!document.querySelector('.speclab-status').textContent.includes('Preview')")
+    page.wait_for_function(
+        "!document.querySelector('.speclab-status').textContent.includes('Preview')"
+    )
     page.click("[data-tab=settings]")
     page.focus(".speclab-tree")
     page.keyboard.press("ArrowRight")
@@ -128,14 +146,17 @@ def test_predicting_hides_what_is_not_known_and_a_click_reveals_it(page):
     assert page.locator("[data-phase=accept]").is_disabled()
     assert page.locator(".speclab-step").is_disabled()
     page.wait_for_function(
-        "document.querySelector('.speclab-timeline').data.every(one => one.name === 'drafted' || one.y[2] == null)"
+        "document.querySelector('.speclab-timeline').data.every(one => one.name === 'drafted' || "
+        "one.y[2] == null)"
     )
     assert page.locator(".sl-body > span:visible").count() == 3
     assert page.locator(".sl-signs", has_text="accepted").count() == 0
     last = max(last_on_path(RUN.steps[2]), 0)
     place = page.evaluate(
-        "node => { const tree = document.querySelector('.speclab-tree'), { x, y, customdata } = tree.data"
-        ".find(trace => trace.name === 'nodes'), i = customdata.indexOf(node), axes = tree._fullLayout,"
+        "node => "
+        "{ const tree = document.querySelector('.speclab-tree'), { x, y, customdata } = tree.data"
+        ".find(trace => trace.name === 'nodes'), i = customdata.indexOf(node), axes = "
+        "tree._fullLayout,"
         " box = tree.querySelector('.nsewdrag').getBoundingClientRect();"
         " return [box.x + axes.xaxis.d2p(x[i]), box.y + axes.yaxis.d2p(y[i])]; }",
         last,

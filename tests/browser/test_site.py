@@ -13,7 +13,9 @@ from opened import ARTIFACTS, PATIENCE
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
-LESSONS = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != "00_lab"]
+LESSONS = [
+    path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != "00_lab"
+]
 PAGES = [*(f"notebooks/{name}" for name in (*LESSONS, "glossary"))]
 PAGES += [f"docs/{path.stem}" for path in sorted((ROOT / "docs").glob("*.md"))]
 
@@ -27,7 +29,9 @@ def site(tmp_path_factory) -> Path:
     script = [sys.executable, ROOT / "docs" / "site" / "build.py", out]
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr + done.stdout, "a link that leads nowhere, or a cell that cannot be shown"
+    assert "WARNING" not in done.stderr + done.stdout, (
+        "a link that leads nowhere, or a cell that cannot be shown"
+    )
     return out
 
 
@@ -35,7 +39,8 @@ def site(tmp_path_factory) -> Path:
 def page(browser, site):
     """A page on which every request and complaint is heard: all of them are for files of the site."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
-    page, heard = context.new_page(), []
+    page = context.new_page()
+    heard = []
     page.on("request", lambda request: heard.append(request.url))
     page.on("console", lambda said: heard.append(said.text))
     page.on("pageerror", lambda error: heard.append(str(error)))
@@ -56,7 +61,9 @@ def test_every_page_is_there_and_fits_its_window(page, site):
         assert page.evaluate(broken) == 0, name
         for width in (1100, 390):
             page.set_viewport_size({"width": width, "height": 800})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} scrolls sideways"
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (
+                f"{name} scrolls sideways"
+            )
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / "site.png")
 

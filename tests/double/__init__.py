@@ -1,8 +1,10 @@
-"""A CUDA device that is not there: tensors that say `cuda:0`, hold their numbers on the CPU, and fail where CUDA fails.
+"""A CUDA device that is not there: tensors that say `cuda:0`, hold their numbers on the CPU, and
+fail where CUDA fails.
 
-`with device(count=2) as gpu:` puts doubles in the place of `torch.cuda`'s functions and classes, in this thread and in
-every one that starts meanwhile; models and tensors made inside it may be used in a later one. `waits.Gpu` counts. It
-has no kernels, no allocator and no concurrency of its own, and it rounds as the CPU does: these need a real GPU.
+`with device(count=2) as gpu:` puts doubles in the place of `torch.cuda`'s functions and classes, in
+this thread and in every one that starts meanwhile; models and tensors made inside it may be used in
+a later one. `waits.Gpu` counts. It has no kernels, no allocator and no concurrency of its own, and
+it rounds as the CPU does: these need a real GPU.
 """
 
 from __future__ import annotations
@@ -77,8 +79,11 @@ def device(count: int = 1) -> Iterator[Gpu]:
 
 def _facts(machine: Gpu) -> dict[str, object]:
     class Properties:
-        name, major, minor = "Double H100", 9, 0
-        total_memory, multi_processor_count = 80 << 30, 132
+        name = "Double H100"
+        major = 9
+        minor = 0
+        total_memory = 80 << 30
+        multi_processor_count = 132
 
     return {
         "is_available": lambda: True, "is_initialized": lambda: True, "_lazy_init": lambda: None,
@@ -93,7 +98,8 @@ def _facts(machine: Gpu) -> dict[str, object]:
 @contextlib.contextmanager
 def _bindings() -> Iterator[None]:
     """Makes torch's C++ bindings take a CUDA device for one that needs nothing done, as they take "meta"."""
-    guards, lifts = _guards(), torch._C._only_lift_cpu_tensors()
+    guards = _guards()
+    lifts = torch._C._only_lift_cpu_tensors()
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
     before = guards[_PLACES["cuda"]]
     guards[_PLACES["cuda"]] = guards[_PLACES["meta"]]

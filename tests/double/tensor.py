@@ -1,6 +1,7 @@
 """Tensors that say `cuda:0`, and the two modes through which every operator on them goes.
 
-Refused, in CUDA's words: tensors of two devices in one operator, and `numpy()`. Counted: copies and waits.
+Refused, in CUDA's words: tensors of two devices in one operator, and `numpy()`. Counted: copies and
+waits.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ SCALARS = {"_local_scalar_dense", "is_nonzero", "equal"}
 COPIES = {"copy_", "_to_copy", "to"}  # the last as it is in inference mode
 INDEXED = {"index", "index_put_", "index_put", "_index_put_impl_"}
 POINTWISE = {"fill", "fill_", "masked_fill", "masked_fill_", "where"}
-_pinned: dict[int, torch.UntypedStorage] = {}  # held, so that no other storage can come to have its address
+# held, so that no other storage can come to have its address
+_pinned: dict[int, torch.UntypedStorage] = {}
 
 
 class Double(torch.Tensor):
@@ -62,16 +64,20 @@ class Operators(TorchDispatchMode):
 
 def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """One operator on whatever device its tensors lie, or on the one that it is asked to make a tensor on."""
-    name, writes = operator.name().removeprefix("aten::").split(".")[0], operator._schema.is_mutable
+    name = operator.name().removeprefix("aten::").split(".")[0]
+    writes = operator._schema.is_mutable
     tensors = _tensors((args, kwargs))
     doubles = [tensor for tensor in tensors if isinstance(tensor, Double)]
     asked, inner_args, inner_kwargs = _without_device(operator, args, kwargs)
     if not doubles and (asked is None or asked.type != "cuda"):
         return operator(*args, **kwargs)
     if name not in COPIES:
-        _check_devices(name, tensors, args, pointwise=name in POINTWISE or torch.Tag.pointwise in operator.tags)
+        _check_devices(
+            name, tensors, args, pointwise=name in POINTWISE or torch.Tag.pointwise in operator.tags
+        )
     _wait(name, args, kwargs, asked)
-    inner_args, inner_kwargs = tree_map(_inner, inner_args), tree_map(_inner, inner_kwargs)
+    inner_args = tree_map(_inner, inner_args)
+    inner_kwargs = tree_map(_inner, inner_kwargs)
     down = _to_host(name, args, asked)
     place = doubles[0].device if doubles else asked
     answer = operator(*inner_args, **inner_kwargs)
@@ -84,10 +90,16 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _to_host(name: str, args: tuple[Any, ...], asked: torch.device | None) -> bool:
     """Whether what an operator answers lies in the host's memory."""
-    return not isinstance(args[0], Double) if name == "copy_" else asked is not None and asked.type == "cpu"
+    return (
+        not isinstance(args[0], Double)
+        if name == "copy_"
+        else asked is not None and asked.type == "cpu"
+    )
 
 
-def _wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: torch.device | None) -> None:
+def _wait(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: torch.device | None
+) -> None:
     """Waits if the operator makes the host wait."""
     if name in SCALARS:
         waits.wait("number")
@@ -103,16 +115,22 @@ def _wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: torch
         target, source = args[:2]
         host = source if isinstance(target, Double) else target
         late = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking"))
-        if isinstance(target, Double) != isinstance(source, Double) and not (late and is_pinned(host)):
+        if isinstance(target, Double) != isinstance(source, Double) and not (
+            late and is_pinned(host)
+        ):
             waits.wait("download" if host is target else "upload")
     elif name in COPIES and asked is not None and asked.type != args[0].device.type:
         waits.wait("download" if asked.type == "cpu" else "upload")
 
 
-def _check_devices(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *, pointwise: bool) -> None:
+def _check_devices(
+    name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *, pointwise: bool
+) -> None:
     """Numbers of the host may meet a device's tensors where an operator works number by number, and as indices."""
     allowed = [
-        tensor for tensor in tensors if (pointwise and not tensor.ndim) or (name in INDEXED and tensor is not args[0])
+        tensor
+        for tensor in tensors
+        if (pointwise and not tensor.ndim) or (name in INDEXED and tensor is not args[0])
     ]
     places = {str(tensor.device) for tensor in tensors if not any(tensor is one for one in allowed)}
     places |= {str(tensor.device) for tensor in allowed if isinstance(tensor, Double)}
@@ -128,7 +146,9 @@ def _without_device(
     operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[torch.device | None, tuple[Any, ...], dict[str, Any]]:
     """The device that an operator is asked for, and its arguments with the CPU in that place."""
-    asked, args, kwargs = None, list(args), dict(kwargs)
+    asked = None
+    args = list(args)
+    kwargs = dict(kwargs)
     for place, argument in enumerate(operator._schema.arguments):
         if argument.name != "device":
             continue
@@ -143,11 +163,20 @@ def _without_device(
 def _wrapped(answer: Any, place: torch.device, doubles: list[Double], *, viewed: bool) -> Any:
     """The answer as doubles; what was written is the very double that was given."""
     given = {id(double.inner): double for double in doubles}
-    # A view of a tensor made outside inference mode is none of inference mode's, and the other way round.
-    inference = doubles[0].is_inference() if viewed and doubles else torch.is_inference_mode_enabled()
+    # A view of a tensor made outside inference mode is none of inference mode's, and the other way
+    # round.
+    inference = (
+        doubles[0].is_inference() if viewed and doubles else torch.is_inference_mode_enabled()
+    )
     with torch.inference_mode(inference):
         return tree_map(
-            lambda part: given[id(part)] if id(part) in given else Double(part, place) if _is_plain(part) else part,
+            lambda part: (
+                given[id(part)]
+                if id(part) in given
+                else Double(part, place)
+                if _is_plain(part)
+                else part
+            ),
             answer,
         )
 
@@ -177,7 +206,9 @@ class Functions(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _moved(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+def _moved(
+    function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any
+) -> torch.Tensor:
     """`to` and `cuda`."""
     if function is torch.Tensor.cuda:
         args = args or ("cuda",)
@@ -186,7 +217,8 @@ def _moved(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwa
     place, dtype, late, _ = torch._C._nn._parse_to(*args, **options)
     if place is None or place.type != "cuda":
         return function(tensor, *args, **kwargs)
-    place, dtype = waits.indexed(place), dtype or tensor.dtype
+    place = waits.indexed(place)
+    dtype = dtype or tensor.dtype
     if tensor.device == place:
         copied = kwargs.get("copy", False) and dtype == tensor.dtype
         return tensor.clone() if copied else tensor.to(dtype=dtype)
@@ -200,7 +232,8 @@ def _moved(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwa
 
 def _made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
     """`tensor` and `as_tensor`: made on the host, and uploaded."""
-    place, pinned = kwargs.pop("device", None), kwargs.pop("pin_memory", False)
+    place = kwargs.pop("device", None)
+    pinned = kwargs.pop("pin_memory", False)
     if place is not None and waits.indexed(place).type == "cuda":
         return function(*args, **kwargs, device=torch.device("cpu")).to(waits.indexed(place))
     made = function(*args, **kwargs, device=place)
@@ -209,7 +242,11 @@ def _made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tens
 
 def _device(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.device:
     """A number alone names a CUDA device."""
-    return function("cuda", *args) if len(args) == 1 and isinstance(args[0], int) else function(*args, **kwargs)
+    return (
+        function("cuda", *args)
+        if len(args) == 1 and isinstance(args[0], int)
+        else function(*args, **kwargs)
+    )
 
 
 def _attention(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -239,7 +276,8 @@ def _indexed(function: Callable[..., Any], tensor: torch.Tensor, index: Any, *re
 def _as_numpy(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if isinstance(tensor, Double):
         raise TypeError(
-            f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+            f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+            "the tensor to host "
             "memory first."
         )
     return function(tensor, *args, **kwargs)
@@ -276,5 +314,7 @@ OURS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.tolist: _as_list,
     torch.Tensor.data_ptr: lambda function, tensor: function(_inner(tensor)),
     torch.Tensor.pin_memory: lambda _, tensor, *args: pin(tensor.clone()),
-    torch.Tensor.is_pinned: lambda _, tensor, *args: not isinstance(tensor, Double) and is_pinned(tensor),
+    torch.Tensor.is_pinned: lambda _, tensor, *args: (
+        not isinstance(tensor, Double) and is_pinned(tensor)
+    ),
 }

@@ -56,8 +56,10 @@ def test_an_iteration_waits_once_a_pass(family):
 
 
 WAITS = {
-    "sampled": (SIXTY, {"temperature": 0.8, "top_p": 0.9}, 7),  # the draws of all rows come down at once
-    "drafted root": (SIXTY.changed(root="drafted", commit="rebuild"), {}, 9),  # two passes more, and the root's choice
+    # the draws of all rows come down at once
+    "sampled": (SIXTY, {"temperature": 0.8, "top_p": 0.9}, 7),
+    # two passes more, and the root's choice
+    "drafted root": (SIXTY.changed(root="drafted", commit="rebuild"), {}, 9),
     "prompt lookup": (speclab.PromptLookup(), {}, 1),
     "token recycling": (speclab.TokenRecycling(), {}, 2),  # the harvest of the table
     "goose": (speclab.Goose(), {}, 2),
@@ -75,7 +77,9 @@ def test_every_way_waits_once_a_pass_and_once_for_what_else_it_reads():
 
 def test_a_draft_head_waits_once_a_level():
     with device() as gpu:
-        own = speclab.load_pair(target=tiny("llama"), heads=[random_head(tiny("llama"))], device="cuda")
+        own = speclab.load_pair(
+            target=tiny("llama"), heads=[random_head(tiny("llama"))], device="cuda"
+        )
         for iteration in decoded(gpu, own, speclab.DraftHead(depth=4)):
             assert gpu.waited() == iteration.counts.draft_calls + 1
 

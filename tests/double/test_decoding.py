@@ -34,12 +34,17 @@ def mini(where: str) -> speclab.ModelPair:
 
 
 @pytest.mark.parametrize(
-    ("name", "temperature"), [*((name, 0.0) for name in speclab.strategies()), *((name, 0.8) for name in DRAWS)]
+    ("name", "temperature"),
+    [*((name, 0.0) for name in speclab.strategies()), *((name, 0.8) for name in DRAWS)],
 )
 def test_every_strategy_decodes_the_text_of_the_cpu(name, temperature):
-    strategy, prompt = speclab.strategies()[name](), examples()[0].text
+    strategy = speclab.strategies()[name]()
+    prompt = examples()[0].text
     with on_gpu():
-        texts = [text(mini(where), strategy, prompt, temperature=temperature) for where in ("cpu", "cuda")]
+        texts = [
+            text(mini(where), strategy, prompt, temperature=temperature)
+            for where in ("cpu", "cuda")
+        ]
     assert texts[0] == texts[1]
 
 
@@ -64,12 +69,18 @@ def test_a_model_over_two_devices(family, strategy):
 
     with on_gpu(2):
         target = tiny(family)
-        base, room = target.base_model, target.base_model_prefix
+        base = target.base_model
+        room = target.base_model_prefix
         places = {f"{room}.{name}": 0 for name, _ in base.named_children() if name != "layers"}
-        target = dispatch_model(target, places | {f"{room}.layers.0": 0, f"{room}.layers.1": 1, "lm_head": 1})
+        target = dispatch_model(
+            target, places | {f"{room}.layers.0": 0, f"{room}.layers.1": 1, "lm_head": 1}
+        )
         assert {str(weight.device) for weight in target.parameters()} == {"cuda:0", "cuda:1"}
-        spread = speclab.load_pair(target=target, draft=tiny(family).to("cuda:1"))  # it agrees: paths are kept
-        assert text(spread, strategy) == text(speclab.load_pair(target=tiny(family), draft=tiny(family)), strategy)
+        # it agrees: paths are kept
+        spread = speclab.load_pair(target=target, draft=tiny(family).to("cuda:1"))
+        assert text(spread, strategy) == text(
+            speclab.load_pair(target=tiny(family), draft=tiny(family)), strategy
+        )
 
 
 def test_a_session_forks_and_goes_back_as_on_the_cpu(tmp_path):
@@ -94,6 +105,8 @@ def test_draft_heads_of_two_layers():
         texts = []
         for where in ("cpu", "cuda"):
             target = tiny("llama")
-            own = speclab.load_pair(target=target, heads=random_head(target, layers=(0, 1)), device=where)
+            own = speclab.load_pair(
+                target=target, heads=random_head(target, layers=(0, 1)), device=where
+            )
             texts.append(text(own, speclab.DraftHead()))
         assert texts[0] == texts[1]

@@ -17,7 +17,8 @@ import torch
 class Gpu:
     """One kind of device, `count` times.
 
-    `waits`: how often the host waited, by kind and line of the package. `copies`: "upload" and "download".
+    `waits`: how often the host waited, by kind and line of the package. `copies`: "upload" and
+    "download".
     """
 
     count: int = 1
@@ -51,7 +52,8 @@ def now() -> Gpu:
 
 def line() -> str:
     """The innermost three lines of the package that led here."""
-    frame, lines = sys._getframe(1), []
+    frame = sys._getframe(1)
+    lines = []
     while frame is not None and len(lines) < 3:
         _, inside, name = frame.f_code.co_filename.rpartition("/speclab/")
         if inside:
@@ -68,7 +70,11 @@ def indexed(device: Any) -> torch.device:
     if isinstance(device, int):
         return torch.device("cuda", device)
     device = torch.device(device)
-    return torch.device("cuda", current_device()) if device.type == "cuda" and device.index is None else device
+    return (
+        torch.device("cuda", current_device())
+        if device.type == "cuda" and device.index is None
+        else device
+    )
 
 
 def current_device() -> int:
@@ -79,7 +85,8 @@ class Event:
     """A mark in a stream."""
 
     def __init__(self, enable_timing: bool = False, **_: Any) -> None:
-        self._timed, self._at = enable_timing, 0.0
+        self._timed = enable_timing
+        self._at = 0.0
 
     def record(self, _: object = None) -> None:
         self._at = perf_counter()

@@ -18,13 +18,20 @@ from speclab.drafters.by_hand import HAND, MOST, NEUTRAL
 NEW = 14
 
 
-def session_of(family: str = "llama", strategy: speclab.Strategy | None = None, **more: object) -> speclab.Session:
-    return speclab.Session(pair_of(family), strategy or ByHand(), PROMPT, **({"max_new_tokens": NEW} | more))
+def session_of(
+    family: str = "llama", strategy: speclab.Strategy | None = None, **more: object
+) -> speclab.Session:
+    return speclab.Session(
+        pair_of(family), strategy or ByHand(), PROMPT, **({"max_new_tokens": NEW} | more)
+    )
 
 
-def tree_for(session: speclab.Session, shape: DraftTree, data: st.DataObject, own: list[int]) -> DraftTree:
+def tree_for(
+    session: speclab.Session, shape: DraftTree, data: st.DataObject, own: list[int]
+) -> DraftTree:
     """`shape` on the newest token, its tokens now and then those that the target will choose."""
-    tokens, done = shape.token.tolist(), len(session.token_ids)
+    tokens = shape.token.tolist()
+    done = len(session.token_ids)
     tokens[0] = session.token_ids[-1]
     for node in range(1, len(shape)):
         ahead = done + int(shape.depth[node]) - 1
@@ -35,7 +42,8 @@ def tree_for(session: speclab.Session, shape: DraftTree, data: st.DataObject, ow
 
 
 @pytest.mark.parametrize(
-    ("family", "sampling"), [("llama", {"temperature": 1.0, "seed": 2}), ("gpt2", {}), ("mistral", {})]
+    ("family", "sampling"),
+    [("llama", {"temperature": 1.0, "seed": 2}), ("gpt2", {}), ("mistral", {})],
 )
 @settings(max_examples=4)
 @given(data=st.data())
@@ -74,14 +82,17 @@ def test_a_redrawn_mask_is_given_noted_and_leaves_the_caches_of_the_text(data):
         assert_cache_is_fresh(session.pair.target, session.prompt_ids + session.token_ids)
     text = list(session.token_ids)
     session.run()  # compared again from there on
-    assert session.token_ids == text + library_text(target_of("llama"), PROMPT + text, NEW - len(text))
+    assert session.token_ids == text + library_text(
+        target_of("llama"), PROMPT + text, NEW - len(text)
+    )
     if any(step.note for step in session.steps):
         with refused(speclab.NotRecordedError, "by hand"):
             speclab.replay(session, DynaTree())
 
 
 def test_after_a_tree_by_hand_the_former_strategy_goes_on():
-    session, own = session_of(strategy=DynaTree(), check=True), own_text("llama", NEW)
+    session = session_of(strategy=DynaTree(), check=True)
+    own = own_text("llama", NEW)
     session.step()
     by_hand = session.fork(strategy=ByHand())
     edit = TreeEdit(DraftTree.root(session.token_ids[-1]))
@@ -94,15 +105,21 @@ def test_after_a_tree_by_hand_the_former_strategy_goes_on():
     after = by_hand.fork(strategy=session.strategy)
     after.run()
     assert after.token_ids == own
-    assert [step.settings["strategy"] for step in after.steps[:3]] == ["DynaTree", "ByHand", "DynaTree"]
+    assert [step.settings["strategy"] for step in after.steps[:3]] == [
+        "DynaTree",
+        "ByHand",
+        "DynaTree",
+    ]
 
 
 @given(data=st.data(), tree=draft_trees(8, vocab=6))
 def test_edits_do_to_paths_what_they_say(data, tree):
     """A tree is the set of its paths of tokens."""
-    edit, paths = TreeEdit(tree), paths_of(tree).keys()
+    edit = TreeEdit(tree)
+    paths = paths_of(tree).keys()
     for _ in range(6):
-        before, node = edit, data.draw(st.integers(0, len(edit.tree) - 1))
+        before = edit
+        node = data.draw(st.integers(0, len(edit.tree) - 1))
         above = next(path for path, other in paths_of(edit.tree).items() if other == node)
         if data.draw(st.booleans()):
             child = (*above, data.draw(st.integers(0, 5)))
@@ -110,15 +127,19 @@ def test_edits_do_to_paths_what_they_say(data, tree):
                 with refused(SettingsError, "already"):
                     edit.add(node, child[-1])
                 continue
-            edit, paths = edit.add(node, child[-1]), paths | {child}
+            edit = edit.add(node, child[-1])
+            paths = paths | {child}
         elif node:
-            edit, paths = edit.prune(node), {path for path in paths if path[: len(above)] != above}
+            edit = edit.prune(node)
+            paths = {path for path in paths if path[: len(above)] != above}
         assert paths_of(edit.tree).keys() == paths
         assert before is edit or before.tree is not edit.tree
 
 
 def test_an_edit_of_an_iteration_knows_what_the_draft_said():
-    wide = DynaTree(low_confidence=0.9, high_confidence=0.99, stop_probability=0, prune_probability=0.02)
+    wide = DynaTree(
+        low_confidence=0.9, high_confidence=0.99, stop_probability=0, prune_probability=0.02
+    )
     step = session_of(strategy=wide).step()
     edit = TreeEdit.of(step)
     child = step.tree.children[0][0]
@@ -140,7 +161,10 @@ WIDEST = TreeEdit(DraftTree.of(range(MOST), [-1, *[0] * (MOST - 1)], [0.0] * MOS
     [
         *((lambda node=node: EDIT.add(node, 7), ("no node", "2")) for node in (2, -1, True, "1")),
         (lambda: EDIT.prune(0), ("root", "pruned")),
-        *((lambda token=token: EDIT.add(0, token), ("token id",)) for token in (-1, "the", 1.5, 1 << 31)),
+        *(
+            (lambda token=token: EDIT.add(0, token), ("token id",))
+            for token in (-1, "the", 1.5, 1 << 31)
+        ),
         (lambda: WIDEST.add(0, MOST), (str(MOST), "prune")),
         (lambda: TreeEdit("x"), ("Expected a DraftTree",)),
     ],
@@ -160,8 +184,17 @@ def test_what_cannot_be_verified_is_refused_and_nothing_is_lost():
         (TreeEdit(root).add(0, 64).tree, None, "64", "outside the vocabulary", "63"),
         (root, np.ones((2, 2), bool), "1 × 1", "[2, 2]"),
         (root, [["yes"]], "1 × 1"),
-        (DraftTree.of([root.token[0], *[1] * 256], range(-1, 256), [0.0] * 257, HAND), None, "context", "prune"),
-        (DraftTree.of([root.token[0], *[1] * MOST], [-1, *[0] * MOST], [0.0] * (MOST + 1), HAND), None, "one pass"),
+        (
+            DraftTree.of([root.token[0], *[1] * 256], range(-1, 256), [0.0] * 257, HAND),
+            None,
+            "context",
+            "prune",
+        ),
+        (
+            DraftTree.of([root.token[0], *[1] * MOST], [-1, *[0] * MOST], [0.0] * (MOST + 1), HAND),
+            None,
+            "one pass",
+        ),
         (DraftTree.of([root.token[0], 1], [-1, 0], [0.0, np.nan], HAND), None, "log-probability"),
         ("tree", None, "DraftTree"),
     ]:

@@ -14,7 +14,11 @@ from support.refusals import refused
 import speclab
 from speclab.drafters import cost
 
-TIMES = st.lists(st.floats(1e-4, 1.0), min_size=len(cost.ROWS), max_size=len(cost.ROWS)).map(sorted).map(tuple)
+TIMES = (
+    st.lists(st.floats(1e-4, 1.0), min_size=len(cost.ROWS), max_size=len(cost.ROWS))
+    .map(sorted)
+    .map(tuple)
+)
 
 
 def at(times: tuple[float, ...], rows: int) -> float:
@@ -30,7 +34,9 @@ def at(times: tuple[float, ...], rows: int) -> float:
 def test_the_budget_is_the_most_rows_for_a_third_more_than_one(times):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "pass_seconds", lambda _: times)
-        affordable = [rows for rows in range(4, 65) if at(times, rows) <= 4 / 3 * times[0] * (1 + 1e-12)]
+        affordable = [
+            rows for rows in range(4, 65) if at(times, rows) <= 4 / 3 * times[0] * (1 + 1e-12)
+        ]
         assert cost.node_budget(None) == max(affordable, default=4)
         assert cost.seconds(None, 12) == pytest.approx(at(times, 12))
         assert cost.seconds(None, 80) == pytest.approx(times[-1] + (times[-1] - times[-2]))
@@ -48,8 +54,11 @@ def measured(monkeypatch, tmp_path):
 
 @pytest.mark.model
 def test_a_pass_is_measured_once_and_its_times_are_kept(measured, monkeypatch):
-    pair, timed = headed_pair("llama"), []
-    monkeypatch.setattr(cost, "_measure", lambda *given, real=cost._measure: timed.append(given) or real(*given))
+    pair = headed_pair("llama")
+    timed = []
+    monkeypatch.setattr(
+        cost, "_measure", lambda *given, real=cost._measure: timed.append(given) or real(*given)
+    )
     for runner in (pair.target, pair.heads[0]):
         before = runner.length, runner.calls
         times = cost.pass_seconds(runner)
@@ -60,7 +69,9 @@ def test_a_pass_is_measured_once_and_its_times_are_kept(measured, monkeypatch):
     files = sorted(measured.iterdir())
     assert len(timed) == len(files) == 2
     cost._known.clear()
-    assert cost.pass_seconds(pair.target) in [tuple(json.loads(file.read_text())["seconds"]) for file in files]
+    assert cost.pass_seconds(pair.target) in [
+        tuple(json.loads(file.read_text())["seconds"]) for file in files
+    ]
     assert len(timed) == 2, "read from disk"
     for damaged in ("", '{"seconds": [1]}', '{"seconds": "x"}'):
         cost._known.clear()
@@ -83,9 +94,14 @@ def test_a_busy_machine_and_a_folder_that_cannot_be_written_keep_nothing(measure
 
 
 def test_passes_are_timed_before_a_texts_clock_starts(measured, monkeypatch):
-    order, pair = [], pair_of("llama")
-    monkeypatch.setattr(cost, "_measure", lambda *_: order.append("measure") or (1.0,) * len(cost.ROWS))
-    monkeypatch.setattr("speclab.engine.generate.perf_counter", lambda: order.append("clock") or 0.0)
+    order = []
+    pair = pair_of("llama")
+    monkeypatch.setattr(
+        cost, "_measure", lambda *_: order.append("measure") or (1.0,) * len(cost.ROWS)
+    )
+    monkeypatch.setattr(
+        "speclab.engine.generate.perf_counter", lambda: order.append("clock") or 0.0
+    )
     for strategy, measures in ((speclab.LinearSpeculation(), False), (speclab.Goose(), True)):
         speclab.generate(pair, strategy, PROMPT, max_new_tokens=4)
         assert ("measure" in order) == measures

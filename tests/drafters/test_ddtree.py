@@ -31,9 +31,16 @@ def marginals(generator: random.Random) -> list[tuple[tuple[int, float], ...]]:
     """Of 1 to 4 depths and 2 to 5 tokens, without ties."""
     depths = []
     for _ in range(generator.randint(1, 4)):
-        weights = sorted((generator.random() ** 3 + 1e-3 for _ in range(generator.randint(2, 5))), reverse=True)
+        weights = sorted(
+            (generator.random() ** 3 + 1e-3 for _ in range(generator.randint(2, 5))), reverse=True
+        )
         tokens = generator.sample(range(50), len(weights))
-        depths.append(tuple((token, math.log(w / sum(weights))) for token, w in zip(tokens, weights, strict=True)))
+        depths.append(
+            tuple(
+                (token, math.log(w / sum(weights)))
+                for token, w in zip(tokens, weights, strict=True)
+            )
+        )
     return depths
 
 
@@ -45,7 +52,8 @@ def test_the_heap_finds_the_most_probable_paths_of_all(seed):
     scores = {tuple(token for token, _ in path): sum(score for _, score in path) for path in every}
     count = generator.randint(1, len(every) + 2)
     best = sorted(scores, key=lambda path: (-scores[path], len(path)))[:count]
-    drafted, paths = [()], []
+    drafted = [()]
+    paths = []
     for path in best_paths(tops, count):
         paths.append((*drafted[path.parent], path.token))
         drafted.append(paths[-1])
@@ -62,7 +70,8 @@ def prompt_of() -> list[int]:
 @pytest.mark.model
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_text_is_the_targets_own_in_any_family(family):
-    pair, text = block_pair(family), library_text(target_of(family, VOCAB), prompt_of(), 20)
+    pair = block_pair(family)
+    text = library_text(target_of(family, VOCAB), prompt_of(), 20)
     for strategy in (STRATEGIES["ddtree"], STRATEGIES["chain"]):
         result = speclab.generate(pair, strategy, prompt_of(), max_new_tokens=20)
         assert result.token_ids == text
@@ -72,7 +81,9 @@ def test_the_text_is_the_targets_own_in_any_family(family):
 @pytest.mark.model
 @every_strategy
 def test_every_cache_stands_on_the_text_after_each_step_in_forks_and_behind_a_step_back(strategy):
-    session = speclab.Session(block_pair("llama"), strategy, prompt_of(), max_new_tokens=16, check=True)
+    session = speclab.Session(
+        block_pair("llama"), strategy, prompt_of(), max_new_tokens=16, check=True
+    )
     model = session.pair.target.model
 
     def run(one: speclab.Session) -> None:
@@ -99,7 +110,9 @@ def test_every_cache_stands_on_the_text_after_each_step_in_forks_and_behind_a_st
 
 @pytest.mark.model
 def test_a_tree_is_made_of_one_pass_and_the_record_holds_the_block_and_the_heaps_order():
-    session = speclab.Session(block_pair("llama"), speclab.DDTree(node_budget=10), prompt_of(), max_new_tokens=12)
+    session = speclab.Session(
+        block_pair("llama"), speclab.DDTree(node_budget=10), prompt_of(), max_new_tokens=12
+    )
     session.run()
     for step in session.steps:
         assert step.counts.draft_calls == 1
@@ -122,7 +135,9 @@ def test_a_tree_is_made_of_one_pass_and_the_record_holds_the_block_and_the_heaps
 def test_a_tree_ends_where_the_context_does():
     model = tiny("gpt2", n_positions=16, vocab=VOCAB)
     pair = speclab.load_pair(target=model, heads=random_block(model, 1, block_size=7))
-    session = speclab.Session(pair, speclab.DDTree(node_budget=20), prompt_of()[:8], max_new_tokens=8)
+    session = speclab.Session(
+        pair, speclab.DDTree(node_budget=20), prompt_of()[:8], max_new_tokens=8
+    )
     session.run()
     assert session.token_ids == library_text(model, prompt_of()[:8], 8)
     assert all(step.prefix_length + int(step.tree.depth[-1]) < 16 for step in session.steps)

@@ -24,7 +24,9 @@ SMALL = {"node_budget": 14, "depth": 3, "children": 4}
 def assert_tree(tree, expected) -> None:
     paths = paths_of(tree)
     assert paths.keys() == expected.keys()
-    assert tree.path_log_prob[list(paths.values())].tolist() == pytest.approx([expected[p] for p in paths], abs=5e-3)
+    assert tree.path_log_prob[list(paths.values())].tolist() == pytest.approx(
+        [expected[p] for p in paths], abs=5e-3
+    )
 
 
 @given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 5), st.integers(1, 6))
@@ -37,7 +39,10 @@ def test_the_tree_is_eagle2s_on_any_draft(seed, budget, depth, children):
     while not session.done:
         text = (*session.prompt_ids, *session.token_ids)
         step = session.step()
-        assert_tree(step.tree, best_paths(lambda path: probs((*text, *path)), budget, depth, children))  # noqa: B023
+        assert_tree(
+            step.tree,
+            best_paths(lambda path, text=text: probs((*text, *path)), budget, depth, children),
+        )
         assert step.counts.draft_calls < budget, "no pass whose children would not fit"
 
 
@@ -48,12 +53,20 @@ def test_a_heads_tree_is_what_plain_passes_over_each_path_give(family, layers):
     target = tiny(family, vocab=VOCAB)
     head = random_head(target, 1, ids=[0, 1, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14], layers=layers)
     session = speclab.Session(
-        speclab.load_pair(target=target, heads=head), speclab.DraftHead(**SMALL), PROMPT, max_new_tokens=12
+        speclab.load_pair(target=target, heads=head),
+        speclab.DraftHead(**SMALL),
+        PROMPT,
+        max_new_tokens=12,
     )
     for _ in range(3):
         text = session.prompt_ids + session.token_ids
         step = session.step()
-        assert_tree(step.tree, best_paths(lambda path: head_probs(head, target, text, path), *SMALL.values()))  # noqa: B023
+        assert_tree(
+            step.tree,
+            best_paths(
+                lambda path, text=text: head_probs(head, target, text, path), *SMALL.values()
+            ),
+        )
         assert set(step.tree.source[1:]) == {"head"}
 
 
@@ -98,14 +111,19 @@ SHAPES = {
 @pytest.mark.parametrize("family", ["llama", "gpt_neox"])
 def test_the_text_is_the_targets_own_and_every_cache_is_that_of_the_text(family, strategy):
     session = speclab.Session(headed_pair(family), strategy, PROMPT, max_new_tokens=24)
-    target, sources = session.pair.target.model, set[str]()
+    target = session.pair.target.model
+    sources = set[str]()
     while not session.done:
         step = session.step()
         assert_consistent(step)
         sources |= set(step.tree.source[1:])
         for runner in (session.pair.target, *session.pair.heads):
             assert_cache_is_fresh(runner, session.prompt_ids + session.token_ids, target)
-        if isinstance(strategy, speclab.DynaTree) and "draws" not in step.rule and strategy.candidates == "top":
+        if (
+            isinstance(strategy, speclab.DynaTree)
+            and "draws" not in step.rule
+            and strategy.candidates == "top"
+        ):
             assert_same(what_if(step, in_force(step)).tree, step.tree)
     assert session.token_ids == library_text(target_of(family, VOCAB), PROMPT, 24)
     assert session.metrics.counts.accepted > 0

@@ -32,7 +32,9 @@ SMALL = {"node_budget": 12, "depth": 3, "children": 4}
 )  # fmt: skip
 def test_the_text_is_the_targets_own_and_both_parts_follow_it(family, pair_for, mode):
     """After every step each part's cache is a fresh pass over the committed text, whichever was chosen."""
-    session = speclab.Session(pair_for(family), speclab.DualDraft(mode=mode, **SMALL), PROMPT, max_new_tokens=24)
+    session = speclab.Session(
+        pair_for(family), speclab.DualDraft(mode=mode, **SMALL), PROMPT, max_new_tokens=24
+    )
     while not session.done:
         step = session.step()
         assert_consistent(step)
@@ -40,11 +42,20 @@ def test_the_text_is_the_targets_own_and_both_parts_follow_it(family, pair_for, 
         for runner in session.pair.heads:
             assert runner.length >= step.prefix_length
             assert_cache_is_fresh(runner, text, session.pair.target.model)
-        if pair_for is models_pair and mode == "route":  # a head runs the committed tokens again on the target's states
-            (kept,) = [r.length for r, one in zip(session.pair.heads, step.proposals, strict=True) if one.chosen]
-            assert kept >= step.prefix_length + len(step.accepted), "rows of the accepted path are kept"
+        # a head runs the committed tokens again on the target's states
+        if pair_for is models_pair and mode == "route":
+            (kept,) = [
+                r.length
+                for r, one in zip(session.pair.heads, step.proposals, strict=True)
+                if one.chosen
+            ]
+            assert kept >= step.prefix_length + len(step.accepted), (
+                "rows of the accepted path are kept"
+            )
         if mode == "merge" and step.bonus is not None:
-            assert len(step.accepted) == max(followed(session.trace, step.index)), "what the better one would have got"
+            assert len(step.accepted) == max(followed(session.trace, step.index)), (
+                "what the better one would have got"
+            )
     assert session.token_ids == library_text(target_of(family, VOCAB), PROMPT, 24)
     assert session.metrics.counts.accepted > 0
 
@@ -53,7 +64,9 @@ def test_the_text_is_the_targets_own_and_both_parts_follow_it(family, pair_for, 
 @pytest.mark.parametrize("pair_for", [headed_pair, models_pair])
 def test_a_part_drafts_as_it_would_alone(pair_for):
     """Each proposal is the tree that the head alone drafts on the same text."""
-    session = speclab.Session(pair_for("llama"), speclab.DualDraft(**SMALL), PROMPT, max_new_tokens=24)
+    session = speclab.Session(
+        pair_for("llama"), speclab.DualDraft(**SMALL), PROMPT, max_new_tokens=24
+    )
     for _ in range(5):
         step = session.step()
     for head, proposal in enumerate(step.proposals):
@@ -79,12 +92,17 @@ def test_the_tree_of_the_larger_mean_confidence_is_verified(seed):
     for _ in range(4):
         text = tuple(session.prompt_ids + session.token_ids)
         step = session.step()
-        trees = [best_paths(lambda path, part=part, text=text: part((*text, *path)), *SMALL.values()) for part in probs]
+        trees = [
+            best_paths(lambda path, part=part, text=text: part((*text, *path)), *SMALL.values())
+            for part in probs
+        ]
         means = [mean_confidence(tree) for tree in trees]
         chosen = means.index(max(means))
         values = step.events[0].values
         assert [one.confidence for one in step.proposals] == pytest.approx(means, rel=1e-4)
-        assert (values["mean_first"], values["mean_second"]) == tuple(one.score for one in step.proposals)
+        assert (values["mean_first"], values["mean_second"]) == tuple(
+            one.score for one in step.proposals
+        )
         assert values["margin"] == pytest.approx(abs(means[0] - means[1]), abs=1e-5)
         assert [one.chosen for one in step.proposals] == [place == chosen for place in (0, 1)]
         assert values["chosen"] == ("first", "second")[chosen]
@@ -93,7 +111,9 @@ def test_the_tree_of_the_larger_mean_confidence_is_verified(seed):
 
 @given(draft_trees(), draft_trees(vocab=6))
 def test_the_union_holds_every_path_of_both_and_no_other(one, other):
-    other = DraftTree.of([int(one.token[0]), *other.token[1:]], other.parent, other.log_prob, "random")
+    other = DraftTree.of(
+        [int(one.token[0]), *other.token[1:]], other.parent, other.log_prob, "random"
+    )
     draft = merge(["prose", "code"], [Draft(one), Draft(other)])
     paths = [paths_of(tree) for tree in (one, other)]
     union = paths_of(draft.tree)
@@ -102,7 +122,11 @@ def test_the_union_holds_every_path_of_both_and_no_other(one, other):
         held = [name for name, own in zip(("prose", "code"), paths, strict=True) if path in own]
         if path:
             assert draft.tree.source[node] == ("both" if len(held) == 2 else held[0])
-            best = max(tree.log_prob[own[path]] for tree, own in zip((one, other), paths, strict=True) if path in own)
+            best = max(
+                tree.log_prob[own[path]]
+                for tree, own in zip((one, other), paths, strict=True)
+                if path in own
+            )
             assert draft.tree.log_prob[node] == pytest.approx(best)
     assert len(draft.tree) == len(union)
 
@@ -111,4 +135,6 @@ def test_of_two_equal_trees_the_first_is_verified_and_two_parts_have_two_heads()
     drafts = [Draft(DraftTree.root(1)), Draft(DraftTree.root(1))]
     assert [one.chosen for one in route(["one", "other"], drafts).proposals] == [True, False]
     with refused(speclab.SettingsError, "two different drafts"):
-        speclab.generate(tables(1)[0], speclab.DualDraft(first=1, second=1), [1, 2], max_new_tokens=4)
+        speclab.generate(
+            tables(1)[0], speclab.DualDraft(first=1, second=1), [1, 2], max_new_tokens=4
+        )

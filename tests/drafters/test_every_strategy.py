@@ -20,7 +20,9 @@ ALONE: dict[str, Strategy] = {
     "isotropic": speclab.IsotropicTree(node_budget=13),
     "goose": speclab.Goose(node_budget=16, carry="carried"),
     "goose, paper's bypass": speclab.Goose(node_budget=16, bypass_acceptance=0),
-    "goose, spine of transitions": speclab.Goose(node_budget=16, bypass="off", spine="transitions", bigrams=False),
+    "goose, spine of transitions": speclab.Goose(
+        node_budget=16, bypass="off", spine="transitions", bigrams=False
+    ),
     "lookahead": speclab.Lookahead(window=4, ngram=4, guesses=4),
     "sequoia": speclab.SequoiaTree(node_budget=13, depth=3),
     "retrieval": speclab.Retrieval(node_budget=9),
@@ -37,9 +39,12 @@ DRAFTED: dict[str, Strategy] = {
     "two trees as one": speclab.DualDraft(mode="merge", **SMALL),
 }
 alone = pytest.mark.parametrize("strategy", ALONE.values(), ids=ALONE)
-every_strategy = pytest.mark.parametrize("strategy", (ALONE | DRAFTED).values(), ids=ALONE | DRAFTED)
+every_strategy = pytest.mark.parametrize(
+    "strategy", (ALONE | DRAFTED).values(), ids=ALONE | DRAFTED
+)
 
-VOCAB, NEW = 12, 40
+VOCAB = 12
+NEW = 40
 PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-2:]), 0.8)
 """What comes next depends mostly on the last two tokens, so that copies and tables are often right."""
 DRAFT = mixed_probs(PROBS, random_probs(VOCAB, 5), 0.2)
@@ -49,35 +54,52 @@ PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4, 3]
 def pair_of(context: int | None = None) -> ModelPair:
     """A target, a draft model and a head, with a tokenizer of twelve words."""
     head = table_pair(mixed_probs(PROBS, random_probs(VOCAB, 6), 0.3), None, VOCAB, context).target
-    return replace(table_pair(PROBS, DRAFT, VOCAB, context), heads=(head,), tokenizer=word_tokenizer(VOCAB))
+    return replace(
+        table_pair(PROBS, DRAFT, VOCAB, context), heads=(head,), tokenizer=word_tokenizer(VOCAB)
+    )
 
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory) -> str:
     """A text in which retrieval finds what the target says, but for every seventh token."""
     file = tmp_path_factory.mktemp("texts") / "searched.txt"
-    text = PROMPT + speclab.generate(pair_of(), speclab.Autoregressive(), PROMPT, max_new_tokens=NEW).token_ids
+    text = (
+        PROMPT
+        + speclab.generate(
+            pair_of(), speclab.Autoregressive(), PROMPT, max_new_tokens=NEW
+        ).token_ids
+    )
     file.write_text(" ".join(f"w{token}" for place, token in enumerate(text) if place % 7))
     return str(file)
 
 
 @every_strategy
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "seed": 3}], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "sampling", [{}, {"temperature": 0.8, "seed": 3}], ids=["greedy", "sampled"]
+)
 def test_the_text_is_the_targets_own_at_one_pass_an_iteration(strategy, sampling, searched):
     if isinstance(strategy, speclab.Retrieval):
         strategy = strategy.changed(text=searched)
     session = speclab.Session(pair_of(), strategy, PROMPT, max_new_tokens=NEW, **sampling)
-    target, drafts = session.pair.target, (session.pair.draft, *session.pair.heads)
+    target = session.pair.target
+    drafts = (session.pair.draft, *session.pair.heads)
     while not session.done:
-        calls, rows, asked = target.calls, target.rows, sum(runner.calls for runner in drafts)
+        calls = target.calls
+        rows = target.rows
+        asked = sum(runner.calls for runner in drafts)
         step = session.step()
         assert_consistent(step)
         assert target.calls - calls == step.counts.target_calls
         if step.root_choice is None:  # what is accepted of a drafted root is forwarded again
-            assert (target.calls - calls, target.rows - rows) == (1, len(step.tree) + len(step.extra))
+            assert (target.calls - calls, target.rows - rows) == (
+                1,
+                len(step.tree) + len(step.extra),
+            )
         assert sum(runner.calls for runner in drafts) - asked == step.counts.draft_calls
         assert not step.counts.draft_calls or strategy in DRAFTED.values()
-    plain = speclab.generate(pair_of(), speclab.Autoregressive(), PROMPT, max_new_tokens=NEW, **sampling)
+    plain = speclab.generate(
+        pair_of(), speclab.Autoregressive(), PROMPT, max_new_tokens=NEW, **sampling
+    )
     assert session.token_ids == plain.token_ids
     assert len({len(step.accepted) for step in session.steps}) >= 2
     assert sampling or session.metrics.tokens_per_iteration > 1.1
@@ -92,7 +114,9 @@ def test_the_text_is_the_targets_own_at_one_pass_an_iteration(strategy, sampling
 def test_no_row_lies_beyond_the_context(strategy):
     """The runner of a table fails where one does."""
     for room in range(1, 8):
-        session = speclab.Session(pair_of(len(PROMPT) + room), strategy, PROMPT, max_new_tokens=room)
+        session = speclab.Session(
+            pair_of(len(PROMPT) + room), strategy, PROMPT, max_new_tokens=room
+        )
         session.run()
         assert len(session.token_ids) == room
 
@@ -113,7 +137,8 @@ class Counted(list):
 
 @alone
 def test_a_draft_without_a_model_reads_no_more_of_a_longer_text(strategy):
-    drafter, text = strategy.drafter(pair_of()), Counted([1, 2, 3, 4, 5, 6, 7, 8] * 512)
+    drafter = strategy.drafter(pair_of())
+    text = Counted([1, 2, 3, 4, 5, 6, 7, 8] * 512)
     drafter.draft(Context(text, 1000, lambda: None))
     for token in (1, 2, 3):
         text.append(token)
@@ -137,7 +162,11 @@ HEADED = replace(pair_of(), draft=None)
         (speclab.SequoiaTree(source="draft", head=2), HEADED, ("head 2", "0 to 0")),
         (speclab.DualDraft(), TABLE, ("two heads", "heads=", "first=None")),
         (speclab.DualDraft(first=None, second=0), TABLE, ("two heads", "heads=")),
-        (speclab.DualDraft(first=0, second=None), table_pair(PROBS, DRAFT, VOCAB), ("two heads", "heads=")),
+        (
+            speclab.DualDraft(first=0, second=None),
+            table_pair(PROBS, DRAFT, VOCAB),
+            ("two heads", "heads="),
+        ),
     ],
 )
 def test_a_draft_that_the_pair_lacks(strategy, pair, words):

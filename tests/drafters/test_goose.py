@@ -50,9 +50,11 @@ def geese(draw: st.DrawFn) -> speclab.Goose:
 
 def filled(strategy, rows, seed):
     """A drafter and the plain table, both after the same random rows."""
-    drafter, plain = strategy.drafter(PAIR), Table(strategy.successors, 1000 * strategy.bigrams)
+    drafter = strategy.drafter(PAIR)
+    plain = Table(strategy.successors, 1000 * strategy.bigrams)
     random = np.random.default_rng(seed)
-    previous, tokens = random.integers(0, VOCAB, rows).tolist(), random.integers(0, VOCAB, rows).tolist()
+    previous = random.integers(0, VOCAB, rows).tolist()
+    tokens = random.integers(0, VOCAB, rows).tolist()
     logits = torch.tensor(random.normal(0, 2, (rows, VOCAB)), dtype=torch.float32)
     if rows:
         drafter.table.add(Rows(previous, tokens, *Answer(logits).topk(strategy.successors)))
@@ -86,23 +88,41 @@ def test_the_tree_is_the_one_of_direct_construction(strategy, text, rows, seed, 
     assert len(tree) <= strategy.node_budget
 
 
-@given(st.integers(1, 5), st.integers(1, 40), TEXTS, st.integers(0, 40), st.integers(0, 999), st.integers(0, 20))
+@given(
+    st.integers(1, 5),
+    st.integers(1, 40),
+    TEXTS,
+    st.integers(0, 40),
+    st.integers(0, 999),
+    st.integers(0, 20),
+)
 def test_the_isotropic_tree_is_the_uniform_one(branching, budget, text, rows, seed, depth):
-    strategy = speclab.IsotropicTree(branching=branching, node_budget=budget, longest_ngram=3, shortest_ngram=2)
+    strategy = speclab.IsotropicTree(
+        branching=branching, node_budget=budget, longest_ngram=3, shortest_ngram=2
+    )
     drafter, plain = filled(strategy, rows, seed)
     tree = drafter.draft(Context(text, depth, lambda: None)).tree
-    assert list(paths_of(tree)) == reference.isotropic_tree(plain, text, strategy.model_dump(), depth)
+    assert list(paths_of(tree)) == reference.isotropic_tree(
+        plain, text, strategy.model_dump(), depth
+    )
     assert set(tree.source[1:]) <= {"context", "transition"}
 
 
 @pytest.mark.parametrize("name", speclab.Goose.presets())
 def test_whole_runs_are_the_papers(name):
     """Prefill, every tree, every row learned and every running rate, step by step against the plain ones."""
-    strategy = speclab.Goose.presets()[name].changed(node_budget=20, longest_ngram=3, shortest_ngram=2)
+    strategy = speclab.Goose.presets()[name].changed(
+        node_budget=20, longest_ngram=3, shortest_ngram=2
+    )
     session = speclab.Session(PAIR, strategy, [1, 2, 3, 1, 2, 3, 1], max_new_tokens=60)
-    s, plain, text = strategy.model_dump(), Table(10, 1000 * strategy.bigrams), list(session.prompt_ids)
-    plain.harvest([-1, *text[:-1]], text, [logs(PROBS(tuple(text[: end + 1]))) for end in range(len(text))])
-    rate, routes = reference.Rate(0.5), Counter()
+    s = strategy.model_dump()
+    plain = Table(10, 1000 * strategy.bigrams)
+    text = list(session.prompt_ids)
+    plain.harvest(
+        [-1, *text[:-1]], text, [logs(PROBS(tuple(text[: end + 1]))) for end in range(len(text))]
+    )
+    rate = reference.Rate(0.5)
+    routes = Counter()
     while not session.done:
         text = session.prompt_ids + session.token_ids
         step = session.step()
@@ -113,7 +133,9 @@ def test_whole_runs_are_the_papers(name):
         spine = [()]
         while len(spine) <= route["spine"]:
             spine.append(next(path for path in paths if path and path[:-1] == spine[-1]))
-        rate.add(*reference.tries(spine[1:], [int(step.tree.token[node]) for node in step.accepted]), 0.3)
+        rate.add(
+            *reference.tries(spine[1:], [int(step.tree.token[node]) for node in step.accepted]), 0.3
+        )
         assert step.adaptation.after["spine_acceptance"] == pytest.approx(rate.mean)
         assert step.adaptation.before["spine_ratio"] == route["spine_ratio"]
         accepted = {0, *step.accepted}

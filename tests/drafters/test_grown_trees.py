@@ -17,7 +17,12 @@ from speclab.drafters.dynatree import adjustment, remember
 from speclab.tree import DraftTree
 
 TEXT = [2, 1, 0, 1, 2]
-GATES = {"prune_probability": "prune", "max_depth": "max depth", "stop_probability": "stop", "deep_probability": "deep"}
+GATES = {
+    "prune_probability": "prune",
+    "max_depth": "max depth",
+    "stop_probability": "stop",
+    "deep_probability": "deep",
+}
 ADAPTED = ("base_depth", "high_confidence", "deep_probability")
 
 
@@ -26,7 +31,9 @@ def settings_of(strategy: Strategy) -> dict:
     return strategy.model_dump() | {"mid_branches": getattr(strategy, "mid_branches", 0)}
 
 
-def draft_once(strategy: Strategy, probs: reference.DistributionFn, vocab: int) -> tuple[Draft, TableRunner]:
+def draft_once(
+    strategy: Strategy, probs: reference.DistributionFn, vocab: int
+) -> tuple[Draft, TableRunner]:
     pair = table_pair(random_probs(vocab, 99), probs, vocab)
     return strategy.drafter(pair).draft(Context(TEXT, 1000, lambda: None)), pair.draft
 
@@ -50,9 +57,12 @@ def assert_same_decisions(draft: Draft, expected: reference.Drafted, drafted_roo
 
     kept = [node.path for node in expected.nodes]
     due = {path: (gate, count) for path, gate, count in expected.decisions if path in kept}
-    decided, full, pruned = {}, set(), []
+    decided = {}
+    full = set()
+    pruned = []
     for event in draft.events:
-        path, values = path_of(event.node), event.values
+        path = path_of(event.node)
+        values = event.values
         if event.kind == "expand":
             assert values["confidence"] == pytest.approx(math.exp(draft.topk[event.node][0][1]))
             decided[path] = ("expand", values["branches"])
@@ -70,12 +80,17 @@ def assert_same_decisions(draft: Draft, expected: reference.Drafted, drafted_roo
 @settings(max_examples=60)
 @given(dynatrees(), st.integers(0, 10_000), st.integers(3, 12))
 def test_dynatree_is_algorithm_1(strategy, seed, vocab):
-    probs, drafted_root = random_probs(vocab, seed), strategy.root == "drafted"
+    probs = random_probs(vocab, seed)
+    drafted_root = strategy.root == "drafted"
     draft, runner = draft_once(strategy, probs, vocab)
-    expected = reference.draft_tree(after_text(probs), settings_of(strategy), None if drafted_root else TEXT[-1])
+    expected = reference.draft_tree(
+        after_text(probs), settings_of(strategy), None if drafted_root else TEXT[-1]
+    )
     assert_same_tree(draft.tree, expected)
     assert_same_decisions(draft, expected, drafted_root)
-    assert runner.calls == len({len(path) for path in expected.expanded}) + drafted_root, "one pass per level"
+    assert runner.calls == len({len(path) for path in expected.expanded}) + drafted_root, (
+        "one pass per level"
+    )
 
 
 @settings(max_examples=30)
@@ -88,10 +103,18 @@ def test_the_authors_code_has_these_trees(seed, vocab, sharpness, max_depth):
     assert_same_tree(draft.tree, reference.published_tree(after_text(probs), max_depth=max_depth))
 
 
-@given(st.integers(1, 5), st.integers(1, 4), st.floats(0, 0.3), st.integers(1, 60), st.integers(0, 1000))
+@given(
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.floats(0, 0.3),
+    st.integers(1, 60),
+    st.integers(0, 1000),
+)
 def test_the_fixed_tree_is_the_plain_one(depth, branching, tau, budget, seed):
     probs = random_probs(7, seed)
-    strategy = speclab.FixedTree(depth=depth, branching=branching, prune_probability=tau, node_budget=budget)
+    strategy = speclab.FixedTree(
+        depth=depth, branching=branching, prune_probability=tau, node_budget=budget
+    )
     draft, runner = draft_once(strategy, probs, 7)
     expected = reference.fixed_tree(after_text(probs), settings_of(strategy), TEXT[-1])
     assert_same_tree(draft.tree, expected)
@@ -123,7 +146,9 @@ def test_whole_runs_are_the_papers(strategy, seed, share):
     draft = mixed_probs(target, random_probs(8, seed + 1, low=0.5, high=2.0), share)
     first, rounds = reference.decode(target, draft, tuple(TEXT), settings_of(strategy), 10)
     committed = [first, *(token for r in rounds for token in r.committed)]
-    session = speclab.Session(table_pair(target, draft, 8), strategy, TEXT, max_new_tokens=len(committed))
+    session = speclab.Session(
+        table_pair(target, draft, 8), strategy, TEXT, max_new_tokens=len(committed)
+    )
     for expected in rounds:
         step = session.step()
         assert_same_tree(step.tree, expected.tree)
@@ -150,7 +175,8 @@ WITHIN = st.builds(  # the bounds of the published schedule
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 12)), max_size=3), dynatrees(), WITHIN)
 def test_history_is_the_published_schedule_and_never_leaves_the_bounds(runs, strategy, usual):
-    shares, window = [share for share, count in runs for _ in range(count)], ()
+    shares = [share for share, count in runs for _ in range(count)]
+    window = ()
     for share in shares:
         window = remember(window, share)
     changes, reason = adjustment(strategy, window)
@@ -161,14 +187,18 @@ def test_history_is_the_published_schedule_and_never_leaves_the_bounds(runs, str
         moved = sign * (changes.get(name, getattr(strategy, name)) - getattr(strategy, name))
         assert moved >= 0 if bold else moved <= 0, name
     changes, _ = adjustment(usual, window)
-    assert usual.model_dump() | changes == pytest.approx(reference.adjust(usual.model_dump(), shares), abs=1e-4)
+    assert usual.model_dump() | changes == pytest.approx(
+        reference.adjust(usual.model_dump(), shares), abs=1e-4
+    )
 
 
 def test_history_a_prompt_is_the_published_codes():
     """Never within a prompt; from the sixth on each goes on from what the last used, by the prompts before it."""
     target = random_probs(8, 3, low=0.5, high=2.0)
     pair = table_pair(target, mixed_probs(target, random_probs(8, 4), 0.5), 8)
-    strategy, shares, depths = speclab.DynaTree.authors_code(), [], []
+    strategy = speclab.DynaTree.authors_code()
+    shares = []
+    depths = []
     expected = strategy.model_dump()
     for _ in range(7):
         expected = reference.adjust(expected, shares)
@@ -178,6 +208,8 @@ def test_history_a_prompt_is_the_published_codes():
             assert [step.settings[name] for name in ADAPTED] == pytest.approx(
                 [expected[name] for name in ADAPTED], abs=1e-4
             )
-        shares.append(reference.published_statistic([len(step.committed) for step in session.steps]))
+        shares.append(
+            reference.published_statistic([len(step.committed) for step in session.steps])
+        )
         depths.append(expected["base_depth"])
     assert depths == [4] * 5 + [3, 2], "the code's D_0, which counts one more, goes from 5 to 3"

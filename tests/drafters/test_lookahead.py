@@ -23,27 +23,42 @@ PROMPT = [5, 0, 2, 4, 3, 1, 1, 5, 0, 2]
 
 @st.composite
 def lookaheads(draw: st.DrawFn) -> speclab.Lookahead:
-    bounds = {"window": (1, 6), "ngram": (3, 5), "guesses": (1, 4), "pool_per_token": (1, 5), "window_seed": (0, 3)}
+    bounds = {
+        "window": (1, 6),
+        "ngram": (3, 5),
+        "guesses": (1, 4),
+        "pool_per_token": (1, 5),
+        "window_seed": (0, 3),
+    }
     values = {name: draw(st.integers(*bound)) for name, bound in bounds.items()}
     return speclab.Lookahead(**values, text_ngrams=draw(st.booleans()))
 
 
-@given(lookaheads(), st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12), st.none() | st.integers(0, 12))
+@given(
+    lookaheads(),
+    st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12),
+    st.none() | st.integers(0, 12),
+)
 def test_every_iteration_is_that_of_the_plain_reference(strategy, prompt, room):
     """Candidates and their shares, rows of the window and the target's answers, up to the end of the context."""
     context = None if room is None else len(prompt) + 16 + room
-    session = speclab.Session(table_pair(PROBS, None, VOCAB, context), strategy, prompt, max_new_tokens=16)
+    session = speclab.Session(
+        table_pair(PROBS, None, VOCAB, context), strategy, prompt, max_new_tokens=16
+    )
     reference = Reference(lambda path: int(np.argmax(PROBS(tuple(path)))), strategy.model_dump())
     while not session.done:
         text = session.prompt_ids + session.token_ids
-        paths, rows, size = reference.iteration(text, 1000 if context is None else context - len(text))
+        paths, rows, size = reference.iteration(
+            text, 1000 if context is None else context - len(text)
+        )
         step = session.step()
         assert_consistent(step)
         nodes = paths_of(step.tree)
         assert nodes.keys() == paths.keys() | {()}
         for path, share in paths.items():
             assert step.tree.log_prob[nodes[path]] == pytest.approx(np.log(share))
-        # The runner answers from what a row sees, so an answer of the reference's says that it sees the right rows.
+        # The runner answers from what a row sees, so an answer of the reference's says that it sees
+        # the right rows.
         assert [(row.token, row.depth, row.target_choice) for row in step.extra] == rows
         route, *tried = step.events
         assert (route.values["pool"], route.values["guesses"]) == (size, len(tried))
@@ -53,7 +68,9 @@ def test_the_window_looks_at_no_draw():
     """With other noise the first pass answers the same."""
     pair = table_pair(PROBS, None, VOCAB)
     first = [
-        speclab.Session(pair, speclab.Lookahead(window=4), PROMPT, max_new_tokens=30, temperature=1.2, seed=seed).step()
+        speclab.Session(
+            pair, speclab.Lookahead(window=4), PROMPT, max_new_tokens=30, temperature=1.2, seed=seed
+        ).step()
         for seed in range(6)
     ]
     alike = [step for step in first if step.tree.token[0] == first[0].tree.token[0]]
@@ -73,12 +90,15 @@ def listed(width, batches):
     pool = Pool(width)
     for ngram in chain.from_iterable(batches):
         pool.add(ngram)
-    return {token: tuple(ngram[1:] for ngram in pool.newest(token)) for token in range(3)}, len(pool.grams)
+    return {token: tuple(ngram[1:] for ngram in pool.newest(token)) for token in range(3)}, len(
+        pool.grams
+    )
 
 
 @given(st.integers(1, 4), BATCHES, BATCHES)
 def test_the_pool_holds_what_a_list_holds_and_goes_back(width, before, after):
-    pool, other = NgramPool(width), NgramPool(width)
+    pool = NgramPool(width)
+    other = NgramPool(width)
     for batch in before:
         pool.add(batch)
     state = pool.snapshot()
@@ -87,7 +107,9 @@ def test_the_pool_holds_what_a_list_holds_and_goes_back(width, before, after):
     other.add([(0, 1, 2)])
     other.restore(state)
     assert held(other) == listed(width, before)
-    assert held(pool) == listed(width, before + after), "another pool that goes back leaves this one as it is"
+    assert held(pool) == listed(width, before + after), (
+        "another pool that goes back leaves this one as it is"
+    )
     for batch in after:
         other.add(batch)
     assert held(other) == held(pool)

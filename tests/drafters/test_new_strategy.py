@@ -17,12 +17,15 @@ from speclab.drafters import from_str, to_str
 from speclab.drafters.base import DEFINED
 from speclab.lab import Lab
 
-VOCAB, PROMPT = 12, [1, 2, 3, 1, 2]
+VOCAB = 12
+PROMPT = [1, 2, 3, 1, 2]
 PROBS = random_probs(VOCAB, 3, low=0.5, high=2.5)
 NEAR = mixed_probs(PROBS, random_probs(VOCAB, 4), 0.2)
 
 CONTRIBUTING = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-DOCUMENTED = re.search(r"## A new strategy\n.*?```python\n(.*?)```", CONTRIBUTING, re.DOTALL).group(1)
+DOCUMENTED = re.search(r"## A new strategy\n.*?```python\n(.*?)```", CONTRIBUTING, re.DOTALL).group(
+    1
+)
 
 CELL = """
 from pydantic import Field
@@ -59,7 +62,9 @@ def pair():
     return table_pair(PROBS, NEAR, VOCAB, context=60)
 
 
-@pytest.mark.parametrize(("code", "name"), [(DOCUMENTED, "Echo"), (CELL, "Funnel")], ids=["documented", "grown"])
+@pytest.mark.parametrize(
+    ("code", "name"), [(DOCUMENTED, "Echo"), (CELL, "Funnel")], ids=["documented", "grown"]
+)
 def test_it_works_everywhere(code, name, tmp_path):
     kind = run_cell(code, name)
     strategy = kind()
@@ -106,8 +111,14 @@ def chain(context, tokens):
     [
         (lambda context: None, ("Mine", "drafted None", "return Draft(tree)")),
         (lambda context: DraftTree.root(context.tokens[-1]), ("DraftTree", "return Draft(tree)")),
-        (lambda context: Draft(DraftTree.root(context.tokens[-1] + 1)), ("Mine", "root", "newest token")),
-        (lambda context: Draft(chain(context, [VOCAB])), ("Mine", str(VOCAB), "outside the vocabulary")),
+        (
+            lambda context: Draft(DraftTree.root(context.tokens[-1] + 1)),
+            ("Mine", "root", "newest token"),
+        ),
+        (
+            lambda context: Draft(chain(context, [VOCAB])),
+            ("Mine", str(VOCAB), "outside the vocabulary"),
+        ),
         (lambda context: Draft(chain(context, [1] * 60)), ("60 deep", "context.max_depth")),
     ],
     ids=["nothing", "a tree alone", "another root", "no such token", "too deep"],

@@ -17,11 +17,17 @@ PICKS = st.sampled_from(["first", "last"])
 PAIR = table_pair(random_probs(4, 1), None, 4)
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), TEXTS), min_size=1, max_size=8), LENGTHS, PICKS, st.integers(0, 25))
+@given(
+    st.lists(st.tuples(st.integers(0, 60), TEXTS), min_size=1, max_size=8),
+    LENGTHS,
+    PICKS,
+    st.integers(0, 25),
+)
 def test_matches_are_what_a_scan_finds_after_any_additions_and_cuts(changes, lengths, pick, limit):
     """Each change cuts the text somewhere, which the index notices, and then adds other tokens."""
     short, long = lengths
-    index, text = NgramIndex(short, long, pick), []
+    index = NgramIndex(short, long, pick)
+    text = []
     for cut, more in changes:
         kept = text[:cut]
         for text in (kept, kept + more):
@@ -34,7 +40,9 @@ def test_prompt_lookup_drafts_the_chain_that_a_scan_finds_and_records_every_matc
     text, lengths, pick, draft_tokens, depth
 ):
     short, long = lengths
-    strategy = speclab.PromptLookup(longest_ngram=long, shortest_ngram=short, pick=pick, draft_tokens=draft_tokens)
+    strategy = speclab.PromptLookup(
+        longest_ngram=long, shortest_ngram=short, pick=pick, draft_tokens=draft_tokens
+    )
     draft = strategy.drafter(PAIR).draft(Context(text, depth, lambda: None))
     limit = min(draft_tokens, depth)
     matches = reference.matches(text, range(short, long + 1), pick, limit) if limit else []

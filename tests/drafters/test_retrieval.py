@@ -35,7 +35,9 @@ def pair():
     st.integers(1, 12), st.integers(0, 10), st.tuples(st.integers(1, 5), st.integers(1, 5)).map(sorted),
 )  # fmt: skip
 def test_the_tree_is_the_one_of_direct_construction(text, context, budget, depth, lengths):
-    strategy = speclab.Retrieval(node_budget=budget, shortest_match=lengths[0], longest_match=lengths[1])
+    strategy = speclab.Retrieval(
+        node_budget=budget, shortest_match=lengths[0], longest_match=lengths[1]
+    )
     draft = RetrievalDrafter(strategy, Corpus(text)).draft(Context(context, depth, lambda: None))
     expected = reference.retrieved(text, context, strategy.model_dump(), depth)
     paths = paths_of(draft.tree)
@@ -71,10 +73,17 @@ def test_the_shipped_prompts_are_searched_by_default_and_without_a_tokenizer_not
     words = sum(len(prompt.text.split()) for prompt in examples())
     assert len(corpus(pair, "").tokens) == words + len(examples())
     step = speclab.Session(TABLE, speclab.Retrieval(), [1, 2, 3], max_new_tokens=8).step()
-    assert step.events[0].values == {"route": "plain", "match": 0, "occurrences": 0, "text_tokens": 0}
+    assert step.events[0].values == {
+        "route": "plain",
+        "match": 0,
+        "occurrences": 0,
+        "text_tokens": 0,
+    }
 
 
-@pytest.mark.parametrize("place", ["missing.txt", "empty", "bytes.txt", "\0", "huge.txt", "long.txt", "no tokenizer"])
+@pytest.mark.parametrize(
+    "place", ["missing.txt", "empty", "bytes.txt", "\0", "huge.txt", "long.txt", "no tokenizer"]
+)
 def test_a_text_that_cannot_be_read(pair, tmp_path, place):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00\x01")
@@ -84,4 +93,6 @@ def test_a_text_that_cannot_be_read(pair, tmp_path, place):
         file.truncate(1 << 40)  # no byte of it is on the disk, and none is read
     with refused(speclab.SettingsError, "text"):
         searched = TABLE if place == "no tokenizer" else pair
-        speclab.generate(searched, speclab.Retrieval(text=str(tmp_path / place)), [1], max_new_tokens=4)
+        speclab.generate(
+            searched, speclab.Retrieval(text=str(tmp_path / place)), [1], max_new_tokens=4
+        )

@@ -19,17 +19,26 @@ DRAFT = mixed_probs(PROBS, random_probs(VOCAB, 5), 0.2)
 PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4, 3]
 
 
-@given(st.lists(st.floats(0.05, 1), min_size=1, max_size=4), st.integers(1, 30), st.integers(1, 6), st.integers(0, 8))
+@given(
+    st.lists(st.floats(0.05, 1), min_size=1, max_size=4),
+    st.integers(1, 30),
+    st.integers(1, 6),
+    st.integers(0, 8),
+)
 def test_a_draft_tree_has_the_shape_of_the_theory_at_a_pass_a_level(rates, budget, depth, room):
     """Every node that fits the context; the child of rank r is the draft's r-th token after its parent's path."""
-    strategy = speclab.SequoiaTree(node_budget=budget, depth=depth, source="draft", successors=4, rank_acceptance=rates)
+    strategy = speclab.SequoiaTree(
+        node_budget=budget, depth=depth, source="draft", successors=4, rank_acceptance=rates
+    )
     pair = table_pair(PROBS, DRAFT, VOCAB)
     tree = strategy.drafter(pair).draft(Context(PROMPT, room, lambda: None)).tree
     expected = sequoia_shape(rates, budget - 1, depth).parents
     levels = [0]
     for parent in expected[1:]:
         levels.append(levels[parent] + 1)
-    assert tree.parent.tolist() == [parent for parent, level in zip(expected, levels, strict=True) if level <= room]
+    assert tree.parent.tolist() == [
+        parent for parent, level in zip(expected, levels, strict=True) if level <= room
+    ]
     assert pair.draft.calls == tree.depth.max()
     for node, children in enumerate(tree.children):
         probs = DRAFT((*PROMPT, *tree.token[list(tree.path(node))[1:]].tolist()))
@@ -46,10 +55,15 @@ def test_the_shape_follows_what_is_measured():
     session = speclab.Session(pair, speclab.SequoiaTree(node_budget=12), PROMPT, max_new_tokens=80)
     session.run()
     firsts = [
-        s.tree.children[n][0] in s.accepted for s in session.steps for n in (0, *s.accepted) if s.tree.children[n]
+        s.tree.children[n][0] in s.accepted
+        for s in session.steps
+        for n in (0, *s.accepted)
+        if s.tree.children[n]
     ]
     assert session.steps[0].adaptation.before["rank_1"] == pytest.approx(0.4)
-    assert session.steps[-1].adaptation.after["rank_1"] == pytest.approx((8 * 0.4 + sum(firsts)) / (8 + len(firsts)))
+    assert session.steps[-1].adaptation.after["rank_1"] == pytest.approx(
+        (8 * 0.4 + sum(firsts)) / (8 + len(firsts))
+    )
     shapes = {tuple(step.tree.parent.tolist()) for step in session.steps if len(step.tree) == 12}
     assert len(shapes) > 1
 

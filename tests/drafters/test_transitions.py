@@ -19,7 +19,8 @@ from speclab.drafters.token_recycling import LEVELS, template
 from speclab.drafters.transitions import Rows, TransitionTable
 from speclab.models.answer import Answer
 
-VOCAB, WIDTH = 9, 4
+VOCAB = 9
+WIDTH = 4
 BATCHES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 12)), max_size=8)
 PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-1:]), 0.8)
 """What comes next depends mostly on the last token, so that a table of transitions is often right."""
@@ -29,7 +30,11 @@ CARRIED = speclab.TokenRecycling(carry="carried", node_budget=13)
 def batch(seed: int, rows: int) -> tuple[list[int], list[int], torch.Tensor]:
     random = np.random.default_rng(seed)
     previous = random.integers(-1, VOCAB, rows).tolist()
-    return previous, random.integers(0, VOCAB, rows).tolist(), torch.tensor(random.normal(0, 3, (rows, VOCAB)))
+    return (
+        previous,
+        random.integers(0, VOCAB, rows).tolist(),
+        torch.tensor(random.normal(0, 3, (rows, VOCAB))),
+    )
 
 
 def learned(table: TransitionTable, batches) -> TransitionTable:
@@ -40,7 +45,11 @@ def learned(table: TransitionTable, batches) -> TransitionTable:
 
 
 def contents(table: TransitionTable) -> dict:
-    return {(before, token): table.successors(before, token) for before in range(-1, VOCAB) for token in range(VOCAB)}
+    return {
+        (before, token): table.successors(before, token)
+        for before in range(-1, VOCAB)
+        for token in range(VOCAB)
+    }
 
 
 @pytest.mark.parametrize("most", [3, 1000])
@@ -77,7 +86,8 @@ def test_going_back_leaves_a_table_that_never_learned_more(before, after):
 
 def test_impossible_and_unknown_tokens_are_not_successors():
     table = TransitionTable(3)
-    ids, log_probs = np.array([[1, 0, 2], [-1, -1, -1]]), np.array([[-0.3, -1.3, -np.inf], [0, 0, 0]], np.float32)
+    ids = np.array([[1, 0, 2], [-1, -1, -1]])
+    log_probs = np.array([[-0.3, -1.3, -np.inf], [0, 0, 0]], np.float32)
     table.add(Rows([-1, -1], [0, 1], ids, log_probs))
     assert table.successors(-1, 0).tokens == [1, 0]
     assert not table.successors(-1, 1).tokens
@@ -98,7 +108,8 @@ def rows_known(step) -> int:
 def test_a_long_prompt_is_learned_in_chunks(monkeypatch):
     """The last row's logits, every row and pair in the table, and the cache as one pass leaves it."""
     monkeypatch.setattr(transitions, "PREFILL_ROWS", 2)
-    prompt, runner = [1, 2, 3, 4, 5, 6, 7], TableRunner(PROBS, VOCAB)
+    prompt = [1, 2, 3, 4, 5, 6, 7]
+    runner = TableRunner(PROBS, VOCAB)
     drafter = speclab.Goose().drafter(lone())
     answer = drafter.prefill(runner, prompt)
     assert answer.row(0).tolist() == pytest.approx(reference.logs(PROBS(tuple(prompt))), abs=1e-4)
@@ -112,12 +123,16 @@ def test_a_carried_table_knows_the_prompt_before_but_no_stopped_iteration(strate
     first = speclab.Session(pair, strategy, [1, 2, 3, 4, 5, 6], max_new_tokens=20)
     known = first.step().adaptation.after["table_rows"]
     with monkeypatch.context() as patch:
-        patch.setattr("speclab.engine.session.record", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "speclab.engine.session.record", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             first.step()
     step = speclab.Session(pair, strategy, [1], max_new_tokens=8).step()
     assert rows_known(step) == (1 if strategy.carry == "cold" else known)
-    assert rows_known(speclab.Session(lone(), CARRIED, [7], max_new_tokens=8).step()) == 1, "another pair"
+    assert rows_known(speclab.Session(lone(), CARRIED, [7], max_new_tokens=8).step()) == 1, (
+        "another pair"
+    )
 
 
 def test_sessions_with_a_carried_table_do_not_disturb_each_other():
@@ -128,7 +143,9 @@ def test_sessions_with_a_carried_table_do_not_disturb_each_other():
     alone = speclab.Session(lone(), CARRIED, [1, 2, 3], max_new_tokens=20)
     alone.step()
     fork = first.fork()
-    trees = [[session.step().tree.token.tolist() for _ in range(2)] for session in (first, alone, fork)]
+    trees = [
+        [session.step().tree.token.tolist() for _ in range(2)] for session in (first, alone, fork)
+    ]
     assert trees[0] == trees[1] == trees[2]
 
 
@@ -155,7 +172,8 @@ def test_every_iteration_is_the_papers(budget):
     """The table of prefill and all rows, as a dict of dicts; the tree filled from it."""
     strategy = speclab.TokenRecycling(node_budget=budget, successors=5)
     session = speclab.Session(lone(), strategy, [1, 2, 3, 1, 2], max_new_tokens=30)
-    plain, text = reference.Table(5), list(session.prompt_ids)
+    plain = reference.Table(5)
+    text = list(session.prompt_ids)
     rows = [PROBS(tuple(text[: end + 1])) for end in range(len(text))]
     plain.harvest([-1, *text[:-1]], text, [reference.logs(row) for row in rows])
     while not session.done:

@@ -21,7 +21,8 @@ def chi_square_critical(freedom: int, z: float = 4.26) -> float:
 def chi_square(counts: Counter, probs: dict) -> tuple[float, int]:
     """The statistic and its degrees of freedom; impossible outcomes must not happen.
 
-    Cells are due 5 draws or more: outcomes join one in the order of their probability until it has that many.
+    Cells are due 5 draws or more: outcomes join one in the order of their probability until it has
+    that many.
     """
     draws = sum(counts.values())
     assert not [outcome for outcome in counts if probs.get(outcome, 0.0) == 0.0]
@@ -49,7 +50,12 @@ def logits_of(probs: Callable[[tuple[int, ...]], Sequence[float]], prompt: Seque
 
 
 def text_distribution(
-    logits: Logits, length: int, *, temperature: float, top_k: int | None = None, top_p: float | None = None
+    logits: Logits,
+    length: int,
+    *,
+    temperature: float,
+    top_k: int | None = None,
+    top_p: float | None = None,
 ) -> dict[tuple[int, ...], float]:
     """Exact probability of every text of `length` tokens."""
     probs: dict[tuple[int, ...], float] = {(): 1.0}

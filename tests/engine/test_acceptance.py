@@ -18,14 +18,21 @@ def walks(draw: st.DrawFn) -> tuple[DraftTree, list[int]]:
     """A tree whose siblings may have the same token, as in merged trees, and the target's choice after each node."""
     tree = draw(draft_trees(max_nodes=16))
     each = st.lists(TOKENS, min_size=len(tree), max_size=len(tree))
-    return DraftTree.of(draw(each), tree.parent.tolist(), tree.log_prob.tolist(), "random"), draw(each)
+    return DraftTree.of(draw(each), tree.parent.tolist(), tree.log_prob.tolist(), "random"), draw(
+        each
+    )
 
 
 @settings(max_examples=120)
 @given(walks(), st.none() | TOKENS)
 def test_the_walk_is_the_papers_and_asks_along_matching_paths_only(walk, root_choice):
-    """`root_choice` decides about a drafted root; None: the root is verified. A choice may be a draw, so it counts."""
-    (tree, choices), asked, verified = walk, [], root_choice is None
+    """`root_choice` decides about a drafted root; None: the root is verified.
+
+    A choice may be a draw, so it counts.
+    """
+    (tree, choices) = walk
+    asked = []
+    verified = root_choice is None
 
     def choose(node: int) -> int:
         asked.append(node)
@@ -37,4 +44,6 @@ def test_the_walk_is_the_papers_and_asks_along_matching_paths_only(walk, root_ch
     assert list(taken.accepted) == path[verified:]
     assert [*tree.token[list(taken.accepted)].tolist(), taken.bonus] == committed[verified:]
     for node in asked:
-        assert all(tree.token[child] == choices[tree.parent[child]] for child in tree.path(node)[1:])
+        assert all(
+            tree.token[child] == choices[tree.parent[child]] for child in tree.path(node)[1:]
+        )

@@ -22,7 +22,8 @@ from speclab.engine.acceptance import (
 from speclab.sampling import draw_independent, draw_without_replacement
 from speclab.tree import DraftTree
 
-VOCAB, ROOT = 3, 9
+VOCAB = 3
+ROOT = 9
 Probs = np.ndarray
 """Of `Fraction`s, dtype object."""
 Tables = dict[tuple[int, ...], Probs]
@@ -33,8 +34,10 @@ class Script:
     """An rng that takes one given way, and notes where else it could have gone."""
 
     def __init__(self, way: tuple[int, ...]) -> None:
-        self._way, self._taken = way, ()
-        self.weight, self.others = Fraction(1), []
+        self._way = way
+        self._taken = ()
+        self.weight = Fraction(1)
+        self.others = []
 
     def accepts(self, probability: Fraction) -> bool:
         return self._go([Fraction(probability), 1 - Fraction(probability)]) == 0
@@ -45,7 +48,8 @@ class Script:
 
     def _go(self, shares: list[Fraction]) -> int:
         assert min(shares) >= 0
-        possible, step = [option for option, share in enumerate(shares) if share > 0], len(self._taken)
+        possible = [option for option, share in enumerate(shares) if share > 0]
+        step = len(self._taken)
         option = self._way[step] if step < len(self._way) else possible[0]
         if step >= len(self._way):
             self.others += [(*self._taken, other) for other in possible[1:]]
@@ -56,7 +60,8 @@ class Script:
 
 def distribution_of(procedure: Callable[[Script], Hashable]) -> dict[Hashable, Fraction]:
     """What `procedure` returns, with the exact probability of each: it is run once for every way that it can go."""
-    probs, ways = defaultdict(Fraction), [()]
+    probs = defaultdict(Fraction)
+    ways = [()]
     while ways:
         script = Script(ways.pop())
         probs[procedure(script)] += script.weight
@@ -97,7 +102,8 @@ EXACT = {
 
 def drafted(shape: list[int], draft: Tables, draws, script: Script) -> DraftTree:
     """A tree of this shape: a node with k children gets k samples of the draft's distribution, or all there are."""
-    tree, places = DraftTree.root(ROOT), {0: 0}
+    tree = DraftTree.root(ROOT)
+    places = {0: 0}
     for parent in sorted(set(shape)):
         if parent not in places:
             continue
@@ -105,7 +111,11 @@ def drafted(shape: list[int], draft: Tables, draws, script: Script) -> DraftTree
         tokens = draws(draft[_path(tree, places[parent])], len(children), script)
         for child, token in zip(children, tokens, strict=False):
             places[child] = len(tree)
-            columns = [[*tree.token, token], [*tree.parent, places[parent]], [0.0] * (len(tree) + 1)]
+            columns = [
+                [*tree.token, token],
+                [*tree.parent, places[parent]],
+                [0.0] * (len(tree) + 1),
+            ]
             tree = DraftTree.of(*columns, "draft")
     return tree
 
@@ -114,12 +124,19 @@ def _path(tree: DraftTree, node: int) -> tuple[int, ...]:
     return tuple(tree.token[list(tree.path(node))].tolist()[1:])
 
 
-def assert_exact(shape: list[int], target: Tables, draft: Tables, draws, rule, length: int = 3) -> None:
+def assert_exact(
+    shape: list[int], target: Tables, draft: Tables, draws, rule, length: int = 3
+) -> None:
     """With the target's own tokens after them, the committed tokens are distributed as its texts: equal fractions."""
 
     def step(script: Script) -> tuple[int, ...]:
         tree = drafted(shape, draft, draws, script)
-        taken = rule(tree, lambda node: target[_path(tree, node)], lambda node: draft[_path(tree, node)], script)
+        taken = rule(
+            tree,
+            lambda node: target[_path(tree, node)],
+            lambda node: draft[_path(tree, node)],
+            script,
+        )
         return (*tree.token[list(taken.accepted)].tolist(), taken.bonus)
 
     def own(text: tuple[int, ...]) -> Fraction:
@@ -128,7 +145,10 @@ def assert_exact(shape: list[int], target: Tables, draft: Tables, draws, rule, l
     committed = distribution_of(step)
     for text in itertools.product(range(VOCAB), repeat=length):
         starts = [text[: place + 1] for place in range(length)]
-        share = sum((committed.get(start, 0) * own(text) / own(start) for start in starts if own(start)), Fraction(0))
+        share = sum(
+            (committed.get(start, 0) * own(text) / own(start) for start in starts if own(start)),
+            Fraction(0),
+        )
         assert share == own(text), f"{text}: {share} instead of {own(text)}"
     assert all(own(text) > 0 for text in committed)
 
@@ -143,9 +163,12 @@ PATHS = [path for length in range(3) for path in itertools.product(range(VOCAB),
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[list[int], Tables, Tables]:
     """A shape (parents of nodes 1 and on, breadth-first, at most two deep), a target and a draft."""
-    shape, depth = [], [0]
+    shape = []
+    depth = [0]
     for node in range(1, draw(st.integers(1, 4)) + 1):
-        parent = draw(st.integers(shape[-1] if shape else 0, node - 1).filter(lambda above: depth[above] < 2))
+        parent = draw(
+            st.integers(shape[-1] if shape else 0, node - 1).filter(lambda above: depth[above] < 2)
+        )
         shape.append(parent)
         depth.append(depth[parent] + 1)
     probs = st.tuples(*[st.integers(0, 4)] * VOCAB).filter(any).map(_probs)
@@ -160,13 +183,16 @@ def test_a_rule_keeps_the_targets_distribution_to_the_last_digit(way, world):
     assert_exact(*world, *way)
 
 
-FLAT, STEEP = _probs((1, 1, 2)), _probs((1, 3, 1))
+FLAT = _probs((1, 1, 2))
+STEEP = _probs((1, 3, 1))
 
 
 def test_a_walk_reports_every_trial_and_the_distribution_of_the_bonus():
     tree = DraftTree.of([ROOT, 1, 0, 2], [-1, 0, 0, 1], [0.0] * 4, "draft")
     taken = reject_without_replacement(tree, lambda _: FLAT, lambda _: STEEP, Script((1,)))
-    assert [(trial.node, trial.target, trial.against, trial.accepted) for trial in taken.trials] == [
+    assert [
+        (trial.node, trial.target, trial.against, trial.accepted) for trial in taken.trials
+    ] == [
         (1, Fraction(1, 4), Fraction(3, 5), False),
         (2, Fraction(1, 7), Fraction(1, 2), True),
     ]
@@ -182,5 +208,9 @@ def test_a_rejection_by_a_rounding_error_still_leaves_a_distribution(rule):
         def draws(self, probs) -> int:
             return 0
 
-    tree, probs = DraftTree.of([ROOT, 1], [-1, 0], [0.0] * 2, "draft"), np.array([0.1, 0.9])
-    assert rule(tree, lambda _: probs, lambda _: probs, lambda _: Never(())).residual.tolist() == probs.tolist()
+    tree = DraftTree.of([ROOT, 1], [-1, 0], [0.0] * 2, "draft")
+    probs = np.array([0.1, 0.9])
+    assert (
+        rule(tree, lambda _: probs, lambda _: probs, lambda _: Never(())).residual.tolist()
+        == probs.tolist()
+    )

@@ -27,7 +27,8 @@ SPEAKING = replace(PAIR, tokenizer=word_tokenizer(VOCAB))
 
 PROMPTS = {
     **dict.fromkeys(("", "  ", (), range(0)), ("prompt is empty", "at least one token")),
-    b"w1 \xff w2".decode(errors="surrogateescape"): ("UTF-8",),  # bytes that are not text, as from a terminal
+    # bytes that are not text, as from a terminal
+    b"w1 \xff w2".decode(errors="surrogateescape"): ("UTF-8",),
     **{(1, token): (str(token), f"0 to {VOCAB - 1}") for token in (-1, VOCAB)},
     **dict.fromkeys([("a",), (True,), 7], ("token ids",)),
 }
@@ -53,13 +54,19 @@ def test_text_and_anything_that_holds_its_ids_are_the_same_prompt_and_stay_as_th
     by_text = speclab.generate(SPEAKING, DynaTree(), "w1 w2 w3", max_new_tokens=6)
     assert by_text.text == " ".join(f"w{token}" for token in by_text.token_ids)
     for prompt in ([1, 2, 3], np.array([1, 2, 3]), (1, 2, 3), range(1, 4)):
-        assert speclab.generate(SPEAKING, DynaTree(), prompt, max_new_tokens=6).token_ids == by_text.token_ids
+        assert (
+            speclab.generate(SPEAKING, DynaTree(), prompt, max_new_tokens=6).token_ids
+            == by_text.token_ids
+        )
         assert list(prompt) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("length", [1, 15])
 def test_prompt_and_new_tokens_fill_the_context(length):
-    assert len(speclab.generate(SHORT, DynaTree(), [1] * length, max_new_tokens=16 - length).token_ids) == 16 - length
+    assert (
+        len(speclab.generate(SHORT, DynaTree(), [1] * length, max_new_tokens=16 - length).token_ids)
+        == 16 - length
+    )
     with refused(ContextExceededError, "16", "max_new_tokens", str(16 - length)):
         speclab.generate(SHORT, DynaTree(), [1] * length, max_new_tokens=17 - length)
 
@@ -88,19 +95,28 @@ def test_going_where_nothing_is_decoded(session, index):
     assert session.cursor == len(session.steps)
 
 
-@pytest.mark.parametrize("changes", [{"max_new_tokens": 3}, {"colour": "blue"}, {"low_confidence": 0.95}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"max_new_tokens": 3}, {"colour": "blue"}, {"low_confidence": 0.95}], ids=str
+)
 def test_a_fork_that_cannot_be_leaves_the_session_as_it_was(session, changes):
     before = session.token_ids
     with refused(SettingsError, *changes):
         session.fork(**changes)
-    assert (session.token_ids, session.strategy, session.settings.temperature) == (before, DynaTree(), 0.0)
+    assert (session.token_ids, session.strategy, session.settings.temperature) == (
+        before,
+        DynaTree(),
+        0.0,
+    )
 
 
 @pytest.mark.parametrize("root", ["verified", "drafted"])
 def test_a_tree_budget_of_one_is_plain_decoding(root):
     session = Session(PAIR, DynaTree(node_budget=1, root=root), [1, 2, 3], max_new_tokens=12)
     session.run()
-    assert session.token_ids == speclab.generate(PAIR, Autoregressive(), [1, 2, 3], max_new_tokens=12).token_ids
+    assert (
+        session.token_ids
+        == speclab.generate(PAIR, Autoregressive(), [1, 2, 3], max_new_tokens=12).token_ids
+    )
     assert {len(step.tree) for step in session.steps} == {1}
 
 

@@ -14,7 +14,8 @@ from speclab.pair import ModelPair
 
 pytestmark = pytest.mark.model
 
-PROMPT, NEW = [5, 9, 2, 40], 24
+PROMPT = [5, 9, 2, 40]
+NEW = 24
 
 
 def pair_of(poisoned: int | None = None, role: str = "target") -> ModelPair:
@@ -26,15 +27,20 @@ def pair_of(poisoned: int | None = None, role: str = "target") -> ModelPair:
     return ModelPair(Runner(models["target"], "big"), Runner(models["draft"], "small"), name="pair")
 
 
-@pytest.mark.parametrize(("role", "candidates"), [("target", "top"), ("draft", "top"), ("draft", "independent")])
+@pytest.mark.parametrize(
+    ("role", "candidates"), [("target", "top"), ("draft", "top"), ("draft", "independent")]
+)
 def test_what_was_decoded_before_a_nan_stands(role, candidates):
-    text = speclab.generate(pair_of(), speclab.Autoregressive(), PROMPT, max_new_tokens=NEW).token_ids
+    text = speclab.generate(
+        pair_of(), speclab.Autoregressive(), PROMPT, max_new_tokens=NEW
+    ).token_ids
     place = next(place for place in range(6, NEW) if text[place] not in text[:place] + PROMPT)
     strategy = speclab.LinearSpeculation(draft_tokens=2, candidates=candidates)
     session = speclab.Session(pair_of(text[place], role), strategy, PROMPT, max_new_tokens=NEW)
     with refused(speclab.LogitsError, "NaN", "float32", "big" if role == "target" else "small"):
         session.run()
-    shown, lengths = session.token_ids, [runner.length for runner in session.pair.runners.values()]
+    shown = session.token_ids
+    lengths = [runner.length for runner in session.pair.runners.values()]
     assert 1 < len(shown) < NEW
     assert shown == text[: len(shown)]
     with refused(speclab.LogitsError, "NaN"):

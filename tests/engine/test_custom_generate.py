@@ -1,4 +1,5 @@
-"""Inside `generate`: what it hands over is followed as the library does, or refused by name; the model is unchanged.
+"""Inside `generate`: what it hands over is followed as the library does, or refused by name; the
+model is unchanged.
 
 test_custom_generate_matrix.py compares greedy texts.
 """
@@ -58,7 +59,10 @@ def inside():
 def both(inside, new=20, make=dict, **settings):
     """What the library returns by itself, and with the callable; `make` gives further settings for each call."""
     shared = {"max_new_tokens": new, "pad_token_id": 0, **settings}
-    return [model().generate(IDS, **shared, **make(), **more) for more in ({}, {"custom_generate": inside})]
+    return [
+        model().generate(IDS, **shared, **make(), **more)
+        for more in ({}, {"custom_generate": inside})
+    ]
 
 
 def test_the_record_holds_scores_and_logits_of_every_token_if_asked(inside):
@@ -77,7 +81,8 @@ class Watching(StoppingCriteria):
     """Ends the text at a length; notes what it was shown."""
 
     def __init__(self, length):
-        self.length, self.seen = length, []
+        self.length = length
+        self.seen = []
 
     def __call__(self, input_ids, scores, **_):
         self.seen.append((input_ids.tolist(), None if scores is None else len(scores)))
@@ -87,14 +92,17 @@ class Watching(StoppingCriteria):
 def test_a_criterion_is_asked_after_every_token_and_cuts_inside_an_accepted_path(inside):
     for length in range(len(PROMPT) + 1, len(PROMPT) + 7):
         criteria = [Watching(length), Watching(length)]
-        each, record = iter(criteria), length % 2 == 0
+        each = iter(criteria)
+        record = length % 2 == 0
         own, ours = both(
             inside, make=lambda each=each: {"stopping_criteria": [next(each)]}, return_dict_in_generate=record,
             output_scores=record,
         )  # fmt: skip
         assert criteria[0].seen == criteria[1].seen
         assert torch.equal(own.sequences, ours.sequences) if record else torch.equal(own, ours)
-    own, ours = both(inside, new=4, make=lambda: {"stopping_criteria": [MaxLengthCriteria(len(PROMPT) + 9)]})
+    own, ours = both(
+        inside, new=4, make=lambda: {"stopping_criteria": [MaxLengthCriteria(len(PROMPT) + 9)]}
+    )
     assert torch.equal(own, ours)
     assert ours.shape[1] == len(PROMPT) + 9, "a length of the user's own replaces max_new_tokens"
 
@@ -114,7 +122,8 @@ class Listening:
 
 def test_a_streamer_gets_prompt_tokens_and_end_as_from_the_library():
     """It goes to custom_generate: transformers does not hand it on."""
-    own, ours = Listening(), Listening()
+    own = Listening()
+    ours = Listening()
     model().generate(IDS, max_new_tokens=9, pad_token_id=0, streamer=own)
     inside = speclab.custom_generate(TREE, draft_of("llama", NOISE), streamer=ours)
     model().generate(IDS, max_new_tokens=9, pad_token_id=0, custom_generate=inside)
@@ -122,7 +131,8 @@ def test_a_streamer_gets_prompt_tokens_and_end_as_from_the_library():
     assert len(ours.heard) == 11
 
 
-LENGTH, SHORT = 3, [1, 3, 0]
+LENGTH = 3
+SHORT = [1, 3, 0]
 SMALL = {"vocab": 5, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 32}
 
 
@@ -135,7 +145,9 @@ class Repeated(LogitsProcessor):
 
 def test_sampled_texts_have_the_librarys_distribution():
     target = tiny("gpt2", seed=1, **SMALL)
-    inside = speclab.custom_generate(DRAWN["tree without replacement"], tiny("gpt2", seed=2, **SMALL))
+    inside = speclab.custom_generate(
+        DRAWN["tree without replacement"], tiny("gpt2", seed=2, **SMALL)
+    )
     sampling = {"temperature": 1.3, "top_k": 4, "top_p": 0.9}
     texts = Counter()
     torch.manual_seed(7)
@@ -148,7 +160,9 @@ def test_sampled_texts_have_the_librarys_distribution():
 
     def logits(after):
         ids = [*SHORT, *after]
-        return [score + 1.5 * (token == ids[-1]) for token, score in enumerate(next_logits(target, ids))]
+        return [
+            score + 1.5 * (token == ids[-1]) for token, score in enumerate(next_logits(target, ids))
+        ]
 
     assert_drawn_from(texts, text_distribution(logits, LENGTH, **sampling))
 
@@ -159,7 +173,13 @@ def test_a_seed_repeats_a_sampled_text_from_the_first_call_on_and_greedy_draws_n
 
     def sampled(seed):
         torch.manual_seed(seed)
-        return model().generate(IDS, max_new_tokens=20, do_sample=True, custom_generate=inside, pad_token_id=0).tolist()
+        return (
+            model()
+            .generate(
+                IDS, max_new_tokens=20, do_sample=True, custom_generate=inside, pad_token_id=0
+            )
+            .tolist()
+        )
 
     assert sampled(1) == sampled(1) != sampled(2)
     before = torch.get_rng_state()
@@ -185,12 +205,21 @@ def test_the_model_is_left_as_it_was(attention, processors):
     def state():
         modes = [part.training for part in (*own.modules(), draft)]
         weights = [(weight.data_ptr(), weight._version) for weight in own.parameters()]
-        return vars(own).copy(), own.config.to_dict(), own.config._attn_implementation, modes, weights
+        return (
+            vars(own).copy(),
+            own.config.to_dict(),
+            own.config._attn_implementation,
+            modes,
+            weights,
+        )
 
     before = state()
     with pytest.raises(RuntimeError, match="broken") if processors else nullcontext():
         own.generate(
-            IDS, max_new_tokens=6, custom_generate=speclab.custom_generate(TREE, draft), logits_processor=processors
+            IDS,
+            max_new_tokens=6,
+            custom_generate=speclab.custom_generate(TREE, draft),
+            logits_processor=processors,
         )
     assert state() == before
     assert list(own.model.norm._forward_hooks) == [handle.id]
@@ -209,19 +238,27 @@ def test_no_weight_is_copied_and_a_trained_model_is_seen():
 
 
 def test_a_model_is_prepared_once_and_an_iteration_is_one_pass(monkeypatch):
-    own, probes, passes = tiny("llama", seed=3), [], []
-    probe, logits = models_pair.check_trees, Runner.logits
-    monkeypatch.setattr(models_pair, "check_trees", lambda runner: probes.append(runner.name) or probe(runner))
+    own = tiny("llama", seed=3)
+    probes = []
+    passes = []
+    probe = models_pair.check_trees
+    logits = Runner.logits
+    monkeypatch.setattr(
+        models_pair, "check_trees", lambda runner: probes.append(runner.name) or probe(runner)
+    )
     inside = speclab.custom_generate(TREE, noisy(own, NOISE))
     own.generate(IDS, max_new_tokens=20, custom_generate=inside)
-    monkeypatch.setattr(Runner, "logits", lambda self, *a, **k: passes.append(self.model) or logits(self, *a, **k))
+    monkeypatch.setattr(
+        Runner, "logits", lambda self, *a, **k: passes.append(self.model) or logits(self, *a, **k)
+    )
     own.generate(IDS, max_new_tokens=20, custom_generate=inside)
     assert len(probes) == 2, "the target and the draft"
     assert 2 < len([each for each in passes if each.model is own.model]) < 20
 
 
 def test_drafts_of_every_kind(tmp_path):
-    own, draft = model(), draft_of("llama", NOISE)
+    own = model()
+    draft = draft_of("llama", NOISE)
     draft.save_pretrained(tmp_path / "draft")
     heads = [random_head(own, seed, name) for seed, name in ((1, "prose"), (2, "code"))]
     pair = speclab.load_pair(target=own, draft=draft, heads=heads)
@@ -236,21 +273,29 @@ def test_drafts_of_every_kind(tmp_path):
         (speclab.PromptLookup(), draft),
     ):
         inside = speclab.custom_generate(strategy, given)
-        assert torch.equal(expected, own.generate(IDS, max_new_tokens=12, pad_token_id=0, custom_generate=inside))
+        assert torch.equal(
+            expected, own.generate(IDS, max_new_tokens=12, pad_token_id=0, custom_generate=inside)
+        )
 
 
 def test_with_a_tokenizer_stop_strings_cut_and_a_pipeline_passes_it_on():
     pair = speclab.load_pair()
-    own, tokenizer, inside = pair.target.model, pair.tokenizer, speclab.custom_generate(TREE, draft=pair.draft)
+    own = pair.target.model
+    tokenizer = pair.tokenizer
+    inside = speclab.custom_generate(TREE, draft=pair.draft)
     inputs = tokenizer("Once upon a time there was a", return_tensors="pt")
     for strings in (["girl", " a l"], ["ed Ma"]):
-        asked = {"max_new_tokens": 30, "stopping_criteria": [StopStringCriteria(tokenizer, strings)]}
+        asked = {
+            "max_new_tokens": 30,
+            "stopping_criteria": [StopStringCriteria(tokenizer, strings)],
+        }
         ours = own.generate(**inputs, **asked, custom_generate=inside)
         assert torch.equal(own.generate(**inputs, **asked), ours)
         assert ours.shape[1] < inputs["input_ids"].shape[1] + 30
     stopped = own.generate(**inputs, max_new_tokens=30, max_time=1e-9, custom_generate=inside)
     assert stopped.shape[1] == inputs["input_ids"].shape[1] + 1
-    pipe, prompt = pipeline("text-generation", model=own, tokenizer=tokenizer), "Once upon a time there was"
+    pipe = pipeline("text-generation", model=own, tokenizer=tokenizer)
+    prompt = "Once upon a time there was"
     asked = {"max_new_tokens": 9, "do_sample": False}
     assert pipe(prompt, custom_generate=inside, **asked) == pipe(prompt, **asked)
 
@@ -272,7 +317,8 @@ ASKED = [
     ({"position_ids": torch.arange(13)[None] + 2}, "position_ids"),
     ({"inputs": None, "inputs_embeds": torch.zeros(1, 3, 32)}, "inputs_embeds"),
     ({"do_sample": True, "logits_processor": [Nothing()]}, "no token"),
-    ({"custom_generate": TREE}, "custom_generate=speclab.custom_generate(DynaTree"),  # the library would ignore it
+    # the library would ignore it
+    ({"custom_generate": TREE}, "custom_generate=speclab.custom_generate(DynaTree"),
 ]
 
 
@@ -285,7 +331,10 @@ def filled():
 @pytest.mark.parametrize(("asked", "word"), ASKED, ids=[word for _, word in ASKED])
 def test_what_cannot_be_followed_is_refused_by_name(inside, asked, word):
     with refused(SettingsError, word):
-        model().generate(**{"inputs": IDS, "max_new_tokens": 4, "pad_token_id": 0, "custom_generate": inside} | asked)
+        model().generate(
+            **{"inputs": IDS, "max_new_tokens": 4, "pad_token_id": 0, "custom_generate": inside}
+            | asked
+        )
 
 
 def test_a_cache_with_a_text_an_id_of_no_model_and_a_text_beyond_the_context_are_refused(inside):
@@ -323,4 +372,6 @@ def test_a_model_that_reads_more_than_the_text_is_refused_until_it_does_not(insi
 )
 def test_a_draft_or_a_strategy_that_does_not_fit(strategy, draft, error):
     with refused(error):
-        model().generate(IDS, max_new_tokens=4, custom_generate=speclab.custom_generate(strategy, draft()))
+        model().generate(
+            IDS, max_new_tokens=4, custom_generate=speclab.custom_generate(strategy, draft())
+        )

@@ -15,7 +15,8 @@ import speclab
 from speclab.drafters.base import Strategy
 from speclab.pair import ModelPair
 
-VOCAB, PROMPT = 8, [1, 2, 3]
+VOCAB = 8
+PROMPT = [1, 2, 3]
 TABLE = random_probs(VOCAB, 5, low=0.5, high=2.5)
 TABLE_DRAFT = mixed_probs(TABLE, random_probs(VOCAB, 6), 0.2)
 every_path = pytest.mark.parametrize("strategy", PATHS.values(), ids=PATHS)
@@ -28,8 +29,11 @@ def agreeing(eos: int | None = None) -> ModelPair:
 
 def counted(strategy: Strategy) -> list[tuple]:
     """(step, target calls, target rows, draft calls, draft rows) of every iteration."""
-    session = speclab.Session(table_pair(TABLE, TABLE_DRAFT, VOCAB), strategy, PROMPT, max_new_tokens=60)
-    runners, counts = (session.pair.target, session.pair.draft), []
+    session = speclab.Session(
+        table_pair(TABLE, TABLE_DRAFT, VOCAB), strategy, PROMPT, max_new_tokens=60
+    )
+    runners = (session.pair.target, session.pair.draft)
+    counts = []
     while not session.done:
         before = [count for runner in runners for count in (runner.calls, runner.rows)]
         step = session.step()
@@ -46,12 +50,18 @@ def levels(step) -> int:
 
 @pytest.mark.parametrize("k", [1, 4])
 def test_a_chain_of_k_is_k_draft_calls_and_one_target_call(k):
-    for _, calls, rows, draft_calls, draft_rows in counted(speclab.LinearSpeculation(draft_tokens=k))[1:]:
+    for _, calls, rows, draft_calls, draft_rows in counted(
+        speclab.LinearSpeculation(draft_tokens=k)
+    )[1:]:
         assert (calls, rows, draft_calls) == (1, k + 1, k)
-        assert draft_rows <= k + 1, "the root, k - 1 drafted tokens, and at most one token to catch up with"
+        assert draft_rows <= k + 1, (
+            "the root, k - 1 drafted tokens, and at most one token to catch up with"
+        )
 
 
-@pytest.mark.parametrize("strategy", [speclab.FixedTree(depth=4, branching=2), speclab.DynaTree(node_budget=32)])
+@pytest.mark.parametrize(
+    "strategy", [speclab.FixedTree(depth=4, branching=2), speclab.DynaTree(node_budget=32)]
+)
 def test_a_tree_is_one_draft_call_a_level_and_one_target_call(strategy):
     for step, calls, rows, draft_calls, _ in counted(strategy):
         assert (calls, rows, draft_calls) == (1, len(step.tree), levels(step))
@@ -71,14 +81,24 @@ def test_a_gathered_drafted_root_runs_the_bonus_token_alone():
         assert (calls, rows) == (2 - cut, len(step.tree) + 1 - cut)
 
 
-MOST_DRAFT_CALLS = {"DraftHead": 7, "DualDraft": 14, "DynaTree": 8, "FixedTree": 5, "LinearSpeculation": 3}
+MOST_DRAFT_CALLS = {
+    "DraftHead": 7,
+    "DualDraft": 14,
+    "DynaTree": 8,
+    "FixedTree": 5,
+    "LinearSpeculation": 3,
+}
 """A level of each tree is one; every other strategy calls no draft."""
 
 
 @pytest.mark.parametrize("name", sorted(speclab.strategies().keys() - {"DDTree"}))
 def test_by_default_an_iteration_is_one_target_call_and_at_most_one_draft_call_a_level(name):
-    heads = tuple(TableRunner(mixed_probs(TABLE, random_probs(VOCAB, seed), 0.2), VOCAB) for seed in (7, 8))
-    pair = replace(table_pair(TABLE, TABLE_DRAFT, VOCAB), heads=heads, tokenizer=word_tokenizer(VOCAB))
+    heads = tuple(
+        TableRunner(mixed_probs(TABLE, random_probs(VOCAB, seed), 0.2), VOCAB) for seed in (7, 8)
+    )
+    pair = replace(
+        table_pair(TABLE, TABLE_DRAFT, VOCAB), heads=heads, tokenizer=word_tokenizer(VOCAB)
+    )
     session = speclab.Session(pair, speclab.strategies()[name](), PROMPT, max_new_tokens=40)
     session.run()
     assert session.metrics.target_calls == session.metrics.iterations + 1, "and the prefill"
@@ -112,7 +132,9 @@ def test_eos_that_cuts_a_path_leaves_no_bonus():
     step = session.step()
     assert step.committed == tuple(whole[1 : inside + 1])
     assert (step.bonus, len(step.accepted), session.done) == (None, inside, True)
-    assert step.nodes[inside + 1].verdict == "not reached", "the target chose it, but the text ended before it"
+    assert step.nodes[inside + 1].verdict == "not reached", (
+        "the target chose it, but the text ended before it"
+    )
 
 
 def test_check_finds_a_target_that_is_wrong_in_trees():

@@ -16,7 +16,9 @@ from speclab.settings import SessionSettings
 from speclab.trace.files import load_trace
 from speclab.tree import CandidateSampling
 
-VOCAB, PROMPT, NEW = 8, [1, 2, 3], 20
+VOCAB = 8
+PROMPT = [1, 2, 3]
+NEW = 20
 TARGET = random_probs(VOCAB, 11, low=0.5, high=2.0)
 DRAFT = mixed_probs(TARGET, random_probs(VOCAB, 12), 0.3)
 PAIR = table_pair(TARGET, DRAFT, VOCAB)
@@ -30,7 +32,9 @@ def drafted(strategy: Strategy, **sampling: object) -> Draft:
 
 
 def session_of(strategy: Strategy, **settings: object) -> speclab.Session:
-    return speclab.Session(PAIR, strategy, PROMPT, **({"max_new_tokens": NEW, "seed": 5} | WARM | settings))
+    return speclab.Session(
+        PAIR, strategy, PROMPT, **({"max_new_tokens": NEW, "seed": 5} | WARM | settings)
+    )
 
 
 def finished(strategy: Strategy, **settings: object) -> speclab.Session:
@@ -40,7 +44,9 @@ def finished(strategy: Strategy, **settings: object) -> speclab.Session:
 
 
 @every_drawn
-def test_a_tree_comes_with_the_distributions_that_it_was_drawn_from_and_no_draw_is_dropped(strategy):
+def test_a_tree_comes_with_the_distributions_that_it_was_drawn_from_and_no_draw_is_dropped(
+    strategy,
+):
     """The draft's distribution at each node, warped as the target's; it gives every child its log-probability."""
     improbable = 0
     for seed in range(12):
@@ -52,26 +58,38 @@ def test_a_tree_comes_with_the_distributions_that_it_was_drawn_from_and_no_draw_
             due = np.asarray(DRAFT(text)) ** (1 / WARM["temperature"])
             due[np.argsort(-due)[WARM["top_k"] :]] = 0
             assert probs.sum() == pytest.approx(1)
-            assert probs[probs > 0] == pytest.approx(due[probs > 0] / due[probs > 0].sum(), rel=1e-5)
+            assert probs[probs > 0] == pytest.approx(
+                due[probs > 0] / due[probs > 0].sum(), rel=1e-5
+            )
             assert due[probs == 0].sum() / due.sum() <= 1 - WARM["top_p"]
             for child in tree.children[node]:
                 assert tree.log_prob[child] == pytest.approx(math.log(probs[tree.token[child]]))
-        assert {node for node in range(len(tree)) if tree.children[node]} <= draft.draft_probs.keys()
+        assert {
+            node for node in range(len(tree)) if tree.children[node]
+        } <= draft.draft_probs.keys()
         assert not [event for event in draft.events if event.kind == "prune"]
         for event in draft.events:
             if event.kind == "expand":
                 possible = np.count_nonzero(draft.draft_probs[event.node])
                 due = event.values["branches"]
                 due = due if strategy.candidates == "independent" else min(due, possible)
-                assert event.values["added"] == due or len(tree) == getattr(strategy, "node_budget", 0)
-        improbable += sum(tree.path_log_prob < math.log(max(getattr(strategy, "prune_probability", 0), 1e-9)))
-    assert improbable or not getattr(strategy, "prune_probability", 0), "or a threshold would have nothing to drop"
+                assert event.values["added"] == due or len(tree) == getattr(
+                    strategy, "node_budget", 0
+                )
+        improbable += sum(
+            tree.path_log_prob < math.log(max(getattr(strategy, "prune_probability", 0), 1e-9))
+        )
+    assert improbable or not getattr(strategy, "prune_probability", 0), (
+        "or a threshold would have nothing to drop"
+    )
 
 
 def test_a_copy_is_verified_but_not_expanded():
     copies = 0
     for seed in range(20):
-        tree = drafted(speclab.FixedTree(depth=2, branching=4, candidates="independent"), seed=seed, **WARM).tree
+        tree = drafted(
+            speclab.FixedTree(depth=2, branching=4, candidates="independent"), seed=seed, **WARM
+        ).tree
         for children in tree.children:
             tokens = tree.token[list(children)].tolist()
             for place, child in enumerate(children):
@@ -96,12 +114,16 @@ SAVED = DRAWN | {name: VARIANTS[name] for name in ("fixed tree", "dynatree as in
 @pytest.mark.parametrize("strategy", SAVED.values(), ids=SAVED)
 def test_a_seed_gives_its_text_again_with_consistent_records_that_can_be_saved(tmp_path, strategy):
     session = finished(strategy, check=True)
-    text, steps = session.token_ids, session.steps
+    text = session.token_ids
+    steps = session.steps
     assert session.metrics.counts.lossy == 0
     for step in steps:
         assert_consistent(step)
     assert_same(load_trace(session.trace.save(tmp_path / "t")), session.trace)
-    assert speclab.generate(PAIR, strategy, PROMPT, max_new_tokens=NEW, seed=5, **WARM).token_ids == text
+    assert (
+        speclab.generate(PAIR, strategy, PROMPT, max_new_tokens=NEW, seed=5, **WARM).token_ids
+        == text
+    )
     assert finished(strategy, seed=6).token_ids != text
     for at in (0, len(steps) // 2):
         twin = session.fork(at)
@@ -115,12 +137,19 @@ def test_the_residual_is_what_the_rule_left_of_the_targets_distribution():
     """Worked out by hand at the root, for a chain: norm(max(p - q, 0))."""
     rejections = 0
     for seed in range(40):
-        step = session_of(DRAWN["drawn chain"], seed=seed, temperature=0.5, top_k=None, top_p=None).step()
+        step = session_of(
+            DRAWN["drawn chain"], seed=seed, temperature=0.5, top_k=None, top_p=None
+        ).step()
         if not step.accepted:
             rejections += 1
-            p, q = (np.array([getattr(share, name) for share in step.residual.tokens]) for name in ("target", "draft"))
+            p, q = (
+                np.array([getattr(share, name) for share in step.residual.tokens])
+                for name in ("target", "draft")
+            )
             left = np.maximum(p - q, 0)
-            assert [share.residual for share in step.residual.tokens] == pytest.approx(list(left / left.sum()))
+            assert [share.residual for share in step.residual.tokens] == pytest.approx(
+                list(left / left.sum())
+            )
     assert rejections > 3
 
 
@@ -130,4 +159,6 @@ def test_the_residual_after_a_match_has_no_mass_on_rejected_candidates():
         children = {int(step.tree.token[child]) for child in step.tree.children[step.residual.node]}
         rest = sum(share.target for share in step.residual.tokens if share.token not in children)
         for share in step.residual.tokens:
-            assert share.residual == pytest.approx(0.0 if share.token in children else share.target / rest)
+            assert share.residual == pytest.approx(
+                0.0 if share.token in children else share.target / rest
+            )

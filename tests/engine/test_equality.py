@@ -43,17 +43,28 @@ def _every_strategy():
         yield name, kind()
         yield from ((f"{name}: {preset}", strategy) for preset, strategy in kind.presets().items())
     for root, commit in itertools.product(("verified", "drafted"), ("gather", "rebuild")):
-        yield f"{root}, {commit}", speclab.DynaTree(root=root, commit=commit, history="iteration", base_depth=3)
+        yield (
+            f"{root}, {commit}",
+            speclab.DynaTree(root=root, commit=commit, history="iteration", base_depth=3),
+        )
 
 
 RUNS = [
-    *((name, strategy, FAMILIES[place % 8]) for place, (name, strategy) in enumerate(_every_strategy())),
-    *((name, strategy, family) for (name, strategy), family in itertools.product(PATHS.items(), WINDOWED)),
+    *(
+        (name, strategy, FAMILIES[place % 8])
+        for place, (name, strategy) in enumerate(_every_strategy())
+    ),
+    *(
+        (name, strategy, family)
+        for (name, strategy), family in itertools.product(PATHS.items(), WINDOWED)
+    ),
 ]
 """Every strategy on some family, and every path through the engine on families whose rows do not see everything."""
 
 
-@pytest.mark.parametrize(("strategy", "family"), [run[1:] for run in RUNS], ids=[f"{run[0]}-{run[2]}" for run in RUNS])
+@pytest.mark.parametrize(
+    ("strategy", "family"), [run[1:] for run in RUNS], ids=[f"{run[0]}-{run[2]}" for run in RUNS]
+)
 def test_the_text_is_the_targets_own_and_the_caches_are_fresh(strategy, family):
     pair = block_pair(family, 64) if strategy.needs_block else pair_of(family, NOISE)
     session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=NEW)
@@ -76,9 +87,17 @@ def test_generate_is_the_session_without_records_and_a_check_passes(strategy):
         session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=NEW, **settings)
         session.run()
         for check in (False, True):
-            result = speclab.generate(pair, strategy, PROMPT, max_new_tokens=NEW, check=check, **settings)
+            result = speclab.generate(
+                pair, strategy, PROMPT, max_new_tokens=NEW, check=check, **settings
+            )
             assert (result.token_ids, result.text) == (session.token_ids, session.text)
-            for name in ("iterations", "target_calls", "draft_calls", "acceptance_rate", "tokens_per_iteration"):
+            for name in (
+                "iterations",
+                "target_calls",
+                "draft_calls",
+                "acceptance_rate",
+                "tokens_per_iteration",
+            ):
                 assert getattr(result.metrics, name) == getattr(session.metrics, name)
 
 
@@ -87,11 +106,17 @@ def test_generate_is_the_session_without_records_and_a_check_passes(strategy):
 
 @pytest.mark.parametrize(
     ("family", "root"),
-    [("gpt_neox", "verified"), ("gpt2", "drafted"), ("mistral", "drafted"), ("gemma3_text", "verified")],
+    [
+        ("gpt_neox", "verified"),
+        ("gpt2", "drafted"),
+        ("mistral", "drafted"),
+        ("gemma3_text", "verified"),
+    ],
 )
 def test_each_node_is_what_a_fresh_pass_over_its_path_gives(family, root):
     """Draft log-prob, target probability and target choice: nothing leaks between siblings, positions are right."""
-    target, draft = target_of(family), draft_of(family, NOISE)
+    target = target_of(family)
+    draft = draft_of(family, NOISE)
     strategy = VARIANTS["wide dynatree"].changed(root=root)
     session = speclab.Session(pair_of(family, NOISE), strategy, PROMPT, max_new_tokens=40)
     for _ in range(2):
@@ -104,10 +129,17 @@ def test_each_node_is_what_a_fresh_pass_over_its_path_gives(family, root):
             probs = softmax(after := next_logits(target, text + path))
             assert node.target_choice == argmax(after)
             top = sorted(range(len(probs)), key=lambda token: -probs[token])[:5]
-            assert dict(node.target_top) == pytest.approx({token: probs[token] for token in top}, abs=1e-4)
+            assert dict(node.target_top) == pytest.approx(
+                {token: probs[token] for token in top}, abs=1e-4
+            )
             if path:
-                before = [softmax(next_logits(model, text + path[:-1]))[path[-1]] for model in (draft, target)]
-                assert step.tree.log_prob[node.index] == pytest.approx(math.log(before[0]), abs=1e-3)
+                before = [
+                    softmax(next_logits(model, text + path[:-1]))[path[-1]]
+                    for model in (draft, target)
+                ]
+                assert step.tree.log_prob[node.index] == pytest.approx(
+                    math.log(before[0]), abs=1e-3
+                )
                 assert node.target_prob == pytest.approx(before[1], abs=1e-4)
 
 
@@ -115,21 +147,32 @@ def test_each_node_is_what_a_fresh_pass_over_its_path_gives(family, root):
 
 
 def test_one_new_token_needs_no_iteration():
-    result = speclab.generate(pair_of("llama", None), VARIANTS["dynatree"], PROMPT, max_new_tokens=1)
+    result = speclab.generate(
+        pair_of("llama", None), VARIANTS["dynatree"], PROMPT, max_new_tokens=1
+    )
     assert result.token_ids == own_text("llama", 1)
-    assert (result.metrics.iterations, result.metrics.target_calls, result.metrics.draft_calls) == (0, 1, 0)
+    assert (result.metrics.iterations, result.metrics.target_calls, result.metrics.draft_calls) == (
+        0,
+        1,
+        0,
+    )
 
 
 @every_path
 def test_a_prompt_of_one_token(strategy):
     own = library_text(target_of("mistral"), [7], 12)
-    assert speclab.generate(pair_of("mistral", NOISE), strategy, [7], max_new_tokens=12).token_ids == own
+    assert (
+        speclab.generate(pair_of("mistral", NOISE), strategy, [7], max_new_tokens=12).token_ids
+        == own
+    )
 
 
 @every_path
 def test_text_up_to_the_very_end_of_the_context(strategy):
     """GPT-2 has an embedding for each position and fails beyond the last: no draft may reach there."""
-    pair = speclab.load_pair(target=tiny("gpt2", n_positions=24), draft=tiny("gpt2", n_positions=24))
+    pair = speclab.load_pair(
+        target=tiny("gpt2", n_positions=24), draft=tiny("gpt2", n_positions=24)
+    )
     result = speclab.generate(pair, strategy, PROMPT, max_new_tokens=24 - len(PROMPT))
     assert result.token_ids == library_text(pair.target.model, PROMPT, 24 - len(PROMPT))
 
@@ -138,7 +181,8 @@ def test_text_up_to_the_very_end_of_the_context(strategy):
 def test_longrope_decodes_up_to_where_it_would_change_all_angles(strategy):
     """Phi-3-128k turns all positions by other angles once a text is long."""
     pair = speclab.load_pair(target=tiny("phi3"), draft=tiny("phi3", seed=3))
-    prompt = torch.randint(0, 4, (20,), generator=torch.Generator().manual_seed(20)).tolist()  # so n-grams match
+    # so n-grams match
+    prompt = torch.randint(0, 4, (20,), generator=torch.Generator().manual_seed(20)).tolist()
     session = speclab.Session(pair, strategy, prompt, max_new_tokens=BORDER - 20, check=True)
     session.run()
     assert session.token_ids == library_text(pair.target.model, prompt, BORDER - 20)

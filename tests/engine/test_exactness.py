@@ -33,7 +33,9 @@ def pair(request):
 
 
 def run(pair, seed, strategy, **sampling) -> speclab.Session:
-    session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=24, seed=seed, check=True, **sampling)
+    session = speclab.Session(
+        pair, strategy, PROMPT, max_new_tokens=24, seed=seed, check=True, **sampling
+    )
     session.run()
     return session
 
@@ -47,12 +49,15 @@ def test_a_healthy_target_raises_no_alarm_whatever_the_seed(pair, strategy, samp
 def test_sampled_commits_tie_in_half_precision_and_never_in_float32():
     """Or the test above would test nothing."""
     strategy, sampling = RUNS["sampled"]
-    half, whole = pair_of(torch.bfloat16), pair_of(torch.float32)
+    half = pair_of(torch.bfloat16)
+    whole = pair_of(torch.float32)
     assert any(run(half, seed, strategy, **sampling).ties for seed in range(20))
     assert not any(run(whole, seed, strategy, **sampling).ties for seed in range(4))
 
 
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 8}], ids=str)
+@pytest.mark.parametrize(
+    "sampling", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 8}], ids=str
+)
 def test_a_fault_is_found(pair, sampling):
     broken = clinic.broken(pair, "unverified first token")
     for seed in range(2):

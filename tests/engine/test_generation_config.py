@@ -1,7 +1,7 @@
 """The target's own text is what `model.generate` writes with its generation_config.
 
-Its logits processors are followed at every row of every tree, its end-of-text ids end the text, and a setting that
-cannot be followed is named.
+Its logits processors are followed at every row of every tree, its end-of-text ids end the text, and
+a setting that cannot be followed is named.
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ def bare() -> tuple[int, ...]:
 
 def processed(model: torch.nn.Module, ids: list[int], penalty: float) -> list[float]:
     """The logits after a text with a penalty of repetition, by hand."""
-    logits, seen = next_logits(model, ids), set(ids)
-    return [(x * penalty if x < 0 else x / penalty) if i in seen else x for i, x in enumerate(logits)]
+    logits = next_logits(model, ids)
+    seen = set(ids)
+    return [
+        (x * penalty if x < 0 else x / penalty) if i in seen else x for i, x in enumerate(logits)
+    ]
 
 
 ASKED = {
@@ -71,15 +74,29 @@ ASKED = {
     "bad_words_ids": lambda own: {"bad_words_ids": [[own[1]], [own[2], own[3]]]},
     "begin_suppress_tokens": lambda own: {"begin_suppress_tokens": [own[0]]},
     "min_new_tokens": lambda own: {"min_new_tokens": 9, "eos_token_id": own[4]},
-    "min_new_tokens over min_length": lambda own: {"min_new_tokens": 2, "min_length": 33, "eos_token_id": own[4]},
+    "min_new_tokens over min_length": lambda own: {
+        "min_new_tokens": 2,
+        "min_length": 33,
+        "eos_token_id": own[4],
+    },
     "min_length": lambda own: {"min_length": len(PROMPT) + 9, "eos_token_id": own[4]},
     "sequence_bias": lambda own: {"sequence_bias": [[[own[2]], -9.0], [[own[0], own[1]], -9.0]]},
     "forced_eos_token_id": lambda _: {"forced_eos_token_id": 3},
-    "exponential_decay_length_penalty": lambda _: {"exponential_decay_length_penalty": (5, 1.5), "eos_token_id": 3},
-    "several": lambda own: {"repetition_penalty": 1.3, "suppress_tokens": [own[1]], "renormalize_logits": True},
+    "exponential_decay_length_penalty": lambda _: {
+        "exponential_decay_length_penalty": (5, 1.5),
+        "eos_token_id": 3,
+    },
+    "several": lambda own: {
+        "repetition_penalty": 1.3,
+        "suppress_tokens": [own[1]],
+        "renormalize_logits": True,
+    },
 }
 """Settings by the text that they are to change."""
-ROWS = [VARIANTS[name] for name in ("wide dynatree", "dynatree as in the paper", "lookahead", "copies and transitions")]
+ROWS = [
+    VARIANTS[name]
+    for name in ("wide dynatree", "dynatree as in the paper", "lookahead", "copies and transitions")
+]
 """Strategies whose rows see their own paths: of a tree, of one with a drafted root, of a window, of merged trees."""
 
 
@@ -97,9 +114,13 @@ def test_logits_that_are_not_numbers_are_removed_where_that_is_asked():
     with torch.no_grad():
         target.get_output_embeddings().weight[3] = torch.nan
     with pytest.raises(speclab.LogitsError):
-        speclab.generate(ModelPair(Runner(target)), speclab.PromptLookup(), PROMPT, max_new_tokens=9)
+        speclab.generate(
+            ModelPair(Runner(target)), speclab.PromptLookup(), PROMPT, max_new_tokens=9
+        )
     target.generation_config.remove_invalid_values = True
-    result = speclab.generate(ModelPair(Runner(target)), speclab.PromptLookup(), PROMPT, max_new_tokens=9, check=True)
+    result = speclab.generate(
+        ModelPair(Runner(target)), speclab.PromptLookup(), PROMPT, max_new_tokens=9, check=True
+    )
     assert result.token_ids == library_text(target, PROMPT, 9)
 
 
@@ -115,7 +136,11 @@ def test_a_fork_goes_on_by_the_same_config_and_the_same_prompt(root):
         own = library()
         session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=NEW, check=True)
         session.run()
-        for at, other in ((0, strategy), (1, VARIANTS["lookahead"]), (len(session.steps), strategy)):
+        for at, other in (
+            (0, strategy),
+            (1, VARIANTS["lookahead"]),
+            (len(session.steps), strategy),
+        ):
             twin = session.fork(at=at, strategy=other)
             twin.run()
             assert twin.token_ids == own
@@ -145,7 +170,9 @@ def test_what_is_recommended_for_sampling_changes_no_greedy_text():
         assert decoded(VARIANTS["chain"]) == list(bare())
 
 
-@pytest.mark.parametrize("asked", [{"num_beams": 4}, {"guidance_scale": 1.5}, {"stop_strings": ["a"]}], ids=str)
+@pytest.mark.parametrize(
+    "asked", [{"num_beams": 4}, {"guidance_scale": 1.5}, {"stop_strings": ["a"]}], ids=str
+)
 def test_what_is_not_followed_is_warned_of_by_name_and_recorded(asked):
     (name,) = asked
     with asking(**asked), pytest.warns(GenerationConfigWarning, match=name):
@@ -177,12 +204,18 @@ def test_every_setting_of_the_library_is_known():
 
 
 def test_a_value_that_the_library_refuses_is_one_sentence():
-    for asked in ({"repetition_penalty": -1.0}, {"sequence_bias": [[[99], 1.0]]}, {"eos_token_id": "</s>"}):
+    for asked in (
+        {"repetition_penalty": -1.0},
+        {"sequence_bias": [[[99], 1.0]]},
+        {"eos_token_id": "</s>"},
+    ):
         with asking(**asked), pytest.raises(speclab.SettingsError, match=next(iter(asked))):
             speclab.generate(pair(), VARIANTS["chain"], PROMPT, max_new_tokens=4)
 
 
-@pytest.mark.parametrize("kind", [int, lambda id_: [id_, 99], lambda id_: (id_, 99), lambda id_: torch.tensor([id_])])
+@pytest.mark.parametrize(
+    "kind", [int, lambda id_: [id_, 99], lambda id_: (id_, 99), lambda id_: torch.tensor([id_])]
+)
 def test_the_generation_config_alone_says_where_a_text_ends(kind):
     with asking(eos_token_id=kind(bare()[4])):
         own = library()

@@ -13,7 +13,8 @@ from speclab.engine import decode, generate, session
 
 pytestmark = pytest.mark.model
 
-PROMPT, NEW = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4], 20
+PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4]
+NEW = 20
 STRATEGIES = {
     "dynatree": speclab.DynaTree(base_depth=2, max_depth=2, prune_probability=0.1),
     "paper": speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2, max_depth=2),
@@ -35,7 +36,8 @@ STOPS = {
 def stopping(monkeypatch, place, calls=1):
     """Ctrl-C in place of this call, counted from now on."""
     owner, name = STOPS[place]
-    original, left = getattr(owner, name), [calls]
+    original = getattr(owner, name)
+    left = [calls]
 
     def stop(*given, **named):
         left[0] -= 1
@@ -66,7 +68,8 @@ def lengths(run: speclab.Session) -> list[int]:
 def test_a_stopped_iteration_has_not_happened(monkeypatch, name, place):
     run = begun(name)
     run.step()
-    before, held = run.trace, lengths(run)
+    before = run.trace
+    held = lengths(run)
     with monkeypatch.context() as patch:
         stopping(patch, place)
         with pytest.raises(KeyboardInterrupt):
@@ -76,7 +79,11 @@ def test_a_stopped_iteration_has_not_happened(monkeypatch, name, place):
     run.run()
     for mine, its in zip(run.steps, whole(name).steps, strict=True):
         assert_same(mine.tree, its.tree)
-        assert (mine.committed, mine.settings, mine.adaptation) == (its.committed, its.settings, its.adaptation)
+        assert (mine.committed, mine.settings, mine.adaptation) == (
+            its.committed,
+            its.settings,
+            its.adaptation,
+        )
     assert lengths(run) == lengths(whole(name))
 
 
@@ -84,7 +91,9 @@ def test_a_stopped_iteration_has_not_happened(monkeypatch, name, place):
 def test_generate_hands_over_whole_iterations(monkeypatch, place, calls):
     stopping(monkeypatch, place, calls)
     with pytest.raises(generate.Interrupted) as caught:
-        speclab.generate(pair_of("llama", 0.05, 16), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
+        speclab.generate(
+            pair_of("llama", 0.05, 16), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW
+        )
     result = caught.value.result
     assert result.token_ids == whole("dynatree").token_ids[: len(result.token_ids)]
     assert result.metrics.iterations == calls - 1

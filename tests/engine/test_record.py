@@ -21,7 +21,8 @@ from speclab.settings import SessionSettings
 @pytest.fixture
 def logits(monkeypatch):
     """Those that every step was recorded from."""
-    rows, record = [], room.record
+    rows = []
+    record = room.record
 
     def noted(decoding, iteration, *others):
         rows.append(iteration.verification.answer.rows.clone())
@@ -31,9 +32,12 @@ def logits(monkeypatch):
     return rows
 
 
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7, "top_k": 9, "top_p": 0.9}], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0.7, "top_k": 9, "top_p": 0.9}], ids=["greedy", "sampled"]
+)
 def test_probabilities_choices_and_entropies_are_those_of_the_logits(settings, logits):
-    whole, chosen = random_probs(12, 1), SessionSettings(**settings)
+    whole = random_probs(12, 1)
+    chosen = SessionSettings(**settings)
 
     def probs(path):
         """A token is always ruled out; after another one the next is certain."""
@@ -48,7 +52,9 @@ def test_probabilities_choices_and_entropies_are_those_of_the_logits(settings, l
         for node in step.nodes:
             p = transform(rows[node.index], chosen).numpy()
             best = np.argsort(-p, kind="stable")[:5]
-            assert [token for token, prob in node.target_top if prob > 0] == [int(i) for i in best if p[i] > 0]
+            assert [token for token, prob in node.target_top if prob > 0] == [
+                int(i) for i in best if p[i] > 0
+            ]
             assert [prob for _, prob in node.target_top] == pytest.approx(p[best], abs=1e-6)
             assert node.entropy == pytest.approx(-sum(x * np.log(x) for x in p if x > 0), abs=1e-5)
             assert not f"{node.entropy:.2f}".startswith("-")
@@ -73,7 +79,9 @@ def reachable(thing: object, seen: dict[int, object]) -> list[object]:
 def test_records_keep_no_tensor_and_no_model(temperature):
     pair = speclab.load_pair(target=tiny("gpt_neox"))
     prompt = [3, 1, 4, 1, 5, 9, 2, 6]
-    session = speclab.Session(pair, speclab.Goose(), prompt, max_new_tokens=16, temperature=temperature)
+    session = speclab.Session(
+        pair, speclab.Goose(), prompt, max_new_tokens=16, temperature=temperature
+    )
     last = session.run()
     kept = reachable(session.steps, {})
     assert not [one for one in kept if isinstance(one, torch.Tensor | torch.nn.Module | Runner)]

@@ -1,6 +1,8 @@
-"""Whole texts of four tokens out of three, 81 outcomes, under every strategy: their joint distribution is the target's.
+"""Whole texts of four tokens out of three, 81 outcomes, under every strategy: their joint
+distribution is the target's.
 
-A distribution of single tokens would not show random numbers that are used again in the next step; the joint one does.
+A distribution of single tokens would not show random numbers that are used again in the next step;
+the joint one does.
 """
 
 from __future__ import annotations
@@ -15,25 +17,39 @@ from support.variants import DRAWN, VARIANTS
 import speclab
 from speclab.drafters.base import Strategy
 
-VOCAB, LENGTH, PROMPT = 3, 4, [1, 0, 2]
+VOCAB = 3
+LENGTH = 4
+PROMPT = [1, 0, 2]
 TARGET = random_probs(VOCAB, 1, low=0.3, high=0.8)
-PAIR = table_pair(TARGET, mixed_probs(TARGET, random_probs(VOCAB, 2, low=0.5, high=1.5), 0.7), VOCAB)
-WARM, CUT = {"temperature": 1.2}, {"temperature": 1.5, "top_k": 2, "top_p": 0.8}
+PAIR = table_pair(
+    TARGET, mixed_probs(TARGET, random_probs(VOCAB, 2, low=0.5, high=1.5), 0.7), VOCAB
+)
+WARM = {"temperature": 1.2}
+CUT = {"temperature": 1.5, "top_k": 2, "top_p": 0.8}
 PROBS = text_distribution(logits_of(TARGET, PROMPT), LENGTH, **WARM)
 NEED_HEADS = {"DDTree", "DraftHead", "DualDraft"}
 """Tables have no heads; the trees of heads are sampled in test_drafting_heads.py."""
-BEFOREHAND = VARIANTS | {name: kind() for name, kind in speclab.strategies().items() if name not in NEED_HEADS}
+BEFOREHAND = VARIANTS | {
+    name: kind() for name, kind in speclab.strategies().items() if name not in NEED_HEADS
+}
 """Strategies whose candidates are chosen before the target draws."""
 
 
 def texts(strategy: Strategy, runs: int, settings: dict = WARM) -> list[tuple[int, ...]]:
     return [
-        tuple(speclab.generate(PAIR, strategy, PROMPT, max_new_tokens=LENGTH, seed=seed, **settings).token_ids)
+        tuple(
+            speclab.generate(
+                PAIR, strategy, PROMPT, max_new_tokens=LENGTH, seed=seed, **settings
+            ).token_ids
+        )
         for seed in range(runs)
     ]
 
 
-PLAIN = {name: texts(speclab.Autoregressive(), 12, settings) for name, settings in (("warm", WARM), ("cut", CUT))}
+PLAIN = {
+    name: texts(speclab.Autoregressive(), 12, settings)
+    for name, settings in (("warm", WARM), ("cut", CUT))
+}
 
 
 @pytest.mark.parametrize("strategy", BEFOREHAND.values(), ids=BEFOREHAND)
@@ -43,7 +59,9 @@ def test_candidates_chosen_beforehand_change_no_token_of_any_text(strategy):
     assert texts(strategy, 12, CUT) == PLAIN["cut"]
 
 
-SAMPLED = {name: DRAWN[name] for name in ("drawn chain", "independent tree", "tree without replacement")}
+SAMPLED = {
+    name: DRAWN[name] for name in ("drawn chain", "independent tree", "tree without replacement")
+}
 SAMPLED |= {
     "one drawn token": speclab.LinearSpeculation(draft_tokens=1, candidates="independent"),
 }

@@ -1,7 +1,9 @@
-"""Drawn candidates with torch models: short texts of a very small model, against the exact distribution of its texts.
+"""Drawn candidates with torch models: short texts of a very small model, against the exact
+distribution of its texts.
 
-Each strategy gives a small sample under each temperature, top-k and top-p; the chi-squares are added up, so that a bias
-that all of them share shows too. Tables in place of models: test_sampling_joint.py.
+Each strategy gives a small sample under each temperature, top-k and top-p; the chi-squares are
+added up, so that a bias that all of them share shows too. Tables in place of models:
+test_sampling_joint.py.
 """
 
 from __future__ import annotations
@@ -23,9 +25,15 @@ from speclab.pair import ModelPair
 pytestmark = pytest.mark.model
 
 EVERY = DRAWN | {"ddtree": speclab.DDTree(node_budget=6)}
-LENGTH, PROMPT, RUNS = 3, [1, 3, 0], 45
+LENGTH = 3
+PROMPT = [1, 3, 0]
+RUNS = 45
 SMALL = {"vocab": 5, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 32}
-SETTINGS = [{"temperature": 0.6}, {"temperature": 1.4, "top_k": 3}, {"temperature": 1.2, "top_k": 4, "top_p": 0.8}]
+SETTINGS = [
+    {"temperature": 0.6},
+    {"temperature": 1.4, "top_k": 3},
+    {"temperature": 1.2, "top_k": 4, "top_p": 0.8},
+]
 
 
 @cache
@@ -37,7 +45,9 @@ def pair(drafting: str) -> ModelPair:
     shape = {"heads": 1, "key_value_heads": 1}
     if drafting == "block":
         shape |= {"layers": (1,), "block_size": 4}
-        return speclab.load_pair(target=target, heads=random_block(target, 2, ids=[0, 2, 3, 4], **shape))
+        return speclab.load_pair(
+            target=target, heads=random_block(target, 2, ids=[0, 2, 3, 4], **shape)
+        )
     return speclab.load_pair(target=target, heads=random_head(target, 1, ids=[0, 2, 3], **shape))
 
 
@@ -57,10 +67,13 @@ def logits(after: tuple[int, ...]) -> list[float]:
     ],
 )
 def test_drawn_candidates_give_texts_of_the_models_distribution(name, drafting):
-    statistics, rates = [], []
+    statistics = []
+    rates = []
     for settings in SETTINGS:
         results = [
-            speclab.generate(pair(drafting), EVERY[name], PROMPT, max_new_tokens=LENGTH, seed=seed, **settings)
+            speclab.generate(
+                pair(drafting), EVERY[name], PROMPT, max_new_tokens=LENGTH, seed=seed, **settings
+            )
             for seed in range(RUNS)
         ]
         rates += [result.metrics.acceptance_rate for result in results]

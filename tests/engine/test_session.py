@@ -43,7 +43,8 @@ def test_stepping_gives_the_targets_text_and_consistent_records(strategy):
 
 def test_a_finished_session_refuses_a_step_and_changes_nothing():
     session = finished()
-    before, spent = session.trace, calls(session)
+    before = session.trace
+    spent = calls(session)
     with refused(speclab.FinishedError, "max_new_tokens", "fork"):
         session.step()
     assert_same(session.trace, before)
@@ -53,7 +54,8 @@ def test_a_finished_session_refuses_a_step_and_changes_nothing():
 
 def test_sessions_of_one_pair_do_not_meet():
     pair = pair_of()
-    one, two = session_of(pair=pair), session_of(STRATEGIES["chain"], pair=pair)
+    one = session_of(pair=pair)
+    two = session_of(STRATEGIES["chain"], pair=pair)
     while not (one.done and two.done):
         for session in (one, two):
             if not session.done:
@@ -65,14 +67,22 @@ def test_sessions_of_one_pair_do_not_meet():
 @every_strategy
 def test_going_back_and_forth_costs_no_model_call_and_shows_the_same(strategy):
     session = finished(strategy)
-    steps, spent, length = list(session.steps), calls(session), 1
+    steps = list(session.steps)
+    spent = calls(session)
+    length = 1
     for index in (0, len(steps), len(steps) // 2, 1):
         shown = session.goto(index)
         assert shown is (steps[index - 1] if index else None)
         length = 1 + sum(len(step.committed) for step in steps[:index])
         assert session.token_ids == own_text()[:length]
-        assert (session.cursor, session.metrics.iterations, session.done) == (index, index, index == len(steps))
-    assert session.back() is session.back() is None, "before the first iteration there is nothing to go back to"
+        assert (session.cursor, session.metrics.iterations, session.done) == (
+            index,
+            index,
+            index == len(steps),
+        )
+    assert session.back() is session.back() is None, (
+        "before the first iteration there is nothing to go back to"
+    )
     assert [session.step() for _ in steps] == steps
     assert session.back() is steps[-2]
     assert session.step() is steps[-1]
@@ -98,7 +108,14 @@ def test_a_trace_names_what_ran_and_does_not_change_when_the_session_goes_on():
     trace = session.trace
     session.run()
     assert len(trace.steps) == 1
-    expected = {"draft_tokens": 4, "temperature": 0.7, "top_p": 0.9, "top_k": None, "seed": 5, "max_new_tokens": NEW}
+    expected = {
+        "draft_tokens": 4,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": None,
+        "seed": 5,
+        "max_new_tokens": NEW,
+    }
     assert (expected | {"strategy": "LinearSpeculation"}).items() <= trace.settings.items()
     assert {"target", "draft", "device", "threads", "torch", "transformers"} <= trace.models.keys()
     assert trace.prefill_seconds > 0
@@ -132,11 +149,14 @@ def cancelling(probs, session):
     return cancels
 
 
-@pytest.mark.parametrize("name", [name for name, strategy in STRATEGIES.items() if strategy.needs_draft])
+@pytest.mark.parametrize(
+    "name", [name for name, strategy in STRATEGIES.items() if strategy.needs_draft]
+)
 def test_cancel_while_drafting_stops_before_the_target_is_asked(name):
     session = session_of(STRATEGIES[name])
     session.step()
-    before, asked = session.trace, session.pair.target.calls
+    before = session.trace
+    asked = session.pair.target.calls
     session.pair.draft.probs = cancelling(DRAFT, session)
     assert session.run() is session.steps[-1]
     with refused(speclab.CancelledError, "step again"):
@@ -164,7 +184,8 @@ def test_cancel_while_verifying_ends_the_run_with_whole_iterations(strategy):
 
 def test_cancel_from_another_thread_ends_a_run():
     """The run waits inside a pass until the other thread has cancelled."""
-    inside, cancelled = threading.Event(), threading.Event()
+    inside = threading.Event()
+    cancelled = threading.Event()
 
     def probs(path):
         if len(path) > 12:

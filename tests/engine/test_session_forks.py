@@ -27,11 +27,15 @@ EVERY: dict[str, Strategy] = {
 @sessions.every_strategy
 def test_a_fork_anywhere_gives_the_same_text_and_leaves_the_first_untouched(strategy):
     session = sessions.finished(strategy)
-    before, held, spent = session.trace, sessions.texts(session), sessions.calls(session)
+    before = session.trace
+    held = sessions.texts(session)
+    spent = sessions.calls(session)
     for at in range(len(session.steps) + 1):
         twin = session.fork(at)
         assert (twin.cursor, len(twin.steps)) == (at, at)
-        assert (twin.pair.target.rows, twin.pair.draft.rows) <= (1, 0), "at most one token is run again"
+        assert (twin.pair.target.rows, twin.pair.draft.rows) <= (1, 0), (
+            "at most one token is run again"
+        )
         assert twin.token_ids == sessions.own_text()[: len(twin.token_ids)]
         assert all(mine is its for mine, its in zip(session.steps, twin.steps, strict=False))
         twin.run()
@@ -40,7 +44,9 @@ def test_a_fork_anywhere_gives_the_same_text_and_leaves_the_first_untouched(stra
     assert_same(session.trace, before)
     assert (sessions.texts(session), sessions.calls(session)) == (held, spent)
     session.goto(2)
-    assert (session.fork().cursor, session.fork(at=0).cursor) == (2, 0), "at the cursor, if nothing else is said"
+    assert (session.fork().cursor, session.fork(at=0).cursor) == (2, 0), (
+        "at the cursor, if nothing else is said"
+    )
 
 
 @pytest.mark.parametrize("strategy", EVERY.values(), ids=EVERY)
@@ -48,7 +54,9 @@ def test_a_fork_goes_on_with_what_the_drafter_had_learned(strategy):
     """Unchanged settings: iteration by iteration the same trees, the adapted thresholds too."""
     session = sessions.finished(strategy, max_new_tokens=40)
     if strategy is EVERY["dynatree"]:
-        assert any(step.adaptation.after for step in session.steps[:7]), "or nothing would be learned"
+        assert any(step.adaptation.after for step in session.steps[:7]), (
+            "or nothing would be learned"
+        )
     for at in (0, 7):
         twin = session.fork(at)
         twin.run()

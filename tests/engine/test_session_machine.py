@@ -19,7 +19,9 @@ import speclab
 from speclab.drafters.base import Strategy
 from speclab.drafters.cost import with_node_budget
 
-PROMPT, VOCAB, MOST = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9], 16, 24
+PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9]
+VOCAB = 16
+MOST = 24
 SMALL = {"node_budget": 10, "depth": 3, "children": 3}
 STRATEGIES: dict[str, Strategy] = {
     "plain": speclab.Autoregressive(),
@@ -74,12 +76,15 @@ class Sessions(RuleBasedStateMachine):
 
     @initialize(target=sessions, name=names, steps=st.integers(0, 4))
     def begin(self, name: str, steps: int) -> speclab.Session:
-        session = speclab.Session(pair(), STRATEGIES[name], PROMPT, max_new_tokens=MOST, check=name == "dynatree")
+        session = speclab.Session(
+            pair(), STRATEGIES[name], PROMPT, max_new_tokens=MOST, check=name == "dynatree"
+        )
         return self._keep(session, [], steps)
 
     @rule(session=sessions)
     def step(self, session: speclab.Session) -> None:
-        before, decoded = session.cursor, len(session.steps)
+        before = session.cursor
+        decoded = len(session.steps)
         if session.done:
             with pytest.raises(speclab.FinishedError):
                 session.step()
@@ -101,9 +106,18 @@ class Sessions(RuleBasedStateMachine):
         self._note(session)
         assert session.done or until is not None
 
-    @rule(target=sessions, session=sessions, place=places, name=st.none() | names, steps=st.integers(0, 2))
-    def fork(self, session: speclab.Session, place: int, name: str | None, steps: int) -> speclab.Session:
-        at, spent = place % (len(session.steps) + 1), session.pair.target.calls
+    @rule(
+        target=sessions,
+        session=sessions,
+        place=places,
+        name=st.none() | names,
+        steps=st.integers(0, 2),
+    )
+    def fork(
+        self, session: speclab.Session, place: int, name: str | None, steps: int
+    ) -> speclab.Session:
+        at = place % (len(session.steps) + 1)
+        spent = session.pair.target.calls
         wanted = session.strategy if name is None else STRATEGIES[name]
         twin = session.fork(at, wanted)
         assert (twin.strategy, twin.cursor, session.pair.target.calls) == (wanted, at, spent)
@@ -115,10 +129,14 @@ class Sessions(RuleBasedStateMachine):
         at = place % (len(session.steps) + 1)
         drawn = session.fork(at, temperature=1.0, seed=seed, check=False)
         drawn.run()
-        assert drawn.token_ids[: len(session.trace.token_ids(at))] == list(session.trace.token_ids(at))
+        assert drawn.token_ids[: len(session.trace.token_ids(at))] == list(
+            session.trace.token_ids(at)
+        )
         assert len(drawn.token_ids) == drawn.settings.max_new_tokens
         assert_caches_are_those_of_a_fresh_prefill(drawn)
-        return multiple(self._keep(drawn.fork(at, temperature=0.0), self.known[id(session)][1][:at]))
+        return multiple(
+            self._keep(drawn.fork(at, temperature=0.0), self.known[id(session)][1][:at])
+        )
 
     @rule(target=sessions, session=sessions, most=st.integers(1, MOST))
     def fork_to_another_length(self, session: speclab.Session, most: int) -> object:
@@ -135,7 +153,9 @@ class Sessions(RuleBasedStateMachine):
         with tempfile.TemporaryDirectory() as folder:
             loaded = speclab.load_trace(session.trace.save(Path(folder) / "run.json.gz"))
         assert_same(loaded, session.trace)
-        assert loaded.metrics.counts == sum((step.counts for step in session.steps), speclab.trace.metrics.Counts())
+        assert loaded.metrics.counts == sum(
+            (step.counts for step in session.steps), speclab.trace.metrics.Counts()
+        )
 
     @invariant()
     def every_session_has_the_targets_own_text(self) -> None:
@@ -143,11 +163,14 @@ class Sessions(RuleBasedStateMachine):
             text = list(session.trace.token_ids())
             assert text == own_text()[: len(text)]
             assert session.token_ids == text[: len(session.token_ids)]
-            assert len(session.token_ids) == 1 + sum(len(step.committed) for step in session.steps[: session.cursor])
+            assert len(session.token_ids) == 1 + sum(
+                len(step.committed) for step in session.steps[: session.cursor]
+            )
             assert session.metrics.iterations == session.cursor
             assert bool(session.finished) == (len(text) == session.settings.max_new_tokens)
             for step, strategy in zip(session.steps, used, strict=True):
-                set_up = with_node_budget(strategy, session.pair.target)  # a step records the number
+                # a step records the number
+                set_up = with_node_budget(strategy, session.pair.target)
                 assert _fixed(step.settings) == _fixed(set_up.describe())
             assert [step.index for step in session.steps] == list(range(len(session.steps)))
             assert session.ties == 0
@@ -156,7 +179,9 @@ class Sessions(RuleBasedStateMachine):
         for session, _ in self.known.values():
             assert_caches_are_those_of_a_fresh_prefill(session)
 
-    def _keep(self, session: speclab.Session, used: list[Strategy], steps: int = 0) -> speclab.Session:
+    def _keep(
+        self, session: speclab.Session, used: list[Strategy], steps: int = 0
+    ) -> speclab.Session:
         self.known[id(session)] = session, list(used)
         for _ in range(steps):
             if not session.done:
@@ -172,7 +197,11 @@ class Sessions(RuleBasedStateMachine):
 
 def _fixed(values: Mapping[str, object]) -> dict[str, object]:
     """What no history moves: all but the thresholds and one depth."""
-    return {name: value for name, value in values.items() if not isinstance(value, float) and name != "base_depth"}
+    return {
+        name: value
+        for name, value in values.items()
+        if not isinstance(value, float) and name != "base_depth"
+    }
 
 
 Sessions.TestCase.settings = settings(max_examples=14, stateful_step_count=12)

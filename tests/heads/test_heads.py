@@ -1,4 +1,7 @@
-"""Draft heads on disk: our own format, draft vocabularies, files that do not fit. Others' formats: `head_formats`."""
+"""Draft heads on disk: our own format, draft vocabularies, files that do not fit.
+
+Others' formats: `head_formats`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ def answers(head, target) -> list:
     return [runner.extend([token], states[[place]]) for place, token in enumerate(TEXT[1:])]
 
 
-@pytest.mark.parametrize(("ids", "layers", "own_output"), [(None, (-1,), False), (SOME, (1, 2), True)])
+@pytest.mark.parametrize(
+    ("ids", "layers", "own_output"), [(None, (-1,), False), (SOME, (1, 2), True)]
+)
 def test_what_was_saved_is_read_again(tmp_path, layers, ids, own_output):
     target = tiny("llama")
     head = random_head(target, 1, "prose", ids, layers=layers, own_output=own_output).half().float()
@@ -52,10 +57,14 @@ def test_what_was_saved_is_read_again(tmp_path, layers, ids, own_output):
     assert pair.head_names == ("prose 0", "prose 1")
 
 
-@pytest.mark.parametrize(("family", "own_output"), [("llama", False), ("gpt_neox", True), ("phi", False)])
+@pytest.mark.parametrize(
+    ("family", "own_output"), [("llama", False), ("gpt_neox", True), ("phi", False)]
+)
 def test_a_draft_vocabulary_is_a_softmax_over_its_tokens_by_the_targets_ids(family, own_output):
     target = tiny(family).requires_grad_(requires_grad=False)
-    head = random_head(target, 1, ids=SOME, own_output=own_output).requires_grad_(requires_grad=False)
+    head = random_head(target, 1, ids=SOME, own_output=own_output).requires_grad_(
+        requires_grad=False
+    )
     output = target.get_output_embeddings()
     for answer, feature in answers(head, target):
         feature = feature.clone()  # outside inference mode
@@ -115,7 +124,11 @@ def load(folder, target=None):
         (HeadMismatchError, {"layers": [7]}, "layer"),
         (HeadMismatchError, {"feed_forward": 50}, "50"),
         (ModelNotFoundError, {"heads": 0}, "heads"),
-        (ModelNotFoundError, {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling"),
+        (
+            ModelNotFoundError,
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+            "rope_scaling",
+        ),
     ],
 )
 def test_a_config_that_does_not_fit(tmp_path, error, changes, word):
@@ -148,7 +161,10 @@ class _Trap:
 
 def test_a_pickle_that_would_run_code_does_not(tmp_path):
     write(tmp_path / "eagle", tiny("llama"), EAGLE)
-    torch.save({"fc.weight": torch.zeros(1), "trap": _Trap(tmp_path / "sprung")}, tmp_path / "eagle/pytorch_model.bin")
+    torch.save(
+        {"fc.weight": torch.zeros(1), "trap": _Trap(tmp_path / "sprung")},
+        tmp_path / "eagle/pytorch_model.bin",
+    )
     with refused(ModelNotFoundError, "pytorch_model.bin", "run code", "safetensors"):
         load(tmp_path / "eagle")
     assert not (tmp_path / "sprung").exists()

@@ -46,7 +46,9 @@ def drafted(runner: BlockRunner, on: Runner, text: list[int]) -> torch.Tensor:
 
 def as_the_library_has_it(head: BlockHead) -> MuseGlimmerAssistantModel:
     shape = head.config
-    positions = {"rope_type": "default", "rope_theta": shape.rope_theta} | (shape.rope_scaling or {})
+    positions = {"rope_type": "default", "rope_theta": shape.rope_theta} | (
+        shape.rope_scaling or {}
+    )
     config = MuseGlimmerAssistantConfig(
         hidden_size=shape.hidden_size, intermediate_size=shape.feed_forward, num_hidden_layers=shape.depth,
         num_attention_heads=shape.heads, num_key_value_heads=shape.key_value_heads, head_dim=shape.head_dim,
@@ -77,7 +79,8 @@ def test_blocks_and_text_equal_those_of_transformers(packing, shape, monkeypatch
     monkeypatch.setattr(lean, "PACKING", packing)
     model = tiny("llama", num_hidden_layers=5, vocab=8)
     head = random_block(model, 6, block_size=6, **shape)
-    seen, theirs = {}, DFlashTokenCandidateGenerator.get_candidates
+    seen = {}
+    theirs = DFlashTokenCandidateGenerator.get_candidates
 
     def noted(self, input_ids, *others, **more):
         ids, logits = theirs(self, input_ids, *others, **more)
@@ -87,7 +90,9 @@ def test_blocks_and_text_equal_those_of_transformers(packing, shape, monkeypatch
 
     monkeypatch.setattr(DFlashTokenCandidateGenerator, "get_candidates", noted)
     prompt = [token % 8 for token in PROMPT]
-    settings = GenerationConfig(max_new_tokens=40, do_sample=False, speculation_type="dflash", pad_token_id=0)
+    settings = GenerationConfig(
+        max_new_tokens=40, do_sample=False, speculation_type="dflash", pad_token_id=0
+    )
     ids = torch.tensor([prompt])
     text = model.generate(
         ids,
@@ -96,12 +101,15 @@ def test_blocks_and_text_equal_those_of_transformers(packing, shape, monkeypatch
         generation_config=settings,
     )[0].tolist()
     pair = speclab.load_pair(target=model, heads=head)
-    session = speclab.Session(pair, speclab.LinearSpeculation(draft_tokens=5), prompt, max_new_tokens=40)
+    session = speclab.Session(
+        pair, speclab.LinearSpeculation(draft_tokens=5), prompt, max_new_tokens=40
+    )
     session.run()
     assert session.prompt_ids + session.token_ids == text
     assert len(seen) > 20
     assert session.metrics.counts.accepted > 0
-    on, runner = pair.target.fork(), pair.heads[0].fork()
+    on = pair.target.fork()
+    runner = pair.heads[0].fork()
     on.watch(head.config.layers)
     for before, (chain, logits) in seen.items():
         rows = drafted(runner, on, list(before))
@@ -116,7 +124,9 @@ def changed(path, **changes: object):
     """A folder of a head of `target()`; an entry of its config with a value of None is left out."""
     folder = folder_of(random_block(target(), 1, ids=SOME), path)
     config = json.loads((folder / "config.json").read_text()) | changes
-    (folder / "config.json").write_text(json.dumps({name: it for name, it in config.items() if it is not None}))
+    (folder / "config.json").write_text(
+        json.dumps({name: it for name, it in config.items() if it is not None})
+    )
     return folder
 
 
@@ -138,12 +148,28 @@ def test_what_was_saved_is_read_again_where_its_settings_stand_beside_those_of_q
     [
         (HeadMismatchError, {"hidden_size": 64}, "64"),
         (HeadMismatchError, {"target": "llama-70b"}, "llama-70b"),
-        (HeadMismatchError, {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 5]}}, "layers (2, 6)"),
-        (HeadMismatchError, {"dflash_config": {"mask_token_id": 64, "target_layer_ids": [0, 1]}}, "masks"),
-        (HeadMismatchError, {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1, 2]}}, "fc.weight"),
+        (
+            HeadMismatchError,
+            {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 5]}},
+            "layers (2, 6)",
+        ),
+        (
+            HeadMismatchError,
+            {"dflash_config": {"mask_token_id": 64, "target_layer_ids": [0, 1]}},
+            "masks",
+        ),
+        (
+            HeadMismatchError,
+            {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1, 2]}},
+            "fc.weight",
+        ),
         (ModelNotFoundError, {"dflash_config": {"mask_token_id": 3}}, "target_layer_ids"),
         (UnsupportedModelError, {"is_causal": True}, "is_causal"),
-        (UnsupportedModelError, {"layer_types": ["sliding_attention", "full_attention"]}, "sliding"),
+        (
+            UnsupportedModelError,
+            {"layer_types": ["sliding_attention", "full_attention"]},
+            "sliding",
+        ),
         (UnsupportedModelError, {"input_embedding_scale": 8.0}, "input_embedding_scale"),
     ],
 )
@@ -162,6 +188,8 @@ def test_configs_of_another_target_or_of_what_is_not_run(tmp_path, error, change
 def test_weights_that_are_not_those_of_the_config(tmp_path, change, named):
     folder = changed(tmp_path)
     weights = load_file(folder / "model.safetensors") | change
-    save_file({name: it for name, it in weights.items() if it is not None}, folder / "model.safetensors")
+    save_file(
+        {name: it for name, it in weights.items() if it is not None}, folder / "model.safetensors"
+    )
     with refused(HeadMismatchError, "block", named):
         load(folder)

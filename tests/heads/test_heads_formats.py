@@ -42,15 +42,20 @@ def drafted(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
     states = runner.hidden.rows(0, len(TEXT) - 1, head.config.layers)
     first, fed = head.after_each(TEXT[1:4], states[:3])
     second, more = head.after_each(TEXT[4:], states[3:])
-    rows, features = [first.rows[:, columns], second.rows[:, columns]], [*fed, *more]
+    rows = [first.rows[:, columns], second.rows[:, columns]]
+    features = [*fed, *more]
     paths: list[tuple[int, ...]] = []
     for level in ((0, 1), (2, 3, 4), (5,)):
         start = len(paths)
         paths += [(*(paths[TREE[row][1]] if TREE[row][1] >= 0 else ()), row) for row in level]
-        visible = np.array([[column in path for column in range(start + len(level))] for path in paths[start:]])
+        visible = np.array(
+            [[column in path for column in range(start + len(level))] for path in paths[start:]]
+        )
         parents = [features[len(TEXT) - 1 + TREE[row][1]] for row in level]
         places = [len(TEXT) - 2 + len(path) for path in paths[start:]]
-        logits, out = head.forward([TREE[row][0] for row in level], torch.stack(parents), places, visible)
+        logits, out = head.forward(
+            [TREE[row][0] for row in level], torch.stack(parents), places, visible
+        )
         rows.append(logits.rows[:, columns])
         features += [*out]
     return torch.stack(features), torch.cat(rows)
@@ -62,7 +67,8 @@ def plain(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
     for row in range(len(TREE)):
         path: list[int] = []
         while row >= 0:
-            path, row = [TREE[row][0], *path], TREE[row][1]
+            path = [TREE[row][0], *path]
+            row = TREE[row][1]
         for found, new in zip((features, logits), head.rows(TEXT, tuple(path)), strict=True):
             found.append(new[-1])
     return torch.stack(features), torch.stack(logits)
@@ -96,7 +102,9 @@ def test_in_half_precision_it_computes_the_same_but_for_rounding(tmp_path):
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]}}, (2, 3, 4), "input"),
     ],
 )
-def test_layers_are_counted_as_their_folder_does_and_joined_in_their_order(tmp_path, ids, layers, counted):
+def test_layers_are_counted_as_their_folder_does_and_joined_in_their_order(
+    tmp_path, ids, layers, counted
+):
     config = read_head(write(tmp_path / "head", (model := target()), **ids), Runner(model)).config
     assert config.layers == layers
     assert counted in config.layer_ids
@@ -121,7 +129,9 @@ def test_sizes_that_do_not_fit_are_said_with_both_numbers(tmp_path, changes, nam
 
 def test_an_output_matrix_without_a_map(tmp_path):
     folder = write(tmp_path / "head", target())
-    rewrite(folder, {name: it for name, it in weights(folder).items() if name not in ("d2t", "t2d")})
+    rewrite(
+        folder, {name: it for name, it in weights(folder).items() if name not in ("d2t", "t2d")}
+    )
     with refused(HeadMismatchError, "d2t", "8", "64"):
         load(folder)
 
@@ -137,14 +147,19 @@ def test_a_tensor_that_no_part_of_the_head_takes(tmp_path):
 def test_what_a_trainer_left_of_the_target_is_left_out(tmp_path):
     model = target()
     folder = write(tmp_path / "head", model, "RedHatAI, Qwen3 8B")
-    before, left = drafted(folder, model), ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq")
+    before = drafted(folder, model)
+    left = ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq")
     rewrite(folder, weights(folder) | {name: torch.ones(3) for name in left})
     assert all(torch.equal(a, b) for a, b in zip(before, drafted(folder, model), strict=True))
 
 
 OTHERS = [
     ({"architectures": ["DFlash2DraftModel"]}, "", "DFlash2"),
-    ({"architectures": ["DSparkDraftModel"], "dflash_config": {"projector_type": "dspark"}}, "", "DSpark"),
+    (
+        {"architectures": ["DSparkDraftModel"], "dflash_config": {"projector_type": "dspark"}},
+        "",
+        "DSpark",
+    ),
     ({}, "mask_hidden", "P-EAGLE"),
     ({"architectures": ["DeepSeekMTPModel"]}, "", "MTP"),
     ({"architectures": ["Eagle3DeepseekV2ForCausalLM"]}, "", "MLA"),
@@ -161,14 +176,18 @@ OTHERS = [
 @pytest.mark.parametrize(("config", "weight", "named"), OTHERS)
 def test_another_kind_of_head_is_refused_by_its_name(tmp_path, config, weight, named):
     folder = write(tmp_path / "head", target())
-    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
+    (folder / "config.json").write_text(
+        json.dumps(json.loads((folder / "config.json").read_text()) | config)
+    )
     if weight:
         rewrite(folder, weights(folder) | {weight: torch.zeros(2)})
     with refused(UnsupportedModelError, "head", named, "EAGLE-3"):
         load(folder)
 
 
-@pytest.mark.parametrize("changes", [{"rope_scaling": 3}, {"layer_types": 5}, {"rope_theta": -1}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"rope_scaling": 3}, {"layer_types": 5}, {"rope_theta": -1}], ids=str
+)
 def test_a_config_without_sizes(tmp_path, changes):
     with refused(ModelNotFoundError, "config.json in head"):
         load(write(tmp_path / "head", target(), **changes))

@@ -29,7 +29,14 @@ from speclab.tree import DraftTree
 pytestmark = pytest.mark.model
 
 TEXT = [token % SMALL for token in PROMPT]
-KINDS = [("deepseek_v3", 1), ("deepseek_v3", 2), ("deepseek_v3", 3), ("glm4_moe", 1), ("glm4_moe", 4), ("mellum", 1)]
+KINDS = [
+    ("deepseek_v3", 1),
+    ("deepseek_v3", 2),
+    ("deepseek_v3", 3),
+    ("glm4_moe", 1),
+    ("glm4_moe", 4),
+    ("mellum", 1),
+]
 kinds = pytest.mark.parametrize(("family", "layers"), KINDS)
 TREES = {
     "chain": speclab.LinearSpeculation(draft_tokens=5),
@@ -51,30 +58,44 @@ def fitted(model: torch.nn.Module, layers: int) -> MtpModel:
     optimizer = torch.optim.Adam(mtp.layers.parameters(), lr=0.02)
     for _ in range(25):
         losses = []
-        for wanted, logits in enumerate(library_logits(mtp, states, ids[0, 1:].tolist(), layers - 1), 2):
-            losses.append(torch.nn.functional.cross_entropy(logits, ids[0, wanted : wanted + len(logits)]))
+        for wanted, logits in enumerate(
+            library_logits(mtp, states, ids[0, 1:].tolist(), layers - 1), 2
+        ):
+            losses.append(
+                torch.nn.functional.cross_entropy(logits, ids[0, wanted : wanted + len(logits)])
+            )
         optimizer.zero_grad()
         sum(losses).backward()
         optimizer.step()
     return mtp
 
 
-def library_logits(mtp: MtpModel, states: torch.Tensor, tokens: list[int], depth: int) -> list[torch.Tensor]:
-    """What each layer down to a depth says of a text in one pass: it reads the tokens from its number on.
+def library_logits(
+    mtp: MtpModel, states: torch.Tensor, tokens: list[int], depth: int
+) -> list[torch.Tensor]:
+    """What each layer down to a depth says of a text in one pass: it reads the tokens from its
+    number on.
 
-    Below the last layer's depth that one reads more tokens, each with what it made of the place before.
+    Below the last layer's depth that one reads more tokens, each with what it made of the place
+    before.
     """
-    last, reads, logits = len(mtp.layers) - 1, states, []
+    last = len(mtp.layers) - 1
+    reads = states
+    logits = []
 
     def run(layer: int, reads: torch.Tensor) -> torch.Tensor:
         count = reads.shape[1]
-        ids, places = torch.tensor([tokens[layer : layer + count]]), torch.arange(layer + 1, layer + 1 + count)
-        out = mtp.forward_layer(layer, reads, places[None], MtpCache(config=mtp.config), input_ids=ids)
+        ids = torch.tensor([tokens[layer : layer + count]])
+        places = torch.arange(layer + 1, layer + 1 + count)
+        out = mtp.forward_layer(
+            layer, reads, places[None], MtpCache(config=mtp.config), input_ids=ids
+        )
         logits.append(mtp.shared_head(out[0]))
         return out
 
     for layer in range(min(depth, last) + 1):
-        read, reads = reads, run(layer, reads)
+        read = reads
+        reads = run(layer, reads)
     for _ in range(depth - last):
         read = torch.cat((read, reads[:, -1:]), dim=1)
         reads = run(last, read)
@@ -87,7 +108,8 @@ def load(tmp_path_factory):
 
     @cache
     def folder(family: str, layers: int) -> Path:
-        model, path = tiny(family, vocab=SMALL, num_mtp_layers=layers), tmp_path_factory.mktemp(family)
+        model = tiny(family, vocab=SMALL, num_mtp_layers=layers)
+        path = tmp_path_factory.mktemp(family)
         mtp = fitted(model, layers)
         model.save_pretrained(path)
         tensors = load_file(path / "model.safetensors")
@@ -102,15 +124,19 @@ def load(tmp_path_factory):
         return speclab.load_pair(target=folder(family, layers), heads=heads, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        # The published checkpoints' own numbers, such as 61 of DeepSeek-V3, do not fit a model of two layers.
+        # The published checkpoints' own numbers, such as 61 of DeepSeek-V3, do not fit a model of
+        # two layers.
         for kind in (DeepseekV3PreTrainedModel, Glm4MoePreTrainedModel):
             patch.setattr(kind, "_keys_to_ignore_on_load_unexpected", [r"model\.layers\.[2-9]\."])
         yield loaded
 
 
-def library_drafts(model, count, monkeypatch) -> tuple[list[int], list[tuple[list[int], torch.Tensor]]]:
+def library_drafts(
+    model, count, monkeypatch
+) -> tuple[list[int], list[tuple[list[int], torch.Tensor]]]:
     """The text of `generate(use_mtp=True)`, and for each iteration the tokens and logits of its draft."""
-    drafts, own = [], MTPCandidateGenerator.get_candidates
+    drafts = []
+    own = MTPCandidateGenerator.get_candidates
 
     def kept(self, input_ids, *rest, **named):
         candidates, logits = own(self, input_ids, *rest, **named)
@@ -126,7 +152,9 @@ def library_drafts(model, count, monkeypatch) -> tuple[list[int], list[tuple[lis
 def test_chains_are_those_of_transformers(load, family, layers, monkeypatch):
     pair = load(family, layers)
     text, drafts = library_drafts(pair.target.model, 40, monkeypatch)
-    session = speclab.Session(pair, speclab.LinearSpeculation(draft_tokens=layers), TEXT, max_new_tokens=40)
+    session = speclab.Session(
+        pair, speclab.LinearSpeculation(draft_tokens=layers), TEXT, max_new_tokens=40
+    )
     accepted = 0
     while not session.done:
         step = session.step()
@@ -162,14 +190,18 @@ def test_the_text_is_the_target_s_and_every_cache_as_after_one_pass(load, family
 @kinds
 def test_rows_of_a_tree_are_their_paths_by_transformers(load, family, layers):
     target = (pair := load(family, layers)).target
-    head, mtp = pair.heads[0], MtpModel.from_pretrained(target.model)
+    head = pair.heads[0]
+    mtp = MtpModel.from_pretrained(target.model)
     target.watch((-1,))
     target.logits(TEXT)
     states = target.hidden.rows(0, len(TEXT) - 1, (-1,))
     head.after_each(TEXT[1:6], states[:5])
     answer, feature = head.extend(TEXT[6:], states[5:])
-    rows, features = [answer.logits[0]], [feature]
-    tree = DraftTree.of([TEXT[-1], 3, 9, 4, 1, 7, 7, 2, 5], [-1, 0, 0, 1, 1, 2, 3, 6, 7], [0.0] * 9, "mtp")
+    rows = [answer.logits[0]]
+    features = [feature]
+    tree = DraftTree.of(
+        [TEXT[-1], 3, 9, 4, 1, 7, 7, 2, 5], [-1, 0, 0, 1, 1, 2, 3, 6, 7], [0.0] * 9, "mtp"
+    )
     for depth in range(1, max(tree.depth) + 1):
         level = [node for node in range(len(tree)) if tree.depth[node] == depth]
         visible = tree.ancestor_mask()[level, 1 : level[-1] + 1]

@@ -33,7 +33,9 @@ def make(pair: ModelPair) -> Iterator[Callable[..., Lab]]:
     labs: list[Lab] = []
 
     def made(*args: Any, **settings: Any) -> Lab:
-        labs.append(Lab(*(args or (pair,)), **({"prompt": PROMPT, "max_new_tokens": 40} | settings)))
+        labs.append(
+            Lab(*(args or (pair,)), **({"prompt": PROMPT, "max_new_tokens": 40} | settings))
+        )
         return labs[-1]
 
     yield made
@@ -53,9 +55,16 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
 
     def publish(
-        self: Any, msg_type: str, data: Any = None, metadata: Any = None, buffers: Any = None, **_: Any
+        self: Any,
+        msg_type: str,
+        data: Any = None,
+        metadata: Any = None,
+        buffers: Any = None,
+        **_: Any,
     ) -> None:
-        messages.append({"id": self.comm_id, "type": msg_type, "data": data, "buffers": len(buffers or ())})
+        messages.append(
+            {"id": self.comm_id, "type": msg_type, "data": data, "buffers": len(buffers or ())}
+        )
 
     monkeypatch.setattr(comm.DummyComm, "publish_msg", publish)
     return messages

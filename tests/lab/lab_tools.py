@@ -24,7 +24,8 @@ class Page:
     """Says hello to a lab and takes over what it sends, as views/page.js does."""
 
     def __init__(self, lab: Lab, sent: list[dict[str, Any]]) -> None:
-        self.lab, self._sent = lab, sent
+        self.lab = lab
+        self._sent = sent
         self.iterations: list[dict[str, Any]] = []
         self.header: dict[str, Any] = {}
         self.place: tuple[Any, ...] = ()
@@ -37,7 +38,9 @@ class Page:
     def say(self, **message: Any) -> list[dict[str, Any]]:
         """Sends a message as the page does, and waits; what came back, by the messages it came in."""
         self._sent.clear()
-        self.lab._screen.comm.handle_msg({"content": {"data": {"method": "custom", "content": message}}, "buffers": []})
+        self.lab._screen.comm.handle_msg(
+            {"content": {"data": {"method": "custom", "content": message}}, "buffers": []}
+        )
         return self.hear()
 
     def hear(self) -> list[dict[str, Any]]:
@@ -86,7 +89,9 @@ class Page:
         at = (state.cursor, state.phase, state.selected)
         return json.dumps(self.iterations) == json.dumps(run) and self.place == at
 
-    def go(self, cursor: int, phase: str = "all", node: int | None = None, tab: str = "caches") -> None:
+    def go(
+        self, cursor: int, phase: str = "all", node: int | None = None, tab: str = "caches"
+    ) -> None:
         """The person goes somewhere, and the page says so."""
         self.place = (cursor, phase, node)
         self.say(do="shown", cursor=cursor, phase=phase, node=node, tab=tab)

@@ -36,8 +36,11 @@ def test_python_steps_goes_back_runs_and_forks(lab, pair):
     assert len(before.steps) == 2, "the former run stays as it is"
 
 
-def test_the_first_call_of_step_gives_the_first_iteration_unless_a_person_asked_for_more(make, sent):
-    shown, clicked = make(), make()
+def test_the_first_call_of_step_gives_the_first_iteration_unless_a_person_asked_for_more(
+    make, sent
+):
+    shown = make()
+    clicked = make()
     Page(shown, sent)
     assert shown.state.cursor == 1, "decoded unasked, so that a tree is there"
     assert [shown.step().index, shown.step().index] == [0, 1]
@@ -99,11 +102,17 @@ def test_after_any_moves_the_page_holds_just_what_was_decoded(make, sent, pair, 
 
 @pytest.mark.parametrize(
     ("kind", "value", "expression"),
-    [("accepts_fewer", 1, "accepted < 1"), ("nodes_more", 3, "nodes > 3"), ("expression", "iteration == 5", None)],
+    [
+        ("accepts_fewer", 1, "accepted < 1"),
+        ("nodes_more", 3, "nodes > 3"),
+        ("expression", "iteration == 5", None),
+    ],
 )
 def test_a_run_from_the_page_ends_where_its_condition_holds(page, kind, value, expression):
     page.say(do="run", until={"kind": kind, "value": value})
-    again = speclab.Session(page.lab.session.pair, page.lab.session.strategy, PROMPT, max_new_tokens=120)
+    again = speclab.Session(
+        page.lab.session.pair, page.lab.session.strategy, PROMPT, max_new_tokens=120
+    )
     again.step()
     again.run(until=expression or value)
     assert page.place == (len(again.steps), "all", None)
@@ -129,7 +138,8 @@ class Held:
     """A condition that holds a run in its first iteration until `go_on` is set."""
 
     def __init__(self):
-        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
 
     def __call__(self, step):
         self.begun.set()
@@ -198,7 +208,9 @@ def test_phases_and_nodes_from_python_move_the_page_and_from_the_page_the_state(
     assert page.place == (1, "verify", 0)
     page.go(1, "accept", 1)
     assert (page.lab.state.phase, page.lab.state.selected) == ("accept", 1)
-    assert page.say(do="shown", cursor=1, phase="commit", node=1) == [], "the page knows where it is"
+    assert page.say(do="shown", cursor=1, phase="commit", node=1) == [], (
+        "the page knows where it is"
+    )
     with pytest.raises(SettingsError):
         page.lab.phase("learn")
     page.say(do="step")

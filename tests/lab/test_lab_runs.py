@@ -20,8 +20,12 @@ from speclab.lab.compare_tab import CURRENT
 from speclab.lab.screen import plotly_js
 from speclab.recorder import Recorder
 
-STEP_BYTES, OPENING_BYTES, OPENING_MESSAGES, OPENING_WIDGETS = 50_000, 400_000, 30, 150
-STEP_CALLS, NODE_CALLS = 1_100, 90
+STEP_BYTES = 50_000
+OPENING_BYTES = 400_000
+OPENING_MESSAGES = 30
+OPENING_WIDGETS = 150
+STEP_CALLS = 1_100
+NODE_CALLS = 90
 """Calls of our own functions in one step: of any, and more for each node of its tree."""
 
 
@@ -104,7 +108,13 @@ def test_steps_of_another_decoder_are_opened(sent, tmp_path):
     path = tmp_path / "run.jsonl"
     with Recorder(path, PROMPT) as recorder:
         for prefix, root in ((5, 7), (7, 4)):
-            recorder.step(prefix_length=prefix, token=[root, 8, 9], parent=[-1, 0, 0], accepted=[2], committed=[9, 4])
+            recorder.step(
+                prefix_length=prefix,
+                token=[root, 8, 9],
+                parent=[-1, 0, 0],
+                accepted=[2],
+                committed=[9, 4],
+            )
     lab = speclab.Lab("mini", trace=speclab.load_steps(path))
     page = Page(lab, sent)
     assert page.holds_the_run()
@@ -139,8 +149,14 @@ def test_a_check_marks_an_opened_run_and_can_be_stopped(pair, sent, tmp_path):
         assert bool(iteration["timeline"]["sign"]) == bool(own)
     first = lab.state.trace.steps[findings[0].iteration]
     nodes = page.iterations[first.index]["nodes"]
-    assert dict(nodes[0]["plain"])[first.nodes[0].target_choice] == pytest.approx(nodes[0]["p"][0][1], abs=1e-3)
-    assert speclab.load_trace(lab.state.trace.save(tmp_path / "run.json.gz")).steps[first.index].findings
+    assert dict(nodes[0]["plain"])[first.nodes[0].target_choice] == pytest.approx(
+        nodes[0]["p"][0][1], abs=1e-3
+    )
+    assert (
+        speclab.load_trace(lab.state.trace.save(tmp_path / "run.json.gz"))
+        .steps[first.index]
+        .findings
+    )
     lab.close()
     alone = speclab.Lab(trace=trace)
     assert {finding.kind for finding in alone.check()} == {"mask"}
@@ -181,7 +197,12 @@ def test_a_step_is_two_messages_and_its_iteration_is_sent_once(make, sent):
     assert page.size() < STEP_BYTES
     page.hear()
     sent.clear()
-    for move in (lambda: lab.back(), lambda: lab.phase("draft"), lambda: lab.goto(3), lambda: lab.select(0)):
+    for move in (
+        lambda: lab.back(),
+        lambda: lab.phase("draft"),
+        lambda: lab.goto(3),
+        lambda: lab.select(0),
+    ):
         move()
     settle(lab)
     assert len(sent) == 4
@@ -216,7 +237,9 @@ def test_a_lab_opens_with_few_widgets_and_messages_and_plotly_goes_on_request(ma
     assert len(sent) < OPENING_MESSAGES
     assert sum(len(json.dumps(one["data"], default=str)) for one in sent) < OPENING_BYTES
     sent.clear()
-    lab._screen.comm.handle_msg({"content": {"data": {"method": "custom", "content": {"do": "plotly"}}}, "buffers": []})
+    lab._screen.comm.handle_msg(
+        {"content": {"data": {"method": "custom", "content": {"do": "plotly"}}}, "buffers": []}
+    )
     assert [message["buffers"] for message in sent] == [1]
     assert sent[0]["data"]["content"]["plotly"] is True
     assert len(plotly_js()) < 3_000_000
@@ -224,7 +247,8 @@ def test_a_lab_opens_with_few_widgets_and_messages_and_plotly_goes_on_request(ma
 
 def test_nothing_of_a_closed_lab_is_left(pair, sent):
     gc.collect()
-    widgets, threads = set(_instances), set(threading.enumerate())
+    widgets = set(_instances)
+    threads = set(threading.enumerate())
     lab = speclab.Lab(pair, prompt=PROMPT, max_new_tokens=40)
     page = Page(lab, sent)
     page.say(do="change")

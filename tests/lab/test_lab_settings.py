@@ -11,7 +11,12 @@ from speclab.drafters import strategies
 from speclab.lab.settings_tab import control, share
 
 SMALL = speclab.DynaTree(
-    node_budget=12, stop_probability=0, deep_probability=0, prune_probability=0, max_branches=3, history="off"
+    node_budget=12,
+    stop_probability=0,
+    deep_probability=0,
+    prune_probability=0,
+    max_branches=3,
+    history="off",
 )
 
 
@@ -55,7 +60,8 @@ def test_a_slider_previews_at_once_what_would_have_been_drafted(page):
 
 
 def test_apply_decodes_the_iteration_again_in_a_fork_and_shows_both_trees(page):
-    former, old = page.lab.session, page.lab.state.step
+    former = page.lab.session
+    old = page.lab.state.step
     slide(page, "node_budget", 4)
     page.lab._sliders.apply.click()
     page.hear()
@@ -113,7 +119,8 @@ def test_a_curve_replays_the_text_over_the_range_of_a_setting(page):
 
 
 def test_a_tree_built_by_hand_is_verified_in_a_fork_and_the_strategy_goes_on(page):
-    lab, old = page.lab, page.lab.state.step
+    lab = page.lab
+    old = page.lab.state.step
     former = lab.session
     page.say(do="prune", node=1)
     assert page.preview is not None
@@ -137,11 +144,14 @@ def test_a_tree_built_by_hand_is_verified_in_a_fork_and_the_strategy_goes_on(pag
     assert page.holds_the_run()
     lab.run()
     plain = speclab.generate(lab.session.pair, speclab.Autoregressive(), PROMPT, max_new_tokens=120)
-    assert list(lab.session.token_ids) == list(plain.token_ids), "by hand too the text is the target's"
+    assert list(lab.session.token_ids) == list(plain.token_ids), (
+        "by hand too the text is the target's"
+    )
 
 
 def test_edits_name_nodes_as_the_page_sees_them_and_are_taken_back(page):
-    step, edits = page.lab.state.step, page.lab._commands.editor
+    step = page.lab.state.step
+    edits = page.lab._commands.editor
     leaf = len(step.tree) - 1
     page.say(do="add", node=leaf, token=7, text=None)
     edit = edits._edits[-1]

@@ -62,7 +62,9 @@ def test_a_typed_prompt_is_what_the_next_step_decodes_and_the_form_folds(page, f
 
 
 @pytest.mark.parametrize("prompt", ["", "   ", "far too long " * 900])
-def test_a_prompt_that_cannot_be_is_refused_where_it_is_typed_until_it_is_mended(page, form, prompt):
+def test_a_prompt_that_cannot_be_is_refused_where_it_is_typed_until_it_is_mended(
+    page, form, prompt
+):
     edit(page, "prompt", prompt)
     assert page.status["error"]["where"] == "prompt"
     assert page.status["error"]["sentence"].split()[0] == "The"
@@ -102,7 +104,12 @@ def test_length_and_sampling_are_applied_in_a_fork(page, form):
     assert not form.seed.disabled
     page.say(do="step")
     settings = page.lab.session.settings
-    assert (settings.temperature, settings.seed, settings.top_p, settings.max_new_tokens) == (0.8, 3, 0.9, 30)
+    assert (settings.temperature, settings.seed, settings.top_p, settings.max_new_tokens) == (
+        0.8,
+        3,
+        0.9,
+        30,
+    )
     assert page.lab.session.steps[0] is first
     for field, wrong, right in (("top_p", "many", ""), ("temperature", -1.0, 0.0)):
         edit(page, field, wrong)
@@ -111,7 +118,9 @@ def test_length_and_sampling_are_applied_in_a_fork(page, form):
         assert page.status["error"] is None
 
 
-def test_models_of_ones_own_are_named_and_loaded_and_a_wrong_name_keeps_the_former(page, form, tmp_path):
+def test_models_of_ones_own_are_named_and_loaded_and_a_wrong_name_keeps_the_former(
+    page, form, tmp_path
+):
     tiny("llama").save_pretrained(tmp_path / "llama")
     edit(page, "models", OWN)
     assert "target" in page.status["error"]["sentence"]
@@ -145,8 +154,11 @@ def test_a_fork_and_a_switch_are_shown_in_the_form(page, form):
 def test_models_are_loaded_once_when_a_page_asks(make, sent, monkeypatch):
     from speclab import pair as models
 
-    asked, load = [], models.load_pair
-    monkeypatch.setattr(models, "load_pair", lambda *args, **named: asked.append(named) or load(*args, **named))
+    asked = []
+    load = models.load_pair
+    monkeypatch.setattr(
+        models, "load_pair", lambda *args, **named: asked.append(named) or load(*args, **named)
+    )
     lab = make("mini", prompt="Once", max_new_tokens=20)
     assert lab.session is None
     assert not asked
@@ -179,7 +191,9 @@ def test_a_load_that_fails_is_said_and_tried_again(make, sent, monkeypatch):
 
 def test_the_default_lab_takes_smollm2_where_it_was_fetched_else_mini(monkeypatch):
     for missing, name in ((True, "mini"), (False, "smollm2")):
-        monkeypatch.setattr(type(PRESETS["smollm2"]), "missing", property(lambda self, missing=missing: missing))
+        monkeypatch.setattr(
+            type(PRESETS["smollm2"]), "missing", property(lambda self, missing=missing: missing)
+        )
         lab = speclab.Lab()
         assert lab.state.wanted.models == ModelChoice(name)
         chats = not isinstance(lab.state.wanted.prompt, str)

@@ -19,7 +19,9 @@ def no_score_yet(monkeypatch):
 
 def test_what_was_predicted_is_said_and_counted_once_however_often_the_cell_runs():
     assert repr(Prediction.score()) == "No prediction was made."
-    assert repr(Prediction("Which?", ("tree", "chain")).reveal("tree", "So.")) == "tree. So.", "nobody predicted"
+    assert repr(Prediction("Which?", ("tree", "chain")).reveal("tree", "So.")) == "tree. So.", (
+        "nobody predicted"
+    )
     for answer, sign, right in ((3, "✓", 1), (2, "✗", 0), (9, "✗", 0)):
         asked = Prediction(ASKED, (2, 3, 9))
         asked.predict(answer)

@@ -40,11 +40,26 @@ def folder(tmp_path) -> Path:
 
 def words(*added: str, drop: int = 0, **special: str) -> PreTrainedTokenizerFast:
     """A small tokenizer of whole words; `drop` leaves out words, so that ids move."""
-    plain = ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "def", "area", "return"]
+    plain = [
+        "The",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "the",
+        "lazy",
+        "dog",
+        "def",
+        "area",
+        "return",
+    ]
     known = ["<unk>", "<s>", "</s>", *plain[drop:]]
     core = Tokenizer(WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>"))
     core.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **{"eos_token": "</s>", "unk_token": "<unk>"} | special)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, **{"eos_token": "</s>", "unk_token": "<unk>"} | special
+    )
     tokenizer.add_tokens(list(added), special_tokens=True)
     return tokenizer
 
@@ -76,7 +91,9 @@ def test_a_file_that_changes_after_the_load_does_not_reach_the_model(folder):
     assert all(torch.equal(weights, want[name]) for name, weights in loaded.state_dict().items())
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "~/nowhere/at/all", "a/b/c", "sp ace", "..", "a\0b", "7" * 5000])
+@pytest.mark.parametrize(
+    "name", ["./nowhere", "~/nowhere/at/all", "a/b/c", "sp ace", "..", "a\0b", "7" * 5000]
+)
 def test_a_name_of_no_model_is_not_asked_from_the_hub(name, monkeypatch):
     monkeypatch.setattr(loading, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
     for part in ("target", "heads", "tokenizer"):
@@ -101,14 +118,23 @@ def _config(**values):
 
 
 def _own_code(folder):
-    _config(model_type="own", auto_map={"AutoConfig": "code.Own", "AutoModelForCausalLM": "code.OwnModel"})(folder)
+    _config(
+        model_type="own",
+        auto_map={"AutoConfig": "code.Own", "AutoModelForCausalLM": "code.OwnModel"},
+    )(folder)
     (folder / "code.py").write_text("raise AssertionError('this code ran')")
 
 
 DAMAGES = {
-    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no safetensors weights"),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").unlink(),
+        "no safetensors weights",
+    ),
     "code of its own": (_own_code, "which speclab does not run"),
-    "a header of 2^64-1 bytes": (_written("model.safetensors", b"\xff" * 8 + b"{}"), "header too large"),
+    "a header of 2^64-1 bytes": (
+        _written("model.safetensors", b"\xff" * 8 + b"{}"),
+        "header too large",
+    ),
     "a file cut short": (_cut, "not fully covered"),
     "a tensor that is missing": (_config(num_hidden_layers=3), "lack model.layers.2"),
     "a family that is not known": (_config(model_type="unheard_of"), "does not load"),
@@ -129,7 +155,9 @@ def test_a_tied_head_is_not_missing(folder):
 
 def test_unfit_families_are_refused_before_their_weights_are_read(tmp_path, monkeypatch):
     tiny("gpt_neo").save_pretrained(tmp_path)
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr(
+        AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded")
+    )
     assert "family gpt_neo" in refusal(UnsupportedModelError, target=tmp_path)
 
 
@@ -192,7 +220,9 @@ def test_what_the_report_raises_ends_the_load(folder, monkeypatch):
     def enough(_: str) -> None:
         raise CancelledError("enough")
 
-    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr(
+        loading.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded")
+    )
     with pytest.raises(CancelledError):
         load_pair(target=folder, report=enough)
     assert not load_pair.__globals__["_ONE_AT_A_TIME"].locked()
@@ -213,12 +243,16 @@ def test_tokenizers_that_differ_are_refused(tmp_path, other, reason):
     text = refusal(TokenizerMismatchError, target=tmp_path / "target", draft=tmp_path / "draft")
     assert reason in text
     assert "pass tokenizer=" in text
-    both = load_pair(target=tmp_path / "target", draft=tmp_path / "draft", tokenizer=tmp_path / "target")
+    both = load_pair(
+        target=tmp_path / "target", draft=tmp_path / "draft", tokenizer=tmp_path / "target"
+    )
     assert both.encode("quick fox") == [4, 6]
     compare(words(), words())
 
 
 def test_texts_of_sentencepiece_tokens():
-    core = Tokenizer(WordLevel({"<unk>": 0, "▁the": 1, "<0x0A>": 2, "<0xE2>": 3, "é": 4}, unk_token="<unk>"))
+    core = Tokenizer(
+        WordLevel({"<unk>": 0, "▁the": 1, "<0x0A>": 2, "<0xE2>": 3, "é": 4}, unk_token="<unk>")
+    )
     texts = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>"))
     assert list(texts(range(6)).values()) == ["<unk>", " the", "\n", "<0xE2>", "é", "#5"]

@@ -64,9 +64,13 @@ def pairs():
 
 def answer_of(pair, talk, tokens: int) -> list[int]:
     """What transformers writes."""
-    ids = pair.tokenizer.apply_chat_template(list(talk), add_generation_prompt=True, return_tensors="pt")["input_ids"]
+    ids = pair.tokenizer.apply_chat_template(
+        list(talk), add_generation_prompt=True, return_tensors="pt"
+    )["input_ids"]
     with torch.inference_mode():
-        text = pair.target.model.generate(ids, max_new_tokens=tokens, do_sample=False, pad_token_id=0)
+        text = pair.target.model.generate(
+            ids, max_new_tokens=tokens, do_sample=False, pad_token_id=0
+        )
     return text[0, ids.shape[1] :].tolist()
 
 
@@ -76,12 +80,21 @@ def turns(contents: list[str]) -> list[dict[str, str]]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(TEMPLATES)), TALK, st.none() | CONTENT)
-def test_ids_are_those_of_the_template_and_each_message_knows_its_tokens(pairs, name, contents, system):
+def test_ids_are_those_of_the_template_and_each_message_knows_its_tokens(
+    pairs, name, contents, system
+):
     pair = pairs[name]
     talk = turns(contents)
-    if system is not None and name not in {"turns in order, no system", "users and assistants alone"}:
+    if system is not None and name not in {
+        "turns in order, no system",
+        "users and assistants alone",
+    }:
         talk = [said("system", system), *talk]
-    last = {"continue_final_message": True} if talk[-1]["role"] == "assistant" else {"add_generation_prompt": True}
+    last = (
+        {"continue_final_message": True}
+        if talk[-1]["role"] == "assistant"
+        else {"add_generation_prompt": True}
+    )
     try:
         expected = pair.tokenizer.apply_chat_template(talk, **last)["input_ids"]
     except ValueError:  # a last message of the assistant that transformers does not find again
@@ -90,19 +103,27 @@ def test_ids_are_those_of_the_template_and_each_message_knows_its_tokens(pairs, 
         return
     ids, messages = pair.read_prompt(talk)
     assert ids == pair.encode(talk) == expected
-    assert [(one.role, one.content) for one in messages] == [(one["role"], one["content"]) for one in talk]
+    assert [(one.role, one.content) for one in messages] == [
+        (one["role"], one["content"]) for one in talk
+    ]
     for one in messages:
         held = pair.tokenizer.decode(ids[one.start : one.stop])
         assert one.content.strip() in held, "all of it is there; a token may hold more"
         outer = pair.tokenizer.decode(ids[one.start + 1 : max(one.stop - 1, 0)])
-        assert outer.strip("\ufffd") in one.content, "and between its first and last token nothing else"
+        assert outer.strip("\ufffd") in one.content, (
+            "and between its first and last token nothing else"
+        )
 
 
 @pytest.mark.parametrize(
     ("template", "prompt", "words"),
     [
         (FIRST, [said("wizard", "Hi")], ["no role 'wizard'"]),
-        ("users and assistants alone", [said("system", "Be kind."), said("user", "Hi")], ["message 1", "'system'"]),
+        (
+            "users and assistants alone",
+            [said("system", "Be kind."), said("user", "Hi")],
+            ["message 1", "'system'"],
+        ),
         ("turns in order, no system", [said("system", "Be kind.")], ["System role not supported"]),
         (FIRST, [said("user", "Hi"), 7], ["Message 2", "role"]),
         (FIRST, [{"role": "user"}], ["Message 1", "content"]),
@@ -129,16 +150,23 @@ def test_without_a_template_or_a_tokenizer_messages_are_refused():
 
 
 def test_the_text_is_that_of_generate_and_the_record_keeps_the_messages(tmp_path):
-    pair, talk = chat_pair(), as_messages("Why is the sea salt?", system="You are a fisherman.")
+    pair = chat_pair()
+    talk = as_messages("Why is the sea salt?", system="You are a fisherman.")
     session = Session(pair, DynaTree(), prompt=talk, max_new_tokens=24)
     session.run()
     assert session.token_ids == answer_of(pair, talk, 24)
-    assert speclab.generate(pair, DynaTree(), talk, max_new_tokens=24).token_ids == session.token_ids
+    assert (
+        speclab.generate(pair, DynaTree(), talk, max_new_tokens=24).token_ids == session.token_ids
+    )
     fork = session.fork(at=1)
     kept = load_trace(session.trace.save(tmp_path / "run.json.gz"))
     for trace in (session.trace, fork.trace, kept):
-        assert [(one.role, one.content) for one in trace.messages] == [(one["role"], one["content"]) for one in talk]
+        assert [(one.role, one.content) for one in trace.messages] == [
+            (one["role"], one["content"]) for one in talk
+        ]
         parts = trace.prompt_parts()
         assert [role for role, *_ in parts] == ["", "system", "", "user", ""]
-        assert [token for _, start, stop in parts for token in range(start, stop)] == [*range(len(session.prompt_ids))]
+        assert [token for _, start, stop in parts for token in range(start, stop)] == [
+            *range(len(session.prompt_ids))
+        ]
     assert Session(pair, DynaTree(), prompt="plain", max_new_tokens=4).trace.prompt_parts() == []

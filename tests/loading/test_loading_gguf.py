@@ -36,11 +36,15 @@ def test_a_file_is_the_model_that_was_written_with_its_tokenizer_and_template(wh
     assert pair.target.name == f"{whole.parent.name}/tiny.gguf"
     assert pair.eos_ids == {1}
     tokens = [TOKENS[token] for token in pair.encode("the  12")]
-    assert tokens == ["the", "ĠĠ", "1", "2"], "digits stand alone, and the spaces before them together"
+    assert tokens == ["the", "ĠĠ", "1", "2"], (
+        "digits stand alone, and the spaces before them together"
+    )
     assert pair.decode(pair.encode("the  12")) == "the  12"
     asked = pair.tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False)
     assert asked == "<s>user hi</s>"
-    plain = speclab.generate(pair, speclab.Autoregressive(), "the", max_new_tokens=12, stop_at_eos=False)
+    plain = speclab.generate(
+        pair, speclab.Autoregressive(), "the", max_new_tokens=12, stop_at_eos=False
+    )
     again = speclab.generate(pair, speclab.Goose(), "the", max_new_tokens=12, stop_at_eos=False)
     assert again.token_ids == plain.token_ids
 
@@ -48,13 +52,16 @@ def test_a_file_is_the_model_that_was_written_with_its_tokenizer_and_template(wh
 def test_packed_weights_are_unpacked_as_the_library_unpacks_them(tmp_path):
     write(tmp_path / "packed.gguf", gguf.GGMLQuantizationType.Q8_0)
     pair = load_pair(target=tmp_path, dtype="float32")
-    assert same_weights(pair.target.model, AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="packed.gguf"))
+    assert same_weights(
+        pair.target.model, AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="packed.gguf")
+    )
     assert not same_weights(pair.target.model, original())
     assert load_pair(target=tmp_path, dtype="bfloat16").target.dtype == torch.bfloat16
 
 
 def test_a_file_is_converted_once_with_reports(tmp_path, monkeypatch):
-    file, heard = write(tmp_path / "own.gguf"), list[str]()
+    file = write(tmp_path / "own.gguf")
+    heard = list[str]()
     first = load_pair(target=file, report=heard.append)
     assert [sentence for sentence in heard if "Converting own.gguf" in sentence]
     with monkeypatch.context() as patch:
@@ -62,7 +69,9 @@ def test_a_file_is_converted_once_with_reports(tmp_path, monkeypatch):
         again = load_pair(target=file)
     assert same_weights(first.target.model, again.target.model)
     write(file, gguf.GGMLQuantizationType.Q8_0)
-    assert not same_weights(first.target.model, load_pair(target=file).target.model), "a changed file is another"
+    assert not same_weights(first.target.model, load_pair(target=file).target.model), (
+        "a changed file is another"
+    )
 
 
 @pytest.mark.parametrize(

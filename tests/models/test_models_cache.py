@@ -11,7 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from speclab.models import cache as module
 from speclab.models.cache import BufferLayer, KVCache
 
-HEADS, DIM, LAYERS = 2, 4, 3
+HEADS = 2
+DIM = 4
+LAYERS = 3
 ROW = HEADS * DIM
 
 
@@ -32,7 +34,9 @@ class Copied(TorchDispatchMode):
 
 def rows(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     noise = torch.Generator().manual_seed(seed)
-    return torch.randn(1, HEADS, n, DIM, generator=noise), torch.randn(1, HEADS, n, DIM, generator=noise)
+    return torch.randn(1, HEADS, n, DIM, generator=noise), torch.randn(
+        1, HEADS, n, DIM, generator=noise
+    )
 
 
 def filled(n: int) -> KVCache:
@@ -55,7 +59,8 @@ def test_growth_keeps_the_entries_and_copies_each_a_bounded_number_of_times(monk
             layer.update(keys[:, :, slot : slot + 1], values[:, :, slot : slot + 1])
     assert torch.equal(layer.keys, keys)
     assert torch.equal(layer.values, values)
-    assert copied.elements.total() <= 3 * 2 * 200 * ROW  # once when written, and at most twice more in all growths
+    # once when written, and at most twice more in all growths
+    assert copied.elements.total() <= 3 * 2 * 200 * ROW
 
 
 def test_one_token_into_a_long_cache_copies_one_row():
@@ -69,7 +74,13 @@ def test_one_token_into_a_long_cache_copies_one_row():
 
 @pytest.mark.parametrize(
     ("prefix", "slots", "moved"),
-    [(10, [12, 15, 19], 3), (10, [10, 11, 14], 1), (190, [199], 1), (10, [], 0), (10, [10, 11, 12], 0)],
+    [
+        (10, [12, 15, 19], 3),
+        (10, [10, 11, 14], 1),
+        (190, [199], 1),
+        (10, [], 0),
+        (10, [10, 11, 12], 0),
+    ],
 )
 def test_keep_is_in_place_and_copies_only_rows_that_change_place(prefix, slots, moved):
     cache = filled(200)
@@ -79,8 +90,12 @@ def test_keep_is_in_place_and_copies_only_rows_that_change_place(prefix, slots, 
         cache.keep(prefix, slots)
     assert addresses(cache) == before
     assert cache.length == prefix + len(slots)
-    assert all(torch.equal(layer.keys, want) for layer, want in zip(cache.layers, wanted, strict=True))
-    assert copied.elements == (dict.fromkeys(("copy_", "index_select"), LAYERS * 2 * moved * ROW) if moved else {})
+    assert all(
+        torch.equal(layer.keys, want) for layer, want in zip(cache.layers, wanted, strict=True)
+    )
+    assert copied.elements == (
+        dict.fromkeys(("copy_", "index_select"), LAYERS * 2 * moved * ROW) if moved else {}
+    )
 
 
 def test_a_copy_shares_no_storage():

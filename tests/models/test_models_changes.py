@@ -17,7 +17,8 @@ from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 
 pytestmark = pytest.mark.model
-PROMPT, NEW = [3, 1, 4, 1, 5, 9, 2, 6], 10
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+NEW = 10
 
 
 def _own(model) -> list[int]:
@@ -74,19 +75,25 @@ def test_the_next_text_is_the_changed_modules(name):
     assert name == "float64" or before != want
     fork = session.fork(at=0, check=True)
     fork.run()
-    assert fork.token_ids[1:] == library_text(pair.target.model, [*PROMPT, fork.token_ids[0]], NEW - 1)
+    assert fork.token_ids[1:] == library_text(
+        pair.target.model, [*PROMPT, fork.token_ids[0]], NEW - 1
+    )
     assert fork.pair.target.length == len(PROMPT) + len(fork.token_ids) - 1
 
 
 def test_another_vocabulary_is_one_sentence():
     pair = _pair("llama")
     pair.target.model.resize_token_embeddings(80)
-    with pytest.raises(SpeclabError, match="has changed from 64 to 80 token ids: load the pair again"):
+    with pytest.raises(
+        SpeclabError, match="has changed from 64 to 80 token ids: load the pair again"
+    ):
         _decoded(pair)
 
 
 def test_training_mode_ends_at_the_next_text():
-    pair = ModelPair(Runner(tiny("gpt_neox", hidden_dropout=0.5, attention_dropout=0.5), lean=False))
+    pair = ModelPair(
+        Runner(tiny("gpt_neox", hidden_dropout=0.5, attention_dropout=0.5), lean=False)
+    )
     want = _own(pair.target.model)
     pair.target.model.train()
     assert generate(pair, Autoregressive(), PROMPT, max_new_tokens=NEW).token_ids == want
@@ -119,7 +126,8 @@ def test_a_check_compares_with_the_module_and_not_with_the_lean_pass(monkeypatch
 
 def test_heads_follow_their_own_changed_weights_and_a_changed_target():
     model = tiny("llama")
-    target, head = Runner(model), random_head(model)
+    target = Runner(model)
+    head = random_head(model)
     pair = ModelPair(target, heads=(HeadRunner(head, target),))
 
     def tree(pair):

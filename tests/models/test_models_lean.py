@@ -17,15 +17,30 @@ from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model
 
-LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 1e4,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
 VARIANTS = {
     "gpt_neox": ("gpt_neox", {}),
     "gpt_neox, one after the other": ("gpt_neox", {"use_parallel_residual": False}),
-    "gpt_neox, no biases, tied": ("gpt_neox", {"attention_bias": False, "tie_word_embeddings": True}),
+    "gpt_neox, no biases, tied": (
+        "gpt_neox",
+        {"attention_bias": False, "tie_word_embeddings": True},
+    ),
     "gpt_neox, all turned, relu": ("gpt_neox", {"rotary_pct": 1.0, "hidden_act": "relu"}),
     "llama, shared keys": ("llama", {}),
-    "llama, a key a head, biases": ("llama", {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True}),
-    "llama 3.1 angles": ("llama", {"rope_parameters": LLAMA3 | {"original_max_position_embeddings": 64}}),
+    "llama, a key a head, biases": (
+        "llama",
+        {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True},
+    ),
+    "llama 3.1 angles": (
+        "llama",
+        {"rope_parameters": LLAMA3 | {"original_max_position_embeddings": 64}},
+    ),
 }
 
 
@@ -33,16 +48,27 @@ VARIANTS = {
 def _lean(variant: str, packing: bool) -> Runner:
     family, overrides = VARIANTS[variant]
     model = tiny(family, **overrides)
-    model(torch.tensor([[1]]), output_hidden_states=True)  # leaves the library's hooks in the module
+    # leaves the library's hooks in the module
+    model(torch.tensor([[1]]), output_hidden_states=True)
     return Runner(model, packing=packing)
 
 
-@pytest.mark.parametrize(("variant", "packing"), [*((name, True) for name in VARIANTS), ("llama, shared keys", False)])
-@given(prefix=token_lists(max_size=20), tree=draft_trees(max_nodes=12), cut=st.none() | st.integers(1, 6))
+@pytest.mark.parametrize(
+    ("variant", "packing"), [*((name, True) for name in VARIANTS), ("llama, shared keys", False)]
+)
+@given(
+    prefix=token_lists(max_size=20),
+    tree=draft_trees(max_nodes=12),
+    cut=st.none() | st.integers(1, 6),
+)
 @settings(max_examples=6)
 def test_logits_states_and_caches_are_the_modules(variant, packing, prefix, tree, cut):
-    written, module = _lean(variant, packing).fork(), _lean(variant, packing).fork(lean=False)
-    assert (written.forward_name, module.forward_name) == ("lean, packed" if packing else "lean", "module")
+    written = _lean(variant, packing).fork()
+    module = _lean(variant, packing).fork(lean=False)
+    assert (written.forward_name, module.forward_name) == (
+        "lean, packed" if packing else "lean",
+        "module",
+    )
     assert not written.lean.hooked
     for runner in (written, module):
         runner.watch((-1, 0, 1))
@@ -75,7 +101,9 @@ def _patched(model):
 
 CHANGES = {
     "eager attention": lambda model: model.set_attn_implementation("eager"),
-    "angles that depend on the length": lambda model: model.config.rope_parameters.update(rope_type="dynamic"),
+    "angles that depend on the length": lambda model: model.config.rope_parameters.update(
+        rope_type="dynamic"
+    ),
     "parted over devices": lambda model: setattr(model.lm_head, "_hf_hook", object()),
     "an adapter": _another_linear,
     "a patched part": _patched,
@@ -91,7 +119,8 @@ def test_what_is_not_the_familys_own_goes_through_the_module(change):
 
 
 def test_a_hook_placed_later_is_called():
-    runner, seen = Runner(tiny("gpt_neox")), []
+    runner = Runner(tiny("gpt_neox"))
+    seen = []
     runner.extend([1, 2])
     hook = runner.model.gpt_neox.layers[0].mlp.register_forward_hook(lambda *_: seen.append(1))
     got = runner.extend([3])

@@ -22,8 +22,15 @@ def test_families_that_verify_trees_pass_far_below_the_bound(family):
 
 
 def test_unfit_families_are_refused_with_name_and_reason():
-    for family, reason in {"gpt_neo": "local attention", "bloom": "ALiBi", "mamba": "recurrent state"}.items():
-        with pytest.raises(UnsupportedModelError, match=rf"family {family}\) cannot verify a draft tree: .*{reason}"):
+    for family, reason in {
+        "gpt_neo": "local attention",
+        "bloom": "ALiBi",
+        "mamba": "recurrent state",
+    }.items():
+        with pytest.raises(
+            UnsupportedModelError,
+            match=rf"family {family}\) cannot verify a draft tree: .*{reason}",
+        ):
             check_trees(Runner(tiny(family)))
 
 
@@ -48,10 +55,15 @@ def test_wrong_masks_are_measured(family, plan):
 
 
 @pytest.mark.parametrize(
-    ("family", "dtype"), [("llama", torch.float32), ("gpt2", torch.float16), ("llama", torch.bfloat16)]
+    ("family", "dtype"),
+    [("llama", torch.float32), ("gpt2", torch.float16), ("llama", torch.bfloat16)],
 )
 def test_a_causal_mask_instead_of_the_trees_exceeds_the_bound(family, dtype, monkeypatch):
-    monkeypatch.setattr(DraftTree, "ancestor_mask", lambda tree: torch.ones(len(tree), len(tree)).tril().bool().numpy())
+    monkeypatch.setattr(
+        DraftTree,
+        "ancestor_mask",
+        lambda tree: torch.ones(len(tree), len(tree)).tril().bool().numpy(),
+    )
     difference, bound = measure(Runner(tiny(family).to(dtype)))
     assert difference > bound
 
@@ -67,14 +79,19 @@ LONG = {
 @pytest.mark.parametrize("family", LONG)
 def test_a_length_that_the_config_names_is_crossed_by_a_short_probe(family):
     model = tiny(family, **LONG[family])
-    runner, lengths, seen, weights = Runner(model), [], set(), set(map(id, model.parameters()))
+    runner = Runner(model)
+    lengths = []
+    seen = set()
+    weights = set(map(id, model.parameters()))
     model.register_forward_pre_hook(lambda module, args: lengths.append(args[0].shape[1]))
     model.register_forward_pre_hook(lambda module, _: seen.update(_lengths(module.config)))
     model.register_forward_pre_hook(lambda module, _: weights.update(map(id, module.parameters())))
     check_trees(runner)
     assert 0 < max(lengths) < 20
     assert seen == {8}
-    assert len(weights) == len(list(model.parameters())), "the copy for the probe has the very weights"
+    assert len(weights) == len(list(model.parameters())), (
+        "the copy for the probe has the very weights"
+    )
     assert _lengths(model.config) == {200}
     assert runner.plan.window == 200
 
@@ -99,7 +116,17 @@ def test_configs_known_to_be_unfit_are_refused_unmeasured_and_those_of_common_fa
         ("rwkv", {}, "recurrent"),
     ):
         assert reason in unfit(CONFIG_MAPPING[family](**settings))
-    for family in ("gpt_neox", "llama", "qwen2", "gpt2", "mistral", "gemma2", "gemma3", "phi3", "olmo2"):
+    for family in (
+        "gpt_neox",
+        "llama",
+        "qwen2",
+        "gpt2",
+        "mistral",
+        "gemma2",
+        "gemma3",
+        "phi3",
+        "olmo2",
+    ):
         assert unfit(CONFIG_MAPPING[family]()) is None
 
 

@@ -24,7 +24,11 @@ VOCABULARY = 64
 
 
 @every_family
-@given(prefix=token_lists(max_size=3 * WINDOW), tree=draft_trees(max_nodes=12), cut=st.none() | st.integers(1, 6))
+@given(
+    prefix=token_lists(max_size=3 * WINDOW),
+    tree=draft_trees(max_nodes=12),
+    cut=st.none() | st.integers(1, 6),
+)
 @settings(max_examples=10)
 def test_a_tree_pass_equals_decoding_each_path(family, prefix, tree, cut):
     runner = runner_of(family).fork()
@@ -37,19 +41,27 @@ def test_a_tree_pass_equals_decoding_each_path(family, prefix, tree, cut):
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gemma3_text"])
 def test_a_tree_deeper_than_the_window_drafted_level_by_level_across_growth_and_fork(family):
-    prefix, depth = [11, 12, 13], WINDOW + 3
-    parents = [-1, *(max(0, node - 2) for node in range(1, 2 * depth + 1))]  # two chains from one root
-    tree = DraftTree.of([(7 * node) % 64 for node in range(len(parents))], parents, [0.0] * len(parents), "test")
-    mask, got = tree.ancestor_mask(), []
+    prefix = [11, 12, 13]
+    depth = WINDOW + 3
+    # two chains from one root
+    parents = [-1, *(max(0, node - 2) for node in range(1, 2 * depth + 1))]
+    tree = DraftTree.of(
+        [(7 * node) % 64 for node in range(len(parents))], parents, [0.0] * len(parents), "test"
+    )
+    mask = tree.ancestor_mask()
+    got = []
     with small_buffers():
         runner = Runner(tiny(family))
         runner.extend(prefix)
         for level in range(depth + 1):
             nodes = np.flatnonzero(tree.depth == level)
             positions = (len(prefix) + tree.depth[nodes]).tolist()
-            got.append(runner.forward(tree.token[nodes].tolist(), positions, mask[nodes, : nodes[-1] + 1]))
+            got.append(
+                runner.forward(tree.token[nodes].tolist(), positions, mask[nodes, : nodes[-1] + 1])
+            )
             if level == depth // 2:
-                other, runner = runner, runner.fork(runner.length)
+                other = runner
+                runner = runner.fork(runner.length)
                 other.crop(len(prefix))
                 other.extend(list(range(10)))  # other positions in the same slots, of another cache
     logits = torch.cat(got)
@@ -61,7 +73,9 @@ def test_a_tree_deeper_than_the_window_drafted_level_by_level_across_growth_and_
 
 ACTIONS = st.one_of(
     st.tuples(st.just("extend"), token_lists(max_size=7)),
-    st.tuples(st.just("tree"), draft_trees(max_nodes=9), st.integers(0, 8), st.none() | st.integers(1, 8)),
+    st.tuples(
+        st.just("tree"), draft_trees(max_nodes=9), st.integers(0, 8), st.none() | st.integers(1, 8)
+    ),
     st.tuples(st.just("crop"), st.floats(0, 1)),
     st.tuples(st.just("fork"), st.floats(0, 1)),
     st.tuples(st.just("failure"), token_lists(max_size=3)),
@@ -86,7 +100,9 @@ def act(runner: Runner, committed: list[int], action) -> tuple[Runner, list[int]
             runner.extend([3, 1, 4])  # what happens to the original must not reach its fork
             return twin, committed[: twin.length]
         case ("failure", tokens):
-            hook = runner.model.get_output_embeddings().register_forward_pre_hook(Mock(side_effect=KeyboardInterrupt))
+            hook = runner.model.get_output_embeddings().register_forward_pre_hook(
+                Mock(side_effect=KeyboardInterrupt)
+            )
             with pytest.raises(KeyboardInterrupt):
                 runner.extend(tokens)
             hook.remove()
@@ -111,7 +127,8 @@ def assert_is_fresh_prefill(runner: Runner, committed: list[int]) -> None:
 @settings(max_examples=10)
 def test_after_any_calls_the_cache_equals_a_fresh_prefill(family, prefix, actions):
     with small_buffers():
-        runner, committed = runner_of(family).fork(), []
+        runner = runner_of(family).fork()
+        committed = []
         for action in [("extend", prefix), *actions]:
             runner, committed = act(runner, committed, action)
             assert_is_fresh_prefill(runner, committed)
@@ -120,7 +137,8 @@ def test_after_any_calls_the_cache_equals_a_fresh_prefill(family, prefix, action
 @pytest.mark.parametrize("family", ["mistral", "gemma3_text"])
 def test_rows_that_keep_moves_are_in_the_window_by_their_new_place(family):
     tree = DraftTree.of([7, 1, 2, 3, 4, 5, 6], [-1, 0, 0, 0, 0, 4, 5], [0.0] * 7, "test")
-    runner, text = Runner(tiny(family)), [11, 12, 13]
+    runner = Runner(tiny(family))
+    text = [11, 12, 13]
     runner.extend(text)
     run_tree(runner, tree)
     runner.keep(3, [3, 7, 8, 9])
@@ -134,7 +152,11 @@ def test_rows_that_keep_moves_are_in_the_window_by_their_new_place(family):
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text"])
-@given(prefix=token_lists(max_size=20), tree=draft_trees(max_nodes=12), cut=st.none() | st.integers(1, 6))
+@given(
+    prefix=token_lists(max_size=20),
+    tree=draft_trees(max_nodes=12),
+    cut=st.none() | st.integers(1, 6),
+)
 @settings(max_examples=15)
 def test_the_mask_given_is_the_ancestor_closure(family, prefix, tree, cut):
     runner = runner_of(family).fork()
@@ -143,7 +165,8 @@ def test_the_mask_given_is_the_ancestor_closure(family, prefix, tree, cut):
     run_tree(runner, tree, cut)
     part, before = runner.mask_given()
     want = tree.attention_mask(len(prefix))
-    if family == "mistral":  # one mask for every layer, cut to the window; hybrids show their full layers' mask
+    # one mask for every layer, cut to the window; hybrids show their full layers' mask
+    if family == "mistral":
         columns = np.concatenate([np.arange(len(prefix)), len(prefix) + tree.depth])
         want = want & ((len(prefix) + tree.depth)[:, None] - columns[None] < WINDOW)
     want = want[cut:]
@@ -179,8 +202,11 @@ def test_a_prompt_needs_no_mask_and_one_token_no_new_one_until_the_window_hides_
 
 
 def test_extend_computes_the_logits_of_the_last_token_only():
-    runner, shapes = Runner(tiny("llama")), []
-    runner.model.get_output_embeddings().register_forward_hook(lambda m, a, out: shapes.append(out.shape))
+    runner = Runner(tiny("llama"))
+    shapes = []
+    runner.model.get_output_embeddings().register_forward_hook(
+        lambda m, a, out: shapes.append(out.shape)
+    )
     assert runner.extend(list(range(30))).shape == (VOCABULARY,)
     assert shapes == [(1, 1, VOCABULARY)]
 
@@ -194,7 +220,10 @@ def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
         RuntimeError("DefaultCPUAllocator: can't allocate memory"),
     ):
         hook = head.register_forward_pre_hook(Mock(side_effect=error))
-        with pytest.raises(OutOfMemoryError, match="small ran out of memory on cpu at 5 tokens: use a shorter prompt"):
+        with pytest.raises(
+            OutOfMemoryError,
+            match="small ran out of memory on cpu at 5 tokens: use a shorter prompt",
+        ):
             runner.extend([4, 5])
         with pytest.raises(OutOfMemoryError):
             runner.forward([4, 5], [3, 4], np.tri(2, dtype=bool))

@@ -25,7 +25,8 @@ from speclab import (
 from speclab.models.lean import lean_forward
 
 pytestmark = pytest.mark.model
-PROMPT, NEW = [3, 1, 4, 1, 5, 9, 2, 6], 10
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+NEW = 10
 
 
 class Adapter(nn.Module):
@@ -34,7 +35,8 @@ class Adapter(nn.Module):
     def __init__(self, base: nn.Linear) -> None:
         super().__init__()
         self.base_layer = base
-        self.down, self.up = nn.Linear(base.in_features, 2, bias=False), nn.Linear(2, base.out_features, bias=False)
+        self.down = nn.Linear(base.in_features, 2, bias=False)
+        self.up = nn.Linear(2, base.out_features, bias=False)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         return self.base_layer(rows) + 3 * self.up(self.down(rows))
@@ -76,7 +78,9 @@ def test_peft_models_draft_and_a_compiled_model_decodes():
     )  # fmt: skip
     assert pair.target.model is model
     assert len(pair.heads) == 1
-    assert generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW).token_ids == own_text(model)
+    assert generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW).token_ids == own_text(
+        model
+    )
 
 
 def test_a_learned_prompt_is_refused():
@@ -100,7 +104,11 @@ def spread(family, folder, *offloaded):
     """A tiny model, and the same loaded again with these parts on disk; each part is run where its hook puts it."""
     whole = tiny(family)
     whole.save_pretrained(folder / family)
-    parts = [f"{name}.{part}" for name in [ROOMS[family]] for part, _ in whole.get_submodule(name).named_children()]
+    parts = [
+        f"{name}.{part}"
+        for name in [ROOMS[family]]
+        for part, _ in whole.get_submodule(name).named_children()
+    ]
     layers = next(part for part in parts if part.rsplit(".", 1)[1] in {"layers", "h"})
     parts.remove(layers)
     places = dict.fromkeys([*parts, f"{layers}.0", f"{layers}.1", "lm_head"], "cpu")
@@ -118,7 +126,10 @@ def test_a_model_partly_on_disk_decodes_the_same_text(tmp_path, family):
     pair = load_pair(target=parted, draft=whole)
     assert pair.target.device.type == "cpu", "where its inputs go"
     alone = load_pair(target=whole, draft=whole)
-    got, want = (Session(own, DynaTree(max_depth=6), PROMPT, max_new_tokens=12, check=True) for own in (pair, alone))
+    got, want = (
+        Session(own, DynaTree(max_depth=6), PROMPT, max_new_tokens=12, check=True)
+        for own in (pair, alone)
+    )
     got.run()
     want.run()
     assert got.token_ids == want.token_ids
@@ -133,14 +144,18 @@ def test_a_model_that_is_placed_is_not_moved_and_its_embedding_is_on_a_device(tm
     _, parted = spread("llama", tmp_path, "model.embed_tokens")
     with pytest.raises(UnsupportedModelError, match="keeps the embedding on a device"):
         load_pair(target=parted)
-    assert load_pair(target=tiny("llama"), device="cpu", dtype="float64").target.dtype == torch.float64
+    assert (
+        load_pair(target=tiny("llama"), device="cpu", dtype="float64").target.dtype == torch.float64
+    )
 
 
 def test_weights_that_several_processes_share_go_through_the_module(tmp_path):
     """With one process of a mesh: the weights are those of a tensor-parallel plan, whose module alone knows how."""
     model = tiny("llama")
     assert lean_forward(model) is not None
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1
+    )
     try:
         distribute_module(model, init_device_mesh("cpu", (1,)))
         assert lean_forward(model) is None

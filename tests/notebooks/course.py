@@ -61,9 +61,11 @@ def solutions(notebook: Any) -> dict[str, str]:
 def wrong_answers(path: Path) -> dict[str, list[tuple[str, str]]]:
     """By the name of what an exercise asks for: what is wrong with an answer, and the answer.
 
-    A block of `wrong/<notebook>.py` is an answer, or lines `old -> new` that are replaced in the solution, each once.
+    A block of `wrong/<notebook>.py` is an answer, or lines `old -> new` that are replaced in the
+    solution, each once.
     """
-    known, answers = solutions(read(path)), {}
+    known = solutions(read(path))
+    answers = {}
     text = (WRONG / f"{path.stem}.py").read_text(encoding="utf-8")
     for block in re.split(r"^# %% ", text, flags=re.MULTILINE)[1:]:
         title, _, code = block.partition("\n")
@@ -72,7 +74,9 @@ def wrong_answers(path: Path) -> dict[str, list[tuple[str, str]]]:
             changed = known[name]
             for line in filter(None, code.splitlines()):
                 old, new = line.removeprefix("# ").split(" -> ")
-                assert changed.count(old) == 1, f"{title}: {old!r} is {changed.count(old)} times in the solution"
+                assert changed.count(old) == 1, (
+                    f"{title}: {old!r} is {changed.count(old)} times in the solution"
+                )
                 changed = changed.replace(old, new.replace("\\n", "\n"))
             code = changed
         answers.setdefault(name, []).append((what, code))

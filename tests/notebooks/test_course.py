@@ -39,34 +39,55 @@ def test_a_class_can_follow_it(cells):
     for number, cell in enumerate(cells):
         if cell.cell_type == "code" and not cell.metadata.get("jupyter", {}).get("source_hidden"):
             code = re.sub(r'"""[^"]*"""', "", cell.source)
-            lines = [line for line in code.splitlines() if not re.match(r"\s*($|#|@|def |class |[\])}]+,?$)", line)]
-            assert len(lines) <= (20 if tagged(cell, "test") else 8), f"cell {number}: {len(lines)} lines"
+            lines = [
+                line
+                for line in code.splitlines()
+                if not re.match(r"\s*($|#|@|def |class |[\])}]+,?$)", line)
+            ]
+            assert len(lines) <= (20 if tagged(cell, "test") else 8), (
+                f"cell {number}: {len(lines)} lines"
+            )
 
 
 def test_it_imports_speclab_and_what_that_exports(cells):
     for cell in _code(cells):
         tree = ast.parse(re.sub(r"(?m)^%.*$", "", cell.source))
-        modules = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        modules = [
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        ]
         modules += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        assert [name for name in modules if name.startswith("speclab.") and name != "speclab.theory"] == []
+        assert [
+            name for name in modules if name.startswith("speclab.") and name != "speclab.theory"
+        ] == []
 
 
 def test_an_exercise_says_how_hard_and_long_it_is_and_has_two_hints(cells):
     heading = r"^### Exercise [A-Z] · [★☆]{3} · \d+ minutes · \d points?$"
     for number, cell in enumerate(cells):
         if tagged(cell, "exercise"):
-            text = next(each.source for each in reversed(cells[:number]) if "### Exercise" in each.source)
+            text = next(
+                each.source for each in reversed(cells[:number]) if "### Exercise" in each.source
+            )
             assert re.search(heading, text, re.MULTILINE), text
             for hint in ("Hint 1: the idea", "Hint 2: a plan"):
                 assert f"<summary>{hint}</summary>" in text, text
             for hint in re.findall(r"<summary>Hint \d.*?</details>", text, re.DOTALL):
                 assert "```" not in hint, text
-            after = next(each.source for each in cells[number + 1 :] if each.cell_type == "markdown")
+            after = next(
+                each.source for each in cells[number + 1 :] if each.cell_type == "markdown"
+            )
             assert SOLUTION.search(after), after
 
 
 def test_the_helper_of_the_tests_is_the_same_everywhere(cells):
-    (helper,) = {cell.source[cell.source.index("def plain(") :] for cell in _code(cells) if "def plain(" in cell.source}
+    (helper,) = {
+        cell.source[cell.source.index("def plain(") :]
+        for cell in _code(cells)
+        if "def plain(" in cell.source
+    }
     first = next(cell.source for cell in read(LESSONS[0]).cells if "def plain(" in cell.source)
     assert helper.startswith(first[first.index("def plain(") : first.index("def expect(")])
 
@@ -77,10 +98,14 @@ def test_what_is_saved_needs_no_kernel(cells):
     for cell in _code(cells):
         for output in cell.outputs:
             assert output.output_type != "error"
-            assert not [kind for kind in output.get("data", {}) if "widget" in kind or "plotly" in kind]
+            assert not [
+                kind for kind in output.get("data", {}) if "widget" in kind or "plotly" in kind
+            ]
     for cell in _code(cells):
         if tagged(cell, "lab"):
-            assert "Iteration" not in "".join(str(output) for output in cell.outputs), "a lab tells what it asks"
+            assert "Iteration" not in "".join(str(output) for output in cell.outputs), (
+                "a lab tells what it asks"
+            )
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
@@ -90,4 +115,6 @@ def test_teachers_find_every_exercise_with_its_points(path: Path) -> None:
     assert section, f"{path.name} has no section"
     text = _text(list(read(path).cells))
     for letter, points in re.findall(r"### Exercise ([A-Z]) ·[^\n]*· (\d) points?", text):
-        assert re.search(rf"\b{letter}\b[^|\n]*\({points}", section), f"{path.name}: {letter} ({points})"
+        assert re.search(rf"\b{letter}\b[^|\n]*\({points}", section), (
+            f"{path.name}: {letter} ({points})"
+        )

@@ -40,10 +40,14 @@ def test_a_notebook_runs_and_solutions_are_right_and_wrong_answers_refused(
     monkeypatch.syspath_prepend(path.parent)
     monkeypatch.setattr(plotly.io.renderers, "default", "json")
     torch.set_grad_enabled(True)  # the notebook before this one may have ended without
-    cells, known, wrong = read(path).cells, solutions(read(path)), wrong_answers(path)
+    cells = read(path).cells
+    known = solutions(read(path))
+    wrong = wrong_answers(path)
     names: dict[str, Any] = {"__name__": "__main__", "display": display}
     answers: dict[str, Any] = {}
-    taken, mute, open_exercise = [], [], ""
+    taken = []
+    mute = []
+    open_exercise = ""
     for number, cell in enumerate(cells):
         if cell.cell_type != "code" or (tagged(cell, "test") and tagged(cells[number - 1], "test")):
             continue

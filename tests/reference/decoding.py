@@ -24,7 +24,9 @@ def argmax(values: Sequence[float]) -> int:
     return max(range(len(values)), key=lambda token: values[token])
 
 
-def transformed(logits: Sequence[float], temperature: float, top_k: int | None, top_p: float | None) -> list[float]:
+def transformed(
+    logits: Sequence[float], temperature: float, top_k: int | None, top_p: float | None
+) -> list[float]:
     """Temperature, then the `top_k` likeliest, then the fewest of them that reach `top_p`; renormalised."""
     if temperature == 0:
         best = argmax(logits)
@@ -32,7 +34,8 @@ def transformed(logits: Sequence[float], temperature: float, top_k: int | None, 
     probs = softmax([value / temperature for value in logits])
     order = sorted(range(len(probs)), key=lambda token: -probs[token])[: top_k or len(probs)]
     mass = sum(probs[token] for token in order)
-    kept, reached = [], 0.0
+    kept = []
+    reached = 0.0
     for token in order:
         kept.append(token)
         reached += probs[token] / mass

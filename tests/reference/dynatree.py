@@ -1,7 +1,9 @@
-"""DynaTree's Algorithm 1 and its neighbours in the plainest Python: slow, one function a piece of the paper.
+"""DynaTree's Algorithm 1 and its neighbours in the plainest Python: slow, one function a piece of
+the paper.
 
-A *distribution* is a function from the tokens drafted so far (after the committed text) to the draft's distribution of
-the next token, a list of probabilities. Distributions have no ties, so "the k likeliest" has one meaning.
+A *distribution* is a function from the tokens drafted so far (after the committed text) to the
+draft's distribution of the next token, a list of probabilities. Distributions have no ties, so "the
+k likeliest" has one meaning.
 """
 
 from __future__ import annotations
@@ -92,7 +94,9 @@ def gate(node: Node, s: dict) -> str:
     return "expand"
 
 
-def add_children(tree: Drafted, at: int, probs: Sequence[float], count: int, budget: int) -> list[int]:
+def add_children(
+    tree: Drafted, at: int, probs: Sequence[float], count: int, budget: int
+) -> list[int]:
     """Line 28: the top candidates become children until the budget is reached; the new places."""
     node = tree.nodes[at]
     new = []
@@ -108,7 +112,8 @@ def add_children(tree: Drafted, at: int, probs: Sequence[float], count: int, bud
 
 def prune(tree: Drafted, threshold: float) -> Drafted:
     """Section 3.3: leaves below tau go, never the root; until no leaf is below it."""
-    nodes, pruned = tree.nodes, []
+    nodes = tree.nodes
+    pruned = []
     while True:
         inner = {node.parent for node in nodes}
         doomed = {
@@ -128,7 +133,8 @@ def prune(tree: Drafted, threshold: float) -> Drafted:
 
 
 def draft_tree(probs: DistributionFn, s: dict, root: int | None = None) -> Drafted:
-    """DRAFTTREE, lines 9 to 31, then the pruning of section 3.3. `s`: the settings by their public names.
+    """DRAFTTREE, lines 9 to 31, then the pruning of section 3.3. `s`: the settings by their public
+    names.
 
     `root`: the verified root's token, or None for the paper's drafted root.
     """
@@ -152,14 +158,23 @@ def fixed_tree(probs: DistributionFn, s: dict, root: int | None = None) -> Draft
     """The fixed-tree baseline (section 4.3): every node above depth D gets B children, unless below tau."""
     alike = dict.fromkeys(("min_branches", "mid_branches", "max_branches"), s["branching"])
     depths = {"base_depth": s["depth"], "max_depth": s["depth"]}
-    never = {"high_confidence": 2.0, "low_confidence": 0.0, "stop_probability": 0.0, "deep_probability": 0.0}
+    never = {
+        "high_confidence": 2.0,
+        "low_confidence": 0.0,
+        "stop_probability": 0.0,
+        "deep_probability": 0.0,
+    }
     return draft_tree(probs, {**s, **alike, **depths, **never}, root)
 
 
-def published_tree(probs: DistributionFn, base_depth: int = 5, max_depth: int = 8, budget: int = 256) -> Drafted:
-    """The tree of the authors' published code: it asks for the depth that a child would have, and takes nothing out.
+def published_tree(
+    probs: DistributionFn, base_depth: int = 5, max_depth: int = 8, budget: int = 256
+) -> Drafted:
+    """The tree of the authors' published code: it asks for the depth that a child would have, and
+    takes nothing out.
 
-    Level by level, under its own run's values: 0.9 and 0.4, 1 to 3 branches, 0.1 and 0.5, and a τ that never acts.
+    Level by level, under its own run's values: 0.9 and 0.4, 1 to 3 branches, 0.1 and 0.5, and a τ
+    that never acts.
     """
     tree = start(probs, None)
     level = [0]
@@ -167,7 +182,8 @@ def published_tree(probs: DistributionFn, base_depth: int = 5, max_depth: int = 
         below = []
         for place in level:
             node = tree.nodes[place]
-            probability, child_depth = math.exp(node.path_log_prob), node.depth + 1
+            probability = math.exp(node.path_log_prob)
+            child_depth = node.depth + 1
             likely = probability >= 0.1 and (child_depth < base_depth or probability > 0.5)
             if not likely or child_depth >= max_depth:
                 continue
@@ -197,10 +213,11 @@ def chain(probs: DistributionFn, draft_tokens: int, stop_below: float, root: int
 def select_commit(
     tokens: Sequence[int], parents: Sequence[int], choices: Sequence[int], first: int
 ) -> tuple[list[int], list[int]]:
-    """SELECTCOMMIT, lines 32 to 42: the nodes of the longest greedy-consistent path, and what it commits.
+    """SELECTCOMMIT, lines 32 to 42: the nodes of the longest greedy-consistent path, and what it
+    commits.
 
-    `first`: the target's own next token after the prefix; `choices[i]`: its next token after node `i`. With a
-    verified root `first` is the root's own token, which is committed already.
+    `first`: the target's own next token after the prefix; `choices[i]`: its next token after node
+    `i`. With a verified root `first` is the root's own token, which is committed already.
     """
     if tokens[0] != first:
         return [], [first]
@@ -216,7 +233,8 @@ def select_commit(
 
 
 def adjust(s: dict, accepted: Sequence[float]) -> dict:
-    """ADJUST, line 7, with the schedule of the published code; `accepted`: a_r of every iteration so far.
+    """ADJUST, line 7, with the schedule of the published code; `accepted`: a_r of every iteration
+    so far.
 
     Window 10, target 0.7, dead band 0.1; fewer than 5 entries change nothing.
     """
@@ -239,14 +257,17 @@ def adjust(s: dict, accepted: Sequence[float]) -> dict:
     return dict(s)
 
 
-def statistic(s: dict, tree: Drafted, accepted: Sequence[int], committed: Sequence[int], verified: bool) -> float:
+def statistic(
+    s: dict, tree: Drafted, accepted: Sequence[int], committed: Sequence[int], verified: bool
+) -> float:
     """a_r: accepted over drafted tokens."""
     return len(accepted) / (len(tree.nodes) - verified)
 
 
 @dataclass
 class Round:
-    """One iteration: the tree, the nodes of the committed path (a verified root is not among them), the tokens.
+    """One iteration: the tree, the nodes of the committed path (a verified root is not among them),
+    the tokens.
 
     `mean`: of the statistic over the window, with this iteration.
     """
@@ -261,16 +282,21 @@ class Round:
 def decode(
     target: DistributionFn, draft: DistributionFn, prompt: Path, s: dict, rounds: int
 ) -> tuple[int, list[Round]]:
-    """DynaTree, Algorithm 1 round after round, greedy: the prefill's first token, and every iteration.
+    """DynaTree, Algorithm 1 round after round, greedy: the prefill's first token, and every
+    iteration.
 
     `target` and `draft` are distributions of the whole text. `s["root"]`: "verified" or "drafted".
     """
     verified = s["root"] == "verified"
     s = s | {"given_base_depth": s["base_depth"]}
     first = top(target(prompt), 1)[0]
-    text, statistics, done = (*prompt, first), [], []
+    text = (*prompt, first)
+    statistics = []
+    done = []
     for _ in range(rounds):
-        tree = draft_tree(lambda path, text=text: draft((*text, *path)), s, text[-1] if verified else None)
+        tree = draft_tree(
+            lambda path, text=text: draft((*text, *path)), s, text[-1] if verified else None
+        )
         choices = [top(target((*text, *node.path)), 1)[0] for node in tree.nodes]
         due = text[-1] if verified else top(target(text), 1)[0]
         path, committed = select_commit(tree.token, tree.parent, choices, due)

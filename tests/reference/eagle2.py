@@ -11,7 +11,9 @@ import torch
 Path = tuple[int, ...]
 
 
-def best_paths(probs: Callable[[Path], Sequence[float]], budget: int, depth: int, children: int) -> dict[Path, float]:
+def best_paths(
+    probs: Callable[[Path], Sequence[float]], budget: int, depth: int, children: int
+) -> dict[Path, float]:
     """Paths below the root and their log-probabilities: all levels are expanded, then the best of all are kept."""
     found: dict[Path, float] = {(): 0.0}
     level: list[Path] = [()]

@@ -1,7 +1,9 @@
-"""Heads of EAGLE-3, EAGLE-3.1 and speculators from their folders, as plainly as they can be written.
+"""Heads of EAGLE-3, EAGLE-3.1 and speculators from their folders, as plainly as they can be
+written.
 
-Written from what the formats' own code says (EAGLE cb7e084, speculators c05b95b, vLLM's `llama_eagle3.py`), on the
-tensors by the names in the file: one pass over a whole text, each row spelled out, no cache and no mask.
+Written from what the formats' own code says (EAGLE cb7e084, speculators c05b95b, vLLM's
+`llama_eagle3.py`), on the tensors by the names in the file: one pass over a whole text, each row
+spelled out, no cache and no mask.
 """
 
 from __future__ import annotations
@@ -21,19 +23,24 @@ def rms(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
 def frequencies(shape: dict, width: int) -> tuple[list[float], float]:
     """Turns a place of each pair of columns, and what cosines and sines are multiplied by.
 
-    Llama 3's stretching slows the long waves and blends those between; YaRN blends by the pair's number.
+    Llama 3's stretching slows the long waves and blends those between; YaRN blends by the pair's
+    number.
     """
     scaling = shape.get("rope_scaling") or {}
-    kind, factor = scaling.get("rope_type"), scaling.get("factor", 1.0)
+    kind = scaling.get("rope_type")
+    factor = scaling.get("factor", 1.0)
     base = scaling.get("rope_theta") or shape.get("rope_theta", 10000.0)
     found = []
     for pair in range(width // 2):
-        turn, slower = base ** (-2 * pair / width), 0.0
+        turn = base ** (-2 * pair / width)
+        slower = 0.0
         if kind == "linear":
             slower = 1.0
         if kind == "llama3":
-            wave, context = 2 * math.pi / turn, scaling["original_max_position_embeddings"]
-            low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+            wave = 2 * math.pi / turn
+            context = scaling["original_max_position_embeddings"]
+            low = scaling["low_freq_factor"]
+            high = scaling["high_freq_factor"]
             slower = 1 - min(max((context / wave - low) / (high - low), 0.0), 1.0)
         if kind == "yarn":
             first, last = (
@@ -43,7 +50,8 @@ def frequencies(shape: dict, width: int) -> tuple[list[float], float]:
                 / math.log(base)
                 for turns in (scaling["beta_fast"], scaling["beta_slow"])
             )
-            first, last = max(first, 0.0), min(last, width - 1.0)
+            first = max(first, 0.0)
+            last = min(last, width - 1.0)
             slower = min(max((pair - first) / (last - first), 0.0), 1.0)
         found.append(slower * turn / factor + (1 - slower) * turn)
     return found, 0.1 * math.log(factor) + 1 if kind == "yarn" else 1.0
@@ -53,8 +61,10 @@ def turned(row: torch.Tensor, place: int, turns: list[float], scale: float) -> t
     """`[width]`, whose column i is turned with column i + width / 2."""
     half = len(turns)
     angles = torch.tensor([place * turn for turn in turns], dtype=torch.float64)
-    cos, sin = (angles.cos() * scale).to(row.dtype), (angles.sin() * scale).to(row.dtype)
-    first, second = row[:half], row[half:]
+    cos = (angles.cos() * scale).to(row.dtype)
+    sin = (angles.sin() * scale).to(row.dtype)
+    first = row[:half]
+    second = row[half:]
     return torch.cat([first * cos - second * sin, second * cos + first * sin])
 
 
@@ -62,7 +72,8 @@ class PlainHead:
     """A head's folder; `rows` says what it makes of a text and of drafted tokens behind it."""
 
     def __init__(self, folder: Path, target) -> None:
-        self.weights, self.config = weights(folder), json.loads((folder / "config.json").read_text())
+        self.weights = weights(folder)
+        self.config = json.loads((folder / "config.json").read_text())
         self.shape = self.config.get("transformer_layer_config", self.config)
         self.target = target
         self.epsilon = self.shape["rms_norm_eps"]
@@ -83,7 +94,9 @@ class PlainHead:
             return [depth]
         if named := self.config.get("eagle_aux_hidden_state_layer_ids"):
             return sorted(named)
-        if nested := (self.config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids"):
+        if nested := (self.config.get("eagle_config") or {}).get(
+            "eagle_aux_hidden_state_layer_ids"
+        ):
             return sorted(layer + (min(nested) == 1) for layer in nested)
         return [2, depth // 2, depth - 3]
 
@@ -94,7 +107,10 @@ class PlainHead:
         if not self.new:
             return states[0]
         if self.config.get("fc_norm"):
-            states = [rms(s, self.tensor(f"fc_norm.{i}.weight"), self.epsilon) for i, s in enumerate(states)]
+            states = [
+                rms(s, self.tensor(f"fc_norm.{i}.weight"), self.epsilon)
+                for i, s in enumerate(states)
+            ]
         joined = torch.cat(states, dim=-1)
         if "input_norm.weight" in self.weights:
             joined = rms(joined, self.tensor("input_norm.weight"), self.epsilon)
@@ -105,11 +121,15 @@ class PlainHead:
         return (self.target.get_input_embeddings().weight if own is None else own)[token]
 
     @torch.no_grad()
-    def rows(self, text: list[int], path: tuple[int, ...] = ()) -> tuple[torch.Tensor, torch.Tensor]:
+    def rows(
+        self, text: list[int], path: tuple[int, ...] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Features `[n, hidden]` that are fed back and logits `[n, proposed]`, of the entries of `text` and `path`."""
-        features, tokens = list(self.fused(text)[: len(text) - 1]), [*text[1:], *path]
+        features = list(self.fused(text)[: len(text) - 1])
+        tokens = [*text[1:], *path]
         cached: list[tuple[torch.Tensor, torch.Tensor]] = []
-        out, logits = [], []
+        out = []
+        logits = []
         for place, token in enumerate(tokens):
             feature = features[place] if place < len(features) else out[-1]
             made = self.row(self.embedding(token), feature, place, cached)
@@ -120,11 +140,15 @@ class PlainHead:
             logits.append(matrix @ normed)
         return torch.stack(out), torch.stack(logits)
 
-    def row(self, embedding: torch.Tensor, feature: torch.Tensor, place: int, cached: list) -> torch.Tensor:
+    def row(
+        self, embedding: torch.Tensor, feature: torch.Tensor, place: int, cached: list
+    ) -> torch.Tensor:
         if self.new:
             hidden = rms(feature, self.block("hidden_norm.weight"), self.epsilon)
             residual = hidden if self.config.get("norm_before_residual") else feature
-            read = torch.cat([rms(embedding, self.block("input_layernorm.weight"), self.epsilon), hidden])
+            read = torch.cat(
+                [rms(embedding, self.block("input_layernorm.weight"), self.epsilon), hidden]
+            )
         else:
             if self.config.get("layernorms"):
                 embedding = rms(embedding, self.tensor("embedding_layernorm.weight"), self.epsilon)
@@ -142,7 +166,8 @@ class PlainHead:
         )
 
     def attention(self, read: torch.Tensor, place: int, cached: list) -> torch.Tensor:
-        heads, shared = self.shape["num_attention_heads"], self.shape["num_key_value_heads"]
+        heads = self.shape["num_attention_heads"]
+        shared = self.shape["num_key_value_heads"]
         width = self.shape.get("head_dim") or self.shape["hidden_size"] // heads
         turns, scale = frequencies(self.shape, width)
 
@@ -152,7 +177,10 @@ class PlainHead:
                 flat = flat + self.block(f"self_attn.{name}_proj.bias")
             each = list(flat.view(number, width))
             if name != "v" and self.layer + "self_attn.q_norm.weight" in self.weights:
-                each = [rms(one, self.block(f"self_attn.{name}_norm.weight"), self.epsilon) for one in each]
+                each = [
+                    rms(one, self.block(f"self_attn.{name}_norm.weight"), self.epsilon)
+                    for one in each
+                ]
             return each
 
         queries = [turned(one, place, turns, scale) for one in projected("q", heads)]
@@ -162,7 +190,12 @@ class PlainHead:
         for number, query in enumerate(queries):
             group = number // (heads // shared)
             scores = torch.stack([key[group] @ query for key, _ in cached]) / math.sqrt(width)
-            mixed.append(sum(share * value[group] for share, (_, value) in zip(scores.softmax(0), cached, strict=True)))
+            mixed.append(
+                sum(
+                    share * value[group]
+                    for share, (_, value) in zip(scores.softmax(0), cached, strict=True)
+                )
+            )
         out = self.block("self_attn.o_proj.weight") @ torch.cat(mixed)
         bias = self.weights.get(self.layer + "self_attn.o_proj.bias")
         return out if bias is None else out + bias

@@ -1,7 +1,9 @@
-"""GOOSE's spine tree and its baseline by direct construction: every candidate looked at for every node that is added.
+"""GOOSE's spine tree and its baseline by direct construction: every candidate looked at for every
+node that is added.
 
-A tree is a dict from path (the tokens below the root) to (probability of its last token, source), in the order in which
-nodes were added. `s`: the settings by their public names. `table`: a `transitions.Table`.
+A tree is a dict from path (the tokens below the root) to (probability of its last token, source),
+in the order in which nodes were added. `s`: the settings by their public names. `table`: a
+`transitions.Table`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ def after_root(table, text: Sequence[int], *, shares: bool = False) -> After:
     whole = (-1, *text)
 
     def after(path: Path) -> dict[int, float]:
-        found = {token: score for token, score in table.successors(*(*whole, *path)[-2:]).items() if score > 0}
+        found = {
+            token: score
+            for token, score in table.successors(*(*whole, *path)[-2:]).items()
+            if score > 0
+        }
         total = sum(found.values()) if shares else 1.0
         return {token: score / total for token, score in found.items()}
 
@@ -44,7 +50,11 @@ def bypasses(s: dict, found: Sequence[tuple[int, int, Path]], acceptance: float)
 
 def weight(tree: Tree, path: Path) -> float:
     """What a score after `path` is worth: what the copied token after it leaves."""
-    copied = [prob for other, (prob, source) in tree.items() if other[:-1] == path and other and source == "context"]
+    copied = [
+        prob
+        for other, (prob, source) in tree.items()
+        if other[:-1] == path and other and source == "context"
+    ]
     return 1.0 - sum(copied)
 
 
@@ -56,7 +66,9 @@ def may_grow(s: dict, path: Path, point: Path, depth: int) -> bool:
     return len(path) - len(point) < s["branch_depth"] and len(path) < depth
 
 
-def candidates(tree: Tree, after: After, spine: Sequence[Path], left: Sequence[float], s: dict, depth: int):
+def candidates(
+    tree: Tree, after: After, spine: Sequence[Path], left: Sequence[float], s: dict, depth: int
+):
     """(probability of the path, new path, its own probability, number of its branching point on the spine)."""
     for path in tree:
         point = max((point for point in spine if path[: len(point)] == point), key=len)
@@ -71,7 +83,13 @@ def candidates(tree: Tree, after: After, spine: Sequence[Path], left: Sequence[f
 
 
 def spend(
-    tree: Tree, after: After, spine: Sequence[Path], left: Sequence[float], s: dict, depth: int, budget: int
+    tree: Tree,
+    after: After,
+    spine: Sequence[Path],
+    left: Sequence[float],
+    s: dict,
+    depth: int,
+    budget: int,
 ) -> None:
     """The likeliest candidate that its branching point can pay for, again and again."""
     left = list(left)
@@ -107,11 +125,16 @@ def greedy(after: After, length: int) -> Path:
 
 def draft_tree(table, text: Sequence[int], s: dict, acceptance: float, depth: int) -> Tree:
     """Sections 4.1 and 4.3."""
-    after, prob = after_root(table, text, shares=True), min(max(acceptance, 0.01), 0.99)
+    after = after_root(table, text, shares=True)
+    prob = min(max(acceptance, 0.01), 0.99)
     budget = s["node_budget"]
     longest = min(s["max_spine"], budget - 1, depth)
     lengths = range(s["shortest_ngram"], s["longest_ngram"] + 1)
-    matches = lookup.matches(text, lengths, "last", longest) if longest > 0 and s["spine"] != "off" else []
+    matches = (
+        lookup.matches(text, lengths, "last", longest)
+        if longest > 0 and s["spine"] != "off"
+        else []
+    )
     chain = matches[0][2] if matches else ()
     if matches and bypasses(s, matches, acceptance):
         return build(after, s, chain, prob, 0, len(chain) + 1)
@@ -141,7 +164,8 @@ class Rate:
     """Accepted over tried, both as running means."""
 
     def __init__(self, accepted: float):
-        self.accepted, self.tried = accepted, 1.0
+        self.accepted = accepted
+        self.tried = 1.0
 
     @property
     def mean(self) -> float:
@@ -168,7 +192,9 @@ def isotropic_tree(table, text: Sequence[int], s: dict, depth: int) -> list[Path
     copied = matches[0][2] if matches else ()
     paths: list[Path] = [()]
     for path in paths:
-        wanted = [copied[len(path)]] if path == copied[: len(path)] and len(path) < len(copied) else []
+        wanted = (
+            [copied[len(path)]] if path == copied[: len(path)] and len(path) < len(copied) else []
+        )
         wanted += [token for token in after(path) if token not in wanted]
         for token in wanted[: s["branching"]]:
             if len(paths) < s["node_budget"] and len(path) < depth:

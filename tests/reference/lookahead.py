@@ -12,7 +12,8 @@ class Pool:
     """N-grams in the order in which they came last; of each first token at most so many."""
 
     def __init__(self, width: int):
-        self.width, self.grams = width, []
+        self.width = width
+        self.grams = []
 
     def add(self, gram: Sequence[int]) -> None:
         gram = tuple(gram)
@@ -31,12 +32,15 @@ class Lookahead:
     """One text's window, as columns of tokens from the first level down, and pool; `choose(path)` is the target."""
 
     def __init__(self, choose: Callable[[Sequence[int]], int], settings: dict):
-        self.choose, self.settings = choose, settings
+        self.choose = choose
+        self.settings = settings
         self.pool = Pool(settings["pool_per_token"])
         self.columns: list[list[int]] | None = None
         self.read = 0
 
-    def iteration(self, text: list[int], max_depth: int) -> tuple[dict[Gram, float], list[tuple[int, int, int]], int]:
+    def iteration(
+        self, text: list[int], max_depth: int
+    ) -> tuple[dict[Gram, float], list[tuple[int, int, int]], int]:
         """Paths below the root with their last token's probability; the window's (token, depth, answer); pool size."""
         n = self.settings["ngram"]
         if self.settings["text_ngrams"]:
@@ -44,7 +48,9 @@ class Lookahead:
                 self.pool.add(text[end - n : end])
             self.read = len(text)
         size = len(self.pool.grams)
-        guesses = [gram[1:][:max_depth] for gram in self.pool.newest(text[-1])[: self.settings["guesses"]]]
+        guesses = [
+            gram[1:][:max_depth] for gram in self.pool.newest(text[-1])[: self.settings["guesses"]]
+        ]
         self._fit(text, max_depth)
         return shares(guesses), self._look_ahead(text), size
 
@@ -53,11 +59,16 @@ class Lookahead:
         if self.columns is None:
             draw = Random(self.settings["window_seed"])
             starts = [draw.randrange(len(text)) for _ in range(self.settings["window"])]
-            self.columns = [[text[(start + level) % len(text)] for level in range(levels)] for start in starts]
-        self.columns = [column for i, column in enumerate(self.columns) if i + levels - 1 <= max_depth]
+            self.columns = [
+                [text[(start + level) % len(text)] for level in range(levels)] for start in starts
+            ]
+        self.columns = [
+            column for i, column in enumerate(self.columns) if i + levels - 1 <= max_depth
+        ]
 
     def _look_ahead(self, text: list[int]) -> list[tuple[int, int, int]]:
-        before, rows = text[:-1], {}
+        before = text[:-1]
+        rows = {}
         first = [text[-1], *(column[0] for column in self.columns[1:])]
         for i, column in enumerate(self.columns):
             column[0] = first[i]

@@ -10,7 +10,9 @@ def places(text: Sequence[int], length: int) -> list[int]:
     if length > len(text):
         return []
     end = list(text[len(text) - length :])
-    return [place for place in range(length, len(text)) if list(text[place - length : place]) == end]
+    return [
+        place for place in range(length, len(text)) if list(text[place - length : place]) == end
+    ]
 
 
 def copied(text: Sequence[int], place: int, limit: int) -> tuple[int, ...]:

@@ -27,7 +27,8 @@ def retrieved(text: Sequence[int], context: Sequence[int], s: dict, depth: int) 
     tree: dict[Path, int] = {(): 0}
     if not lengths:
         return tree
-    match, offered = list(context[-lengths[0] :]), []
+    match = list(context[-lengths[0] :])
+    offered = []
 
     def offer(path: Path) -> None:
         if len(path) < depth:

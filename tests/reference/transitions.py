@@ -10,11 +10,14 @@ class Table:
     """Successors of a token and of a pair of tokens: of at most so many pairs, the first in being the first out."""
 
     def __init__(self, width: int, pairs: int = 0):
-        self.width, self.most = width, {1: 10**9, 2: pairs}
+        self.width = width
+        self.most = {1: 10**9, 2: pairs}
         self.after: dict[tuple[int, ...], dict[int, float]] = {}
         self.arrived: list[tuple[int, ...]] = []
 
-    def harvest(self, previous: Sequence[int], tokens: Sequence[int], logits: Sequence[Sequence[float]]) -> None:
+    def harvest(
+        self, previous: Sequence[int], tokens: Sequence[int], logits: Sequence[Sequence[float]]
+    ) -> None:
         for before, token, row in zip(previous, tokens, logits, strict=True):
             for key in ((token,), (before, token)):
                 if self.most[len(key)]:
@@ -44,15 +47,21 @@ def likeliest(logits: Sequence[float], width: int) -> dict[int, float]:
 def static_tree(
     table: Table, text: Sequence[int], template: Sequence[tuple[int, int]], depth: int
 ) -> list[tuple[int, ...]]:
-    """Token Recycling: the paths below the root of a template's nodes, a node being the r-th successor of its parent.
+    """Token Recycling: the paths below the root of a template's nodes, a node being the r-th
+    successor of its parent.
 
-    In the template's order; nodes without a successor, and those below them, are left out, as are nodes too deep.
+    In the template's order; nodes without a successor, and those below them, are left out, as are
+    nodes too deep.
     """
     whole = (text[-2] if len(text) > 1 else -1, text[-1])
     paths: list[tuple[int, ...] | None] = [()]
     for parent, rank in template:
         above = paths[parent]
-        after = [] if above is None or len(above) >= depth else list(table.successors(*(*whole, *above)[-2:]))
+        after = (
+            []
+            if above is None or len(above) >= depth
+            else list(table.successors(*(*whole, *above)[-2:]))
+        )
         paths.append((*above, after[rank]) if above is not None and rank < len(after) else None)
     return [path for path in paths[1:] if path is not None]
 

@@ -11,9 +11,16 @@ from support.tiny import tiny
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedModel
 
-TEMPLATE = "{% for message in messages %}<s>{{ message['role'] }} {{ message['content'] }}</s>{% endfor %}"
+TEMPLATE = (
+    "{% for message in messages %}<s>{{ message['role'] }} {{ message['content'] }}</s>{% endfor %}"
+)
 MERGES = ["Ġ Ġ", "t h", "th e", "Ġ the"]
-TOKENS = ["<s>", "</s>", *sorted(ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in MERGES)]
+TOKENS = [
+    "<s>",
+    "</s>",
+    *sorted(ByteLevel.alphabet()),
+    *(merge.replace(" ", "") for merge in MERGES),
+]
 _NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
@@ -48,7 +55,9 @@ def write(
     if parts:
         file.add_uint16("split.count", parts)
     tensors = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
-    tensors |= {f"blk.{i}.{to}": f"model.layers.{i}.{of}" for i in range(2) for of, to in _NAMES.items()}
+    tensors |= {
+        f"blk.{i}.{to}": f"model.layers.{i}.{of}" for i in range(2) for of, to in _NAMES.items()
+    }
     weights = model.state_dict()
     for name, source in tensors.items():
         value = weights[f"{source}.weight"]
@@ -68,5 +77,8 @@ def write(
 
 def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:
     """Whether two models hold the same numbers under the same names."""
-    first, second = one.state_dict(), other.state_dict()
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    first = one.state_dict()
+    second = other.state_dict()
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )

@@ -1,8 +1,8 @@
 """Random draft heads in the folders in which heads are published, by the names that those have.
 
-From SafeAILab/EAGLE cb7e084, sgl-project/SpecForge a6b6b02, vllm-project/speculators c05b95b, NVIDIA Model-Optimizer
-5a4242f and 0371364, and public threads on the heads named: sgl-project/sglang #4716, #25454 and #32334,
-vllm-project/vllm #42143, pytorch/executorch #20149.
+From SafeAILab/EAGLE cb7e084, sgl-project/SpecForge a6b6b02, vllm-project/speculators c05b95b,
+NVIDIA Model-Optimizer 5a4242f and 0371364, and public threads on the heads named:
+sgl-project/sglang #4716, #25454 and #32334, vllm-project/vllm #42143, pytorch/executorch #20149.
 """
 
 from __future__ import annotations
@@ -25,14 +25,20 @@ YARN = {
 }  # fmt: skip
 NVIDIA = {"use_aux_hidden_state": True, "use_input_layernorm_in_first_layer": True, "use_last_layernorm": True,
           "use_mtp_layernorm": None}  # fmt: skip
-SPECFORGE = {"max_position_embeddings": 2048, "use_cache": True, "use_sliding_window": False, "sliding_window": None}
+SPECFORGE = {
+    "max_position_embeddings": 2048,
+    "use_cache": True,
+    "use_sliding_window": False,
+    "sliding_window": None,
+}
 SPECULATORS = {
     "speculators_model_type": "eagle3", "speculators_version": "0.3.0", "norm_before_residual": True,
     "norm_before_fc": False, "eagle_aux_hidden_state_layer_ids": [1, 2, 4], "target_hidden_size": None,
 }  # fmt: skip
 NAMED_LLAMA = {"architectures": ["LlamaForCausalLM"]}
-# By name: fields of the config (`...`: it has no such field), and `write`'s own choices. The first word of a name is
-# who published a head with these fields and tensors; sizes apart, which are tiny here.
+# By name: fields of the config (`...`: it has no such field), and `write`'s own choices. The first
+# word of a name is who published a head with these fields and tensors; sizes apart, which are tiny
+# here.
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "SafeAILab, LLaMA 3.1 8B": ({**NAMED_LLAMA, "rope_theta": ..., "head_dim": ...}, {"pickled": True}),
     "SafeAILab, LLaMA 3.3 70B": (
@@ -73,7 +79,9 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def write(folder: Path, target, variant: str = "SafeAILab, LLaMA 3.1 8B", seed: int = 1, **changes: Any) -> Path:
+def write(
+    folder: Path, target, variant: str = "SafeAILab, LLaMA 3.1 8B", seed: int = 1, **changes: Any
+) -> Path:
     """A folder of that variant with random weights; `changes` replace fields of its config."""
     fields, choices = VARIANTS[variant]
     fields = {**fields, **changes}
@@ -84,16 +92,23 @@ def write(folder: Path, target, variant: str = "SafeAILab, LLaMA 3.1 8B", seed: 
         "num_key_value_heads": 2, "intermediate_size": 48, "hidden_act": "silu", "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "tie_word_embeddings": False, "attention_bias": bool(choices.get("qwen3")),
     }  # fmt: skip
-    layer_fields = {name for name in fields if name in shape or name in ("head_dim", "rope_scaling")}
+    layer_fields = {
+        name for name in fields if name in shape or name in ("head_dim", "rope_scaling")
+    }
     shape |= {name: fields.pop(name) for name in layer_fields}
     shape = {name: value for name, value in shape.items() if value is not ...}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         tensors = _tensors(shape, fields, choices, target.config.hidden_size)
-    ids, maps = choices.get("ids", SOME), choices.get("maps")
+    ids = choices.get("ids", SOME)
+    maps = choices.get("maps")
     if "fc.weight" in tensors and (ids is not None or maps == "zero"):
         fields["draft_vocab_size"] = len(ids or range(shape["vocab_size"]))
-        tensors["d2t"] = torch.tensor(ids) - torch.arange(len(ids)) if ids else torch.zeros(shape["vocab_size"]).long()
+        tensors["d2t"] = (
+            torch.tensor(ids) - torch.arange(len(ids))
+            if ids
+            else torch.zeros(shape["vocab_size"]).long()
+        )
         if maps != "d2t":
             tensors["t2d"] = torch.isin(torch.arange(shape["vocab_size"]), torch.tensor(ids or []))
     if "speculators_model_type" in fields:
@@ -116,7 +131,11 @@ def write(folder: Path, target, variant: str = "SafeAILab, LLaMA 3.1 8B", seed: 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     """The tensors of a folder, by the names in its file."""
     pickled = folder / "pytorch_model.bin"
-    return torch.load(pickled, weights_only=True) if pickled.is_file() else load_file(folder / "model.safetensors")
+    return (
+        torch.load(pickled, weights_only=True)
+        if pickled.is_file()
+        else load_file(folder / "model.safetensors")
+    )
 
 
 def rewrite(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -134,7 +153,9 @@ def _tensors(shape: dict, fields: dict, choices: dict, states: int) -> dict[str,
         else choices.get("layer", "layers.0." if speculators or old else "midlayer.")
     )
     around = (
-        _around_of_eagle(shape, fields, choices) if old else _around_of_eagle3(shape, fields, choices, states, layer)
+        _around_of_eagle(shape, fields, choices)
+        if old
+        else _around_of_eagle3(shape, fields, choices, states, layer)
     )
     return around | _block(shape, choices, layer, shape["hidden_size"] * (1 if old else 2))
 
@@ -160,8 +181,11 @@ def _around_of_eagle(shape: dict, fields: dict, choices: dict) -> dict[str, torc
     return found
 
 
-def _around_of_eagle3(shape: dict, fields: dict, choices: dict, states: int, layer: str) -> dict[str, torch.Tensor]:
-    size, vocab = shape["hidden_size"], shape["vocab_size"]
+def _around_of_eagle3(
+    shape: dict, fields: dict, choices: dict, states: int, layer: str
+) -> dict[str, torch.Tensor]:
+    size = shape["hidden_size"]
+    vocab = shape["vocab_size"]
     found = {"fc.weight": many(size, 3 * states), "norm.weight": one(size)}
     found |= {f"{layer}{name}.weight": one(size) for name in ("hidden_norm", "input_layernorm")}
     if choices.get("own_output", True):
@@ -176,9 +200,11 @@ def _around_of_eagle3(shape: dict, fields: dict, choices: dict, states: int, lay
 
 
 def _block(shape: dict, choices: dict, layer: str, read: int) -> dict[str, torch.Tensor]:
-    size, inner = shape["hidden_size"], shape["intermediate_size"]
+    size = shape["hidden_size"]
+    inner = shape["intermediate_size"]
     width = shape.get("head_dim") or size // shape["num_attention_heads"]
-    queries, shared = shape["num_attention_heads"] * width, shape["num_key_value_heads"] * width
+    queries = shape["num_attention_heads"] * width
+    shared = shape["num_key_value_heads"] * width
     found = {f"{layer}post_attention_layernorm.weight": one(size)}
     for name, rows, columns in (
         ("self_attn.q_proj", queries, read), ("self_attn.k_proj", shared, read), ("self_attn.v_proj", shared, read),

@@ -20,7 +20,8 @@ def random_head(
     own_output: bool = False,
     **overrides: object,
 ) -> Head:
-    """A head that fits `target`; the same arguments give the same weights; `overrides` are config fields.
+    """A head that fits `target`; the same arguments give the same weights; `overrides` are config
+    fields.
 
     `ids`: its draft vocabulary; None: it has none. Which it is changes none of the other weights.
     """
@@ -30,7 +31,10 @@ def random_head(
         torch.manual_seed(seed)
         sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
         proposed = None if ids is None else len(ids)
-        head = Head(HeadConfig(name=name, draft_vocab_size=proposed, **sizes, **shape), own_output=own_output)
+        head = Head(
+            HeadConfig(name=name, draft_vocab_size=proposed, **sizes, **shape),
+            own_output=own_output,
+        )
         if ids is not None:
             head.choose_tokens(torch.tensor(ids))
         _make_loud(head)
@@ -38,12 +42,27 @@ def random_head(
 
 
 def random_block(
-    target: PreTrainedModel, seed: int = 0, name: str = "block", ids: Sequence[int] | None = None, **overrides: object
+    target: PreTrainedModel,
+    seed: int = 0,
+    name: str = "block",
+    ids: Sequence[int] | None = None,
+    **overrides: object,
 ) -> BlockHead:
     """A block head that fits `target`; arguments as of `random_head`."""
     config = target.config.get_text_config(decoder=True)
-    shape = {"depth": 2, "heads": 4, "key_value_heads": 2, "head_width": 8, "feed_forward": 48, "block_size": 5}
-    shape |= {"mask_token_id": 3, "layers": (1, 2), "draft_vocab_size": None if ids is None else len(ids)} | overrides
+    shape = {
+        "depth": 2,
+        "heads": 4,
+        "key_value_heads": 2,
+        "head_width": 8,
+        "feed_forward": 48,
+        "block_size": 5,
+    }
+    shape |= {
+        "mask_token_id": 3,
+        "layers": (1, 2),
+        "draft_vocab_size": None if ids is None else len(ids),
+    } | overrides
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}

@@ -14,7 +14,9 @@ FAULTS = {
     **{f"position {shift:+}": ("position", {"position"}) for shift in (-8, -1, 3)},
     **{f"positions of drafted {shift:+}": ("position", {"position"}) for shift in (-2, 8)},
     "along": ("position", {"position"}),
-    **dict.fromkeys(("sibling", "ancestor", "exchanged", "rootless", "transposed", "chain"), ("mask", {"mask"})),
+    **dict.fromkeys(
+        ("sibling", "ancestor", "exchanged", "rootless", "transposed", "chain"), ("mask", {"mask"})
+    ),
     "old mask": ("mask", {"mask"}),
     "first hidden": ("prefix", set()),
     "short": ("prefix", {"prefix"}),
@@ -33,23 +35,36 @@ FAULTS = {
 
 
 @torch.inference_mode()
-def decode(model, prompt, path, fault="", *, iterations=5, temperature=0.0, seed=0, whole=True, **header):
+def decode(
+    model, prompt, path, fault="", *, iterations=5, temperature=0.0, seed=0, whole=True, **header
+):
     """Writes `iterations` passes to `path`, with positions, mask and slots if `whole`."""
-    random, ideal, cache, before = np.random.default_rng(seed), model, DynamicCache(), np.eye(1, dtype=bool)
+    random = np.random.default_rng(seed)
+    ideal = model
+    cache = DynamicCache()
+    before = np.eye(1, dtype=bool)
     model = changed(model, fault)
-    text = [*prompt, int(model(torch.tensor([prompt]), past_key_values=cache).logits[0, -1].argmax())]
+    text = [
+        *prompt,
+        int(model(torch.tensor([prompt]), past_key_values=cache).logits[0, -1].argmax()),
+    ]
     places = np.arange(len(prompt))  # of the cache's entries
     recorder = Recorder(path, prompt, temperature=temperature, **header)
     for iteration in range(iterations):
         token, parent = tree(ideal, text, (2, 2, 1, 1)[iteration % 2 :], random)
-        n, held, own = len(token), cache.get_seq_length(), np.eye(len(token), dtype=bool)
+        n = len(token)
+        held = cache.get_seq_length()
+        own = np.eye(len(token), dtype=bool)
         for row in range(1, n):
             own[row] |= own[parent[row]]
-        position, given = len(text) - 2 + own.sum(1), list(token)
+        position = len(text) - 2 + own.sum(1)
+        given = list(token)
         if fault == "long":
             step(model, [text[-1]], position[:1], np.ones((1, held + 1), dtype=bool), cache, places)
-            places, held = np.append(places, len(text) - 1), held + 1
-        mask, shown = wrong_mask(fault, own, parent, before), np.ones((n, held), dtype=bool)
+            places = np.append(places, len(text) - 1)
+            held = held + 1
+        mask = wrong_mask(fault, own, parent, before)
+        shown = np.ones((n, held), dtype=bool)
         if fault.startswith("position"):
             position += int(fault.split()[-1]) * (np.arange(n) >= fault.startswith("positions of"))
         if fault == "along":
@@ -60,20 +75,34 @@ def decode(model, prompt, path, fault="", *, iterations=5, temperature=0.0, seed
             given[2] = given[1]
         window = None if fault == "window" else "as configured"
         logits = step(model, given, position, np.hstack([shown, mask]), cache, places, window)
-        logits, before = wrong_answers(fault, logits, token), own
+        logits = wrong_answers(fault, logits, token)
+        before = own
         odds = (logits / (temperature or 1)).softmax(-1)
-        choice, path_rows = (odds.multinomial(1)[:, 0] if temperature else odds.argmax(-1)).tolist(), [0]
-        while below := [r for r in range(n) if parent[r] == path_rows[-1] and token[r] == choice[path_rows[-1]]]:
+        choice = (odds.multinomial(1)[:, 0] if temperature else odds.argmax(-1)).tolist()
+        path_rows = [0]
+        while below := [
+            r for r in range(n) if parent[r] == path_rows[-1] and token[r] == choice[path_rows[-1]]
+        ]:
             path_rows += below[:1]
-        accepted, committed = path_rows[1:], [*(token[row] for row in path_rows[1:]), choice[path_rows[-1]]]
+        accepted = path_rows[1:]
+        committed = [*(token[row] for row in path_rows[1:]), choice[path_rows[-1]]]
         kept = [held + row for row in wrong_rows(fault, path_rows, n)]
         slots = [*range(len(text) - 1 if fault == "long" else held), *kept]
         for layer in cache.layers:
-            layer.keys, layer.values = layer.keys[:, :, slots], layer.values[:, :, slots]
+            layer.keys = layer.keys[:, :, slots]
+            layer.values = layer.values[:, :, slots]
         places = np.append(places, position)[slots]
         top = logits.float().log_softmax(-1).topk(16)
-        tops = [list(zip(*row, strict=True)) for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
-        more = {"position": position, "mask": mask, "slot": range(held, held + n), "kept_slots": kept}
+        tops = [
+            list(zip(*row, strict=True))
+            for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        ]
+        more = {
+            "position": position,
+            "mask": mask,
+            "slot": range(held, held + n),
+            "kept_slots": kept,
+        }
         more["hidden_prefix"] = [[row, entry, entry] for row, entry in np.argwhere(~shown).tolist()]
         held = held if whole else len(text) - 1  # or as the engine believes
         recorder.step(prefix_length=held, token=token, parent=parent, accepted=accepted, committed=committed,
@@ -85,7 +114,8 @@ def decode(model, prompt, path, fault="", *, iterations=5, temperature=0.0, seed
 
 def wrong_mask(fault, own, parent, before):
     """What each row sees of the others."""
-    mask, n = own.copy(), len(own)
+    mask = own.copy()
+    n = len(own)
     if fault == "sibling":
         mask[2, 1] = True
     if fault == "ancestor":
@@ -99,7 +129,8 @@ def wrong_mask(fault, own, parent, before):
     if fault == "chain":
         mask = np.tri(n, dtype=bool)
     if fault == "old mask":
-        mask, least = np.eye(n, dtype=bool), min(n, len(before))
+        mask = np.eye(n, dtype=bool)
+        least = min(n, len(before))
         mask[:least, :least] = before[:least, :least]
     return mask
 
@@ -130,20 +161,28 @@ def wrong_rows(fault, path, n):
 def step(model, token, position, seen, cache, places, window="as configured"):
     """One pass, logits `[n, V]`; the mask of a sliding window is cut by position."""
     config = model.config
-    far = position[:, None] - np.append(places, position)[None] >= (getattr(config, "sliding_window", None) or 1 << 30)
+    far = position[:, None] - np.append(places, position)[None] >= (
+        getattr(config, "sliding_window", None) or 1 << 30
+    )
     full, cut = [
-        torch.where(torch.tensor(rows), 0.0, torch.finfo(model.dtype).min).to(model.dtype)[None, None]
+        torch.where(torch.tensor(rows), 0.0, torch.finfo(model.dtype).min).to(model.dtype)[
+            None, None
+        ]
         for rows in (seen, seen & ~far if window else seen)
     ]
     kinds = {"full_attention": full, "sliding_attention": cut}
     mask = kinds if "sliding_attention" in (getattr(config, "layer_types", None) or ()) else cut
     at = torch.tensor(position)[None]
-    return model(torch.tensor([token]), attention_mask=mask, position_ids=at, past_key_values=cache).logits[0]
+    return model(
+        torch.tensor([token]), attention_mask=mask, position_ids=at, past_key_values=cache
+    ).logits[0]
 
 
 def tree(model, text, branches, random):
     """The target's own best tokens after each path, the very best left out one time in four."""
-    token, parent, level = [text[-1]], [-1], [(0, list(text))]
+    token = [text[-1]]
+    parent = [-1]
+    level = [(0, list(text))]
     for width in branches:
         logits = model(torch.tensor([path for _, path in level])).logits[:, -1]
         below = []

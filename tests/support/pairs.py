@@ -48,7 +48,11 @@ def _target_of(family: str, vocab: int) -> torch.nn.Module:
 
 def draft_of(family: str, noise: float | None, vocab: int = 64) -> torch.nn.Module:
     """A noisy copy of the target, or another model."""
-    return tiny(family, seed=9, vocab=vocab) if noise is None else noisy(target_of(family, vocab), noise)
+    return (
+        tiny(family, seed=9, vocab=vocab)
+        if noise is None
+        else noisy(target_of(family, vocab), noise)
+    )
 
 
 def pair_of(family: str, noise: float | None = NOISE, vocab: int = 64) -> ModelPair:
@@ -89,11 +93,15 @@ def models_pair(family: str) -> ModelPair:
     return speclab.load_pair(target=target, heads=[noisy(target, 0.03, seed) for seed in (0, 1)])
 
 
-def library_text(model: torch.nn.Module, prompt: Sequence[int], count: int, **settings: object) -> list[int]:
+def library_text(
+    model: torch.nn.Module, prompt: Sequence[int], count: int, **settings: object
+) -> list[int]:
     """The library's own greedy decoding."""
     ids = torch.tensor([list(prompt)])
     chosen = {"max_new_tokens": count, "do_sample": False, "pad_token_id": 0} | settings
-    return model.generate(ids, attention_mask=torch.ones_like(ids), **chosen)[0, len(prompt) :].tolist()
+    return model.generate(ids, attention_mask=torch.ones_like(ids), **chosen)[
+        0, len(prompt) :
+    ].tolist()
 
 
 @cache
@@ -101,8 +109,11 @@ def own_text(family: str, count: int) -> list[int]:
     return library_text(target_of(family), PROMPT, count)
 
 
-def assert_cache_is_fresh(runner: Runner | HeadRunner, text: list[int], target: torch.nn.Module | None = None) -> None:
-    """Length, and keys and values of every layer, as one causal pass of the module over the committed text leaves them.
+def assert_cache_is_fresh(
+    runner: Runner | HeadRunner, text: list[int], target: torch.nn.Module | None = None
+) -> None:
+    """Length, and keys and values of every layer, as one causal pass of the module over the
+    committed text leaves them.
 
     `target`: of a head, the model that it drafts for.
     """
@@ -112,7 +123,9 @@ def assert_cache_is_fresh(runner: Runner | HeadRunner, text: list[int], target: 
     if isinstance(runner, HeadRunner):
         states = target(torch.tensor([text]), output_hidden_states=True).hidden_states
         fresh = type(runner)(runner.model, Runner(target, lean=False))
-        seen = torch.cat([states[layer][0] for layer in runner.config.layers], dim=-1)[: runner.length].detach()
+        seen = torch.cat([states[layer][0] for layer in runner.config.layers], dim=-1)[
+            : runner.length
+        ].detach()
         if isinstance(runner, BlockRunner):
             fresh.draft(0, seen)
             fresh.crop(runner.length)

@@ -14,7 +14,9 @@ from speclab.tree import DraftTree
 
 def paths_of(tree: DraftTree) -> dict[tuple[int, ...], int]:
     """The tokens below the root on the way to each node, and the node: level by level, siblings in their order."""
-    return {tuple(tree.token[list(tree.path(node))[1:]].tolist()): node for node in range(len(tree))}
+    return {
+        tuple(tree.token[list(tree.path(node))[1:]].tolist()): node for node in range(len(tree))
+    }
 
 
 def assert_same(one: object, other: object, where: str = "trace") -> None:
@@ -37,7 +39,8 @@ def assert_same(one: object, other: object, where: str = "trace") -> None:
 
 def assert_consistent(step: Step) -> None:
     """What one step says about itself in two places is the same."""
-    tree, n = step.tree, len(step.tree)
+    tree = step.tree
+    n = len(step.tree)
     verified = step.root_choice is None
     path = ((0,) if verified else ()) + step.accepted
     assert path in {(), *(tree.path(node) for node in range(n))}
@@ -45,7 +48,8 @@ def assert_consistent(step: Step) -> None:
     assert step.committed == (*tokens, *([] if step.bonus is None else [step.bonus]))
     for node, token in zip(path, step.committed[not verified :], strict=False):
         assert step.nodes[node].target_choice == token
-    expected, windowed = tree.ancestor_mask(), min(step.prefix_seen) < step.prefix_length
+    expected = tree.ancestor_mask()
+    windowed = min(step.prefix_seen) < step.prefix_length
     assert not (step.mask & ~expected).any()
     assert windowed or (step.mask == expected).all(), "only a window hides an ancestor"
     assert len(step.nodes) == len(step.prefix_seen) == n
@@ -63,7 +67,8 @@ def assert_consistent(step: Step) -> None:
 
 
 def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
-    tree, i = step.tree, node.index
+    tree = step.tree
+    i = node.index
     parent = int(tree.parent[i])
     assert node.token == tree.token[i]
     assert math.isclose(node.draft_prob, math.exp(tree.log_prob[i]))
@@ -80,9 +85,12 @@ def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
         ended = step.bonus is None and parent == (path or (None,))[-1]
         # Candidates drawn from the draft are tried in order: those behind an accepted one are not.
         untried = (
-            any(sibling < i and sibling in step.accepted for sibling in tree.children[parent]) and "draws" in step.rule
+            any(sibling < i and sibling in step.accepted for sibling in tree.children[parent])
+            and "draws" in step.rule
         )
-        assert node.verdict == ("not reached" if untried else due) or (ended and node.verdict == "not reached")
+        assert node.verdict == ("not reached" if untried else due) or (
+            ended and node.verdict == "not reached"
+        )
     merged = max(
         1, sum(proposal.chosen for proposal in step.proposals)
     )  # distributions that a node's candidates come from

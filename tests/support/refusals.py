@@ -11,7 +11,8 @@ import speclab
 from speclab import Session, SpeclabError
 
 VOCAB = 8
-TARGET, DRAFT = random_probs(VOCAB, 1), random_probs(VOCAB, 2)
+TARGET = random_probs(VOCAB, 1)
+DRAFT = random_probs(VOCAB, 2)
 PAIR = table_pair(TARGET, DRAFT, VOCAB)
 SHORT = table_pair(TARGET, DRAFT, VOCAB, context=16)
 LONE = table_pair(TARGET, None, VOCAB)
@@ -32,4 +33,6 @@ def refused(kind: type[SpeclabError], *said: str):
     for word in said:
         assert word in message, message
     assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None, "the cause is in the sentence"
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None, (
+        "the cause is in the sentence"
+    )

@@ -23,7 +23,10 @@ def runner_of(family: str) -> Runner:
 @contextmanager
 def small_buffers():
     """So that buffers grow within short tests."""
-    with mock.patch("speclab.models.cache.FIRST_CAPACITY", 3), mock.patch("speclab.models.runner.FIRST_CAPACITY", 3):
+    with (
+        mock.patch("speclab.models.cache.FIRST_CAPACITY", 3),
+        mock.patch("speclab.models.runner.FIRST_CAPACITY", 3),
+    ):
         yield
 
 
@@ -35,10 +38,13 @@ def plain(runner: Runner, tokens: list[int]) -> torch.Tensor:
 
 def run_tree(runner: Runner, tree: DraftTree, cut: int | None = None) -> torch.Tensor:
     """A tree in one pass, or its first `cut` nodes and then the rest, as a drafter does level by level."""
-    base, mask = runner.length, tree.ancestor_mask()
+    base = runner.length
+    mask = tree.ancestor_mask()
     parts = [slice(0, len(tree))] if cut is None else [slice(0, cut), slice(cut, len(tree))]
     out = [
-        runner.forward(tree.token[part].tolist(), (base + tree.depth[part]).tolist(), mask[part, : part.stop])
+        runner.forward(
+            tree.token[part].tolist(), (base + tree.depth[part]).tolist(), mask[part, : part.stop]
+        )
         for part in parts
         if part.start < part.stop
     ]

@@ -28,14 +28,18 @@ STRATEGIES: dict[str, Strategy] = {
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
 
-def pair_of(target: DistributionFn = TARGET, draft: DistributionFn | None = DRAFT, eos: int | None = None) -> ModelPair:
+def pair_of(
+    target: DistributionFn = TARGET, draft: DistributionFn | None = DRAFT, eos: int | None = None
+) -> ModelPair:
     return table_pair(target, draft, VOCAB, eos=eos)
 
 
 def session_of(
     strategy: Strategy = STRATEGIES["dynatree"], pair: ModelPair | None = None, **settings: object
 ) -> speclab.Session:
-    return speclab.Session(pair or pair_of(), strategy, PROMPT, **({"max_new_tokens": NEW} | settings))
+    return speclab.Session(
+        pair or pair_of(), strategy, PROMPT, **({"max_new_tokens": NEW} | settings)
+    )
 
 
 def finished(strategy: Strategy = STRATEGIES["dynatree"], **settings: object) -> speclab.Session:

@@ -12,14 +12,17 @@ from speclab.tree import DraftTree
 
 @st.composite
 def draft_trees(draw: st.DrawFn, max_nodes: int = 12, vocab: int = 64) -> DraftTree:
-    """Any breadth-first tree of 1 to `max_nodes` nodes: chain, star or bush; siblings carry different tokens.
+    """Any breadth-first tree of 1 to `max_nodes` nodes: chain, star or bush; siblings carry
+    different tokens.
 
-    Log-probs are those of a random distribution over each node's children: their probabilities sum to less than one.
+    Log-probs are those of a random distribution over each node's children: their probabilities sum
+    to less than one.
     """
     n = draw(st.integers(1, max_nodes))
     parents = [-1]
     for node in range(1, n):
-        # In breadth-first order parents never go back, and a token has room for at most `vocab` siblings.
+        # In breadth-first order parents never go back, and a token has room for at most `vocab`
+        # siblings.
         low = max(parents[-1], 0)
         low += parents.count(low) >= vocab
         parents.append(draw(st.integers(low, node - 1)))
@@ -28,7 +31,9 @@ def draft_trees(draw: st.DrawFn, max_nodes: int = 12, vocab: int = 64) -> DraftT
     return DraftTree.of(tokens, parents, _log_probs(parents, weights), "random")
 
 
-def token_lists(min_size: int = 1, max_size: int = 24, vocab: int = 64) -> st.SearchStrategy[list[int]]:
+def token_lists(
+    min_size: int = 1, max_size: int = 24, vocab: int = 64
+) -> st.SearchStrategy[list[int]]:
     """Random prompts as token ids."""
     return st.lists(st.integers(0, vocab - 1), min_size=min_size, max_size=max_size)
 

@@ -1,7 +1,7 @@
 """A runner without a model: next-token distributions come from a function of the visible tokens.
 
-It keeps slots of (token, position) and sees only what the mask shows it, so a wrong mask, position or kept
-slot raises or changes the answer.
+It keeps slots of (token, position) and sees only what the mask shows it, so a wrong mask, position
+or kept slot raises or changes the answer.
 """
 
 from __future__ import annotations
@@ -51,8 +51,18 @@ class TableRunner:
     dtype = torch.float32
     slot_bytes = 16
 
-    def __init__(self, probs: DistributionFn, vocab_size: int, context: int | None = None, eos: int | None = None):
-        self.probs, self.vocab_size, self.context, self.eos, self.name = probs, vocab_size, context, eos, "table"
+    def __init__(
+        self,
+        probs: DistributionFn,
+        vocab_size: int,
+        context: int | None = None,
+        eos: int | None = None,
+    ):
+        self.probs = probs
+        self.vocab_size = vocab_size
+        self.context = context
+        self.eos = eos
+        self.name = "table"
         self.model = _model(eos)
         self.slots: list[tuple[int, int]] = []
         self.kept = Kept(0, 0, ())
@@ -75,24 +85,37 @@ class TableRunner:
         return [token for token, _ in self.slots]
 
     def extend(self, tokens: Sequence[int]) -> torch.Tensor:
-        start, count = len(self.slots), len(tokens)
+        start = len(self.slots)
+        count = len(tokens)
         visible = np.tril(np.ones((count, count), bool))
         return self._pass(tokens, range(start, start + count), visible)[-1]
 
-    def forward(self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray) -> torch.Tensor:
-        length, count = len(self.slots), len(tokens)
+    def forward(
+        self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray
+    ) -> torch.Tensor:
+        length = len(self.slots)
+        count = len(tokens)
         logits = self._pass(tokens, positions, visible)
         self._given = (self._whole[:, length:].copy(), self._whole[:, :length].sum(axis=1).tolist())
         assert len(logits) == count
         return logits
 
     def logits(self, tokens, positions=None, visible=None, *, topk=0) -> Answer:
-        return Answer(self.extend(tokens)[None] if positions is None else self.forward(tokens, positions, visible))
+        return Answer(
+            self.extend(tokens)[None]
+            if positions is None
+            else self.forward(tokens, positions, visible)
+        )
 
-    def _pass(self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray) -> torch.Tensor:
-        tokens, positions = [int(t) for t in tokens], [int(p) for p in positions]
+    def _pass(
+        self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray
+    ) -> torch.Tensor:
+        tokens = [int(t) for t in tokens]
+        positions = [int(p) for p in positions]
         visible = np.asarray(visible)
-        length, count, columns = len(self.slots), len(tokens), visible.shape[1]
+        length = len(self.slots)
+        count = len(tokens)
+        columns = visible.shape[1]
         assert visible.dtype == np.bool_
         assert count == len(positions) == visible.shape[0] > 0
         assert count <= columns <= length + count, "the mask's columns end at the last new row"
@@ -112,7 +135,9 @@ class TableRunner:
         assert visible[own], "a row sees itself"
         assert not visible[own + 1 :].any(), "no row sees a later one"
         seen = sorted((slots[slot][1], slots[slot][0]) for slot in np.flatnonzero(visible).tolist())
-        assert [position for position, _ in seen] == list(range(len(seen))), "a path has one token a position"
+        assert [position for position, _ in seen] == list(range(len(seen))), (
+            "a path has one token a position"
+        )
         assert seen[-1] == (slots[own][1], slots[own][0]), "a row is the last of its path"
         return self.probs(tuple(token for _, token in seen))
 
@@ -143,7 +168,9 @@ def _model(eos: int | None) -> SimpleNamespace:
     """What a pair asks a module about."""
     config = SimpleNamespace(eos_token_id=eos, _attn_implementation="table")
     config.get_text_config = lambda decoder: config
-    return SimpleNamespace(config=config, generation_config=config, num_parameters=lambda: 0, parameters=list)
+    return SimpleNamespace(
+        config=config, generation_config=config, num_parameters=lambda: 0, parameters=list
+    )
 
 
 def table_pair(

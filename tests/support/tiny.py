@@ -1,7 +1,8 @@
-"""Tiny random models of many families, with weights large enough for a wrong attention mask to show.
+"""Tiny random models of many families, with weights large enough for a wrong attention mask to
+show.
 
-Library defaults draw weights so small that attention hardly matters; here they are normal with deviation 0.3,
-and norms and biases get noise as well.
+Library defaults draw weights so small that attention hardly matters; here they are normal with
+deviation 0.3, and norms and biases get noise as well.
 """
 
 from __future__ import annotations
@@ -13,17 +14,38 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
 WINDOW = 8
 CHUNK = 8
-_COMMON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+_COMMON = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 _GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
 # Tied embeddings would make a loud random Gemma repeat one token, whatever its attention sees.
-_GEMMA = {**_COMMON, **_GROUPED, "sliding_window": WINDOW, "query_pre_attn_scalar": 8, "tie_word_embeddings": False}
+_GEMMA = {
+    **_COMMON,
+    **_GROUPED,
+    "sliding_window": WINDOW,
+    "query_pre_attn_scalar": 8,
+    "tie_word_embeddings": False,
+}
 _EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
-_DEEPSEEK = _EXPERTS | {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
+_DEEPSEEK = _EXPERTS | {
+    "n_routed_experts": 4,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
 _HYBRID = {"layer_types": ["sliding_attention", "full_attention"]}
 
 BORDER = 32
 """Texts of more tokens turn all positions by the long factors."""
-_FACTORS = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [6.0, 3.0, 9.0, 2.0]}
+_FACTORS = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0] * 4,
+    "long_factor": [6.0, 3.0, 9.0, 2.0],
+}
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt_neox": {**_COMMON, "rotary_pct": 0.5},
@@ -62,7 +84,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "v_head_dim": 8,
     },
     "glm4_moe": {**_COMMON, **_GROUPED, **_DEEPSEEK},
-    "mellum": {**_COMMON, **_GROUPED, **_EXPERTS, **_HYBRID, "num_experts": 4, "sliding_window": WINDOW},
+    "mellum": {
+        **_COMMON,
+        **_GROUPED,
+        **_EXPERTS,
+        **_HYBRID,
+        "num_experts": 4,
+        "sliding_window": WINDOW,
+    },
     "gpt_neo": {
         "hidden_size": 32,
         "num_layers": 2,
@@ -82,10 +111,16 @@ FAMILIES = ("gpt_neox", "llama", "qwen3", "gpt2", "opt", "mistral", "gemma2", "g
 def tiny(family: str, seed: int = 0, vocab: int = 64, **overrides: Any) -> PreTrainedModel:
     """A random causal model of `family` in float32, in eval mode; `overrides` are config fields.
 
-    The same arguments give the same weights, and the global random state is left as it was. Context 256; no
-    end-of-text id, so that random text does not end by chance (pass `eos_token_id` to have one).
+    The same arguments give the same weights, and the global random state is left as it was. Context
+    256; no end-of-text id, so that random text does not end by chance (pass `eos_token_id` to have
+    one).
     """
-    settings: dict[str, Any] = {"vocab_size": vocab, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    settings: dict[str, Any] = {
+        "vocab_size": vocab,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    }
     if family not in {"gpt2", "bloom", "mamba"}:
         settings["max_position_embeddings"] = 256
     config = CONFIG_MAPPING[family](**(settings | CONFIGS[family] | overrides))

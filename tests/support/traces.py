@@ -9,7 +9,8 @@ from speclab.tree import DraftTree
 
 def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
     """A step with something in every field, whose drafted root alone was accepted; the text ends inside every other."""
-    n, bonus = len(tree), None if index else 1
+    n = len(tree)
+    bonus = None if index else 1
     committed = (int(tree.token[0]), *([] if bonus is None else [bonus]))
     nodes = tuple(
         NodeRecord(
@@ -37,8 +38,17 @@ def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
         committed=committed,
         bonus=bonus,
         root_choice=int(tree.token[0]),
-        settings={"base_depth": 5, "high_confidence": 0.9, "history": True, "root": "verified", "top_k": None},
-        events=(Event("expand", 0, "confidence 0.5", {"confidence": 0.5, "branches": 2}), Event("route", None, "both")),
+        settings={
+            "base_depth": 5,
+            "high_confidence": 0.9,
+            "history": True,
+            "root": "verified",
+            "top_k": None,
+        },
+        events=(
+            Event("expand", 0, "confidence 0.5", {"confidence": 0.5, "branches": 2}),
+            Event("route", None, "both"),
+        ),
         caches=(CacheRecord("target", prefix, n + 2, (3, 4), ((4, 3),), 5, 5, 64, 1024),),
         seconds={"draft": 0.25, "verify": 1e-9},
         adaptation=Adaptation("mean 0.9", {"base_depth": 5}, {"base_depth": 6}),
@@ -64,4 +74,6 @@ def trace_of(*steps: Step) -> Trace:
     )
 
 
-TREE = DraftTree.of([4, 5, 6, 5], [-1, 0, 0, 2], [0.0, -0.25, -1.5, -2.0], ["target", "draft", "draft", "draft"])
+TREE = DraftTree.of(
+    [4, 5, 6, 5], [-1, 0, 0, 2], [0.0, -0.25, -1.5, -2.0], ["target", "draft", "draft", "draft"]
+)

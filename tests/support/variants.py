@@ -14,9 +14,15 @@ VARIANTS: dict[str, Strategy] = {
     "fixed tree": speclab.FixedTree(depth=3, branching=2),
     "dynatree": speclab.DynaTree(node_budget=16),
     "wide dynatree": speclab.DynaTree(
-        low_confidence=0.9, high_confidence=0.99, stop_probability=0.0, prune_probability=0.0, node_budget=24
+        low_confidence=0.9,
+        high_confidence=0.99,
+        stop_probability=0.0,
+        prune_probability=0.0,
+        node_budget=24,
     ),
-    "pruned dynatree": speclab.DynaTree(low_confidence=0.9, high_confidence=0.99, prune_probability=0.15),
+    "pruned dynatree": speclab.DynaTree(
+        low_confidence=0.9, high_confidence=0.99, prune_probability=0.15
+    ),
     "best first": speclab.DraftHead(node_budget=12, depth=3, children=4),
     "copies and transitions": speclab.Goose(node_budget=16, shortest_ngram=1),
     "dynatree as in the paper": speclab.DynaTree.paper(),
@@ -65,13 +71,21 @@ def dynatrees(draw: st.DrawFn, **fixed: object) -> speclab.DynaTree:
 
 DRAWN: dict[str, Strategy] = {
     "drawn chain": speclab.LinearSpeculation(draft_tokens=3, candidates="independent"),
-    "drawn chain with a stop": speclab.LinearSpeculation(draft_tokens=4, confidence_stop=0.4, candidates="independent"),
-    "independent tree": speclab.FixedTree(depth=2, branching=3, prune_probability=0.15, candidates="independent"),
+    "drawn chain with a stop": speclab.LinearSpeculation(
+        draft_tokens=4, confidence_stop=0.4, candidates="independent"
+    ),
+    "independent tree": speclab.FixedTree(
+        depth=2, branching=3, prune_probability=0.15, candidates="independent"
+    ),
     "tree without replacement": speclab.FixedTree(
         depth=3, branching=2, node_budget=6, candidates="without_replacement"
     ),
     "independent dynatree": speclab.DynaTree(
-        base_depth=2, max_depth=3, high_confidence=0.6, prune_probability=0.05, candidates="independent"
+        base_depth=2,
+        max_depth=3,
+        high_confidence=0.6,
+        prune_probability=0.05,
+        candidates="independent",
     ),
     "dynatree without replacement": speclab.DynaTree(
         base_depth=2, max_depth=3, prune_probability=0.3, candidates="without_replacement"

@@ -38,15 +38,22 @@ SLOT_BYTES = 2 * 8 * 320 * 4
 def random_parents(nodes: int, seed: int) -> list[int]:
     """A random breadth-first tree."""
     chance = random.Random(seed)
-    return [-1, *sorted(chance.randrange(max(0, i // 3 - 2), max(1, i // 2)) for i in range(1, nodes))]
+    return [
+        -1,
+        *sorted(chance.randrange(max(0, i // 3 - 2), max(1, i // 2)) for i in range(1, nodes)),
+    ]
 
 
 def draft_tree(
-    parents: Sequence[int], seed: int = 0, tokens: Sequence[int] | None = None, drafted: bool = False
+    parents: Sequence[int],
+    seed: int = 0,
+    tokens: Sequence[int] | None = None,
+    drafted: bool = False,
 ) -> DraftTree:
     """Siblings get different tokens, and probabilities that fall and add up to less than one."""
     chance = random.Random(seed)
-    token, log_prob = [0] * len(parents), [0.0] * len(parents)
+    token = [0] * len(parents)
+    log_prob = [0.0] * len(parents)
     taken: dict[int, list[int]] = {}
     left: dict[int, float] = {}
     for node, parent in enumerate(parents):
@@ -76,25 +83,45 @@ def build_step(
     """A step whose walk took `accepted` (node 0 among them only where it was drafted)."""
     chance = random.Random(seed)
     path = [*([] if drafted_root else [0]), *accepted]
-    below = [int(tree.token[child]) for child in tree.children[path[-1]]] if path else [int(tree.token[0])]
+    below = (
+        [int(tree.token[child]) for child in tree.children[path[-1]]]
+        if path
+        else [int(tree.token[0])]
+    )
     if bonus is not None:  # the target's own token is none of the rejected candidates
         bonus = next(token for token in itertools.count(bonus) if token not in below)
     choice = {at: int(tree.token[below]) for at, below in itertools.pairwise(path)}
     if path and bonus is not None:
         choice[path[-1]] = bonus
-    nodes = tuple(_record(tree, node, path, choice, drafted_root, prefix, chance) for node in range(len(tree)))
-    committed = (*(int(tree.token[node]) for node in accepted), *(() if bonus is None else (bonus,)))
+    nodes = tuple(
+        _record(tree, node, path, choice, drafted_root, prefix, chance) for node in range(len(tree))
+    )
+    committed = (
+        *(int(tree.token[node]) for node in accepted),
+        *(() if bonus is None else (bonus,)),
+    )
     root_choice = (int(tree.token[0]) if accepted else bonus) if drafted_root else None
-    depth, inner = int(tree.depth.max()), sum(map(bool, tree.children))
+    depth = int(tree.depth.max())
+    inner = sum(map(bool, tree.children))
     caches = tuple(
-        _cache(name, rows, path, prefix, prefix + len(path)) for name, rows in (("target", len(tree)), ("draft", inner))
+        _cache(name, rows, path, prefix, prefix + len(path))
+        for name, rows in (("target", len(tree)), ("draft", inner))
     )
     seconds = {
         "draft": 0.002 + 0.0009 * depth, "verify": 0.005 + 0.00012 * len(tree), "accept": 0.0002, "commit": 0.0004,
         "learn": 0.0001,
     }  # fmt: skip
     drafted = len(tree) - (not drafted_root)
-    counts = Counts(1, len(committed), drafted, len(accepted), depth + drafted_root, 1, depth, sum(seconds.values()))
+    counts = Counts(
+        1,
+        len(committed),
+        drafted,
+        len(accepted),
+        depth + drafted_root,
+        1,
+        depth,
+        sum(seconds.values()),
+    )
     return Step(
         index, prefix, tree, nodes, tuple(accepted), committed, bonus, root_choice, SETTINGS, _events(tree, nodes),
         caches, seconds, adaptation, counts, tree.ancestor_mask(), (prefix,) * len(tree), texts,
@@ -105,18 +132,30 @@ def _record(tree, node, path, choice, drafted_root, prefix, chance) -> NodeRecor
     parent = int(tree.parent[node])
     token = int(tree.token[node])
     if node == 0 and not drafted_root:
-        verdict, reason = "root", "the target's own newest token"
+        verdict = "root"
+        reason = "the target's own newest token"
     elif node in path:
-        verdict, reason = "accepted", "equals the target's choice"
+        verdict = "accepted"
+        reason = "equals the target's choice"
     elif parent in path or (node == 0 and drafted_root):
-        verdict, reason = "rejected", "the target chose another token"
+        verdict = "rejected"
+        reason = "the target chose another token"
     else:
-        verdict, reason = "not reached", "its parent is not on the accepted path"
+        verdict = "not reached"
+        reason = "its parent is not on the accepted path"
     own = choice.get(node, chance.randrange(len(WORDS)))
     chosen = choice.get(parent) == token
-    target = None if verdict == "root" else chance.uniform(0.55, 0.95) if chosen else chance.uniform(0.01, 0.3)
+    target = (
+        None
+        if verdict == "root"
+        else chance.uniform(0.55, 0.95)
+        if chosen
+        else chance.uniform(0.01, 0.3)
+    )
     top = ((own, 0.61), ((own + 1) % len(WORDS), 0.17), ((own + 2) % len(WORDS), 0.08))
-    draft_top = tuple((int(tree.token[c]), float(np.exp(tree.log_prob[c]))) for c in tree.children[node])
+    draft_top = tuple(
+        (int(tree.token[c]), float(np.exp(tree.log_prob[c]))) for c in tree.children[node]
+    )
     return NodeRecord(
         node, token, float(np.exp(tree.log_prob[node])), float(np.exp(tree.path_log_prob[node])), target, own,
         verdict, reason, prefix + node, chance.uniform(0.2, 2.5), top, draft_top,
@@ -128,17 +167,37 @@ def _events(tree: DraftTree, nodes: Sequence[NodeRecord]) -> tuple[Event, ...]:
     for node, children in enumerate(tree.children):
         values = {"level": int(tree.depth[node]), "path_prob": nodes[node].path_prob}
         if children:
-            values |= {"confidence": max(prob for _, prob in nodes[node].draft_top), "branches": len(children)}
+            values |= {
+                "confidence": max(prob for _, prob in nodes[node].draft_top),
+                "branches": len(children),
+            }
             events.append(Event("expand", node, "middling confidence", values))
         else:
-            events.append(Event("stop", node, "path probability below the threshold", values | {"threshold": 0.1}))
+            events.append(
+                Event(
+                    "stop",
+                    node,
+                    "path probability below the threshold",
+                    values | {"threshold": 0.1},
+                )
+            )
     return tuple(events)
 
 
 def _cache(name: str, rows: int, path: Sequence[int], prefix: int, behind: int) -> CacheRecord:
     kept = tuple(prefix + node for node in path if node < rows)
     moved = tuple((slot, prefix + i) for i, slot in enumerate(kept) if slot != prefix + i)
-    return CacheRecord(name, prefix, rows, kept, moved, prefix + len(kept), behind, 64 * (behind // 64 + 5), SLOT_BYTES)
+    return CacheRecord(
+        name,
+        prefix,
+        rows,
+        kept,
+        moved,
+        prefix + len(kept),
+        behind,
+        64 * (behind // 64 + 5),
+        SLOT_BYTES,
+    )
 
 
 def one_node() -> Step:
@@ -194,22 +253,43 @@ def trace(iterations: int = 12, prompt: int = 30, seed: int = 0) -> Trace:
     """A run with growing and shrinking trees; the settings are adapted twice."""
     chance = random.Random(seed)
     steps: list[Step] = []
-    prefix, settings = prompt, dict(SETTINGS)
+    prefix = prompt
+    settings = dict(SETTINGS)
     for index in range(iterations):
-        tree = draft_tree(random_parents(chance.randint(4, 24), chance.randrange(99)), chance.randrange(99))
+        tree = draft_tree(
+            random_parents(chance.randint(4, 24), chance.randrange(99)), chance.randrange(99)
+        )
         path = greedy_path(tree, chance.randint(0, 6))
-        before, adaptation = dict(settings), Adaptation("inside the dead band")
+        before = dict(settings)
+        adaptation = Adaptation("inside the dead band")
         if index in {iterations // 3, 2 * iterations // 3}:
             settings["base_depth"] += 1
             depths = {"base_depth": before["base_depth"]}, {"base_depth": settings["base_depth"]}
             adaptation = Adaptation("acceptance 0.84 is above 0.8", *depths)
         bonus = chance.randrange(len(WORDS))
-        step = build_step(tree, path, index=index, prefix=prefix, bonus=bonus, seed=index, adaptation=adaptation)
+        step = build_step(
+            tree, path, index=index, prefix=prefix, bonus=bonus, seed=index, adaptation=adaptation
+        )
         steps.append(replace(step, settings=before))
         prefix += 1 + len(path)
     ids = tuple(chance.randrange(len(WORDS)) for _ in range(prompt))
-    models = {"target": "mini target", "draft": "mini draft", "device": "cpu", "dtype": "float32", "threads": 1}
-    return Trace(ids, 0, tuple(steps), {"strategy": "DynaTree", **SETTINGS}, models, TEXTS, 0.021, finished="length")
+    models = {
+        "target": "mini target",
+        "draft": "mini draft",
+        "device": "cpu",
+        "dtype": "float32",
+        "threads": 1,
+    }
+    return Trace(
+        ids,
+        0,
+        tuple(steps),
+        {"strategy": "DynaTree", **SETTINGS},
+        models,
+        TEXTS,
+        0.021,
+        finished="length",
+    )
 
 
 @st.composite
@@ -225,7 +305,9 @@ def steps(draw: st.DrawFn, max_nodes: int = 30) -> Step:
     accepted = path if drafted_root else path[1:]
     bonus = draw(st.integers(0, 63)) if not accepted or draw(st.booleans()) else None
     prefix = draw(st.integers(1, 300))
-    return build_step(tree, accepted, bonus=bonus, drafted_root=drafted_root, texts=ANY_TEXTS, prefix=prefix)
+    return build_step(
+        tree, accepted, bonus=bonus, drafted_root=drafted_root, texts=ANY_TEXTS, prefix=prefix
+    )
 
 
 def parse(markup: str) -> ElementTree.Element:

@@ -91,18 +91,25 @@ def test_no_text_does_more_than_read_or_be_refused(text):
 
 def test_every_field_is_read_from_a_step():
     kinds = (int, float, str, bool, tuple, list)
-    assert all(isinstance(read(replace(STEP, bonus=1)), kinds) for name, read in STEP_FIELDS.items() if name != "route")
+    assert all(
+        isinstance(read(replace(STEP, bonus=1)), kinds)
+        for name, read in STEP_FIELDS.items()
+        if name != "route"
+    )
 
 
 def test_a_changed_route_is_found_wherever_a_run_goes_on():
     routes = ["copy", "copy", "plain", "plain", "plain", "copy"]
     steps = [
-        replace(STEP, index=i, events=(Event("route", None, name, {"route": name}),)) for i, name in enumerate(routes)
+        replace(STEP, index=i, events=(Event("route", None, name, {"route": name}),))
+        for i, name in enumerate(routes)
     ]
     condition = parse("route != previous.route")
     for begin in range(len(steps)):
         holds = stateful(condition, steps[begin - 1] if begin else None)
-        assert [i for i in range(begin, len(steps)) if holds(steps[i])] == [i for i in (2, 5) if i >= begin]
+        assert [i for i in range(begin, len(steps)) if holds(steps[i])] == [
+            i for i in (2, 5) if i >= begin
+        ]
     assert not condition(steps[2]), "alone, a step has nothing to differ from"
     assert parse("committed > previous.committed and not previous.adapted")(STEP, FORMER)
 

@@ -31,7 +31,9 @@ def test_impossible_tokens_and_a_wrong_mask_survive(tmp_path):
     trace = trace_of(dataclasses.replace(step_of(tree), mask=np.ones((2, 2), dtype=np.bool_)))
     path = trace.save(tmp_path / "t")
     assert_same(load_trace(path), trace)
-    assert path.read_bytes() == trace.save(tmp_path / "again").read_bytes(), "the same trace gives the same bytes"
+    assert path.read_bytes() == trace.save(tmp_path / "again").read_bytes(), (
+        "the same trace gives the same bytes"
+    )
 
 
 def test_token_ids_start_with_the_first_token_and_stop_at_the_cursor():
@@ -46,8 +48,8 @@ def test_metrics_are_the_sum_of_the_steps():
     assert metrics.ttft == 0.5
 
 
-# Two iterations: a chain of 4 with 3 accepted, and a bonus; then 6 nodes, 3 on the longest path, none accepted,
-# and the bonus alone, with a second target pass to rebuild the cache.
+# Two iterations: a chain of 4 with 3 accepted, and a bonus; then 6 nodes, 3 on the longest path,
+# none accepted, and the bonus alone, with a second target pass to rebuild the cache.
 FIRST = Counts(
     iterations=1, committed=4, drafted=4, accepted=3, longest_path=4, target_calls=1, draft_calls=4, seconds=0.5,
 )  # fmt: skip

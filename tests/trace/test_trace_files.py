@@ -53,13 +53,19 @@ def test_a_file_that_is_no_trace(tmp_path, content):
 def test_a_flipped_byte_and_a_truncation_are_refused_or_harmless(tmp_path):
     """Gzip's checksum finds a damaged body; a flipped byte of its header may change nothing."""
     trace = trace_of(step_of(TREE))
-    whole, refusals = trace.save(tmp_path / "whole").read_bytes(), 0
+    whole = trace.save(tmp_path / "whole").read_bytes()
+    refusals = 0
     places = range(0, len(whole), 37)
     for place in places:
         with pytest.raises(TraceError):
             unpack_trace(whole[:place], "t")
         try:
-            assert_same(unpack_trace(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :], "t"), trace)
+            assert_same(
+                unpack_trace(
+                    whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :], "t"
+                ),
+                trace,
+            )
         except TraceError:
             refusals += 1
     assert refusals >= len(places) - 2
@@ -84,7 +90,9 @@ def test_the_most_that_is_unpacked_is_a_setting(tmp_path):
     assert len(load_trace(path, max_bytes=size).steps) == 1
 
 
-@pytest.mark.parametrize(("version", "way_out"), [(VERSION + 1, "upgrade"), (VERSION - 1, "decode it again")])
+@pytest.mark.parametrize(
+    ("version", "way_out"), [(VERSION + 1, "upgrade"), (VERSION - 1, "decode it again")]
+)
 def test_another_format_is_refused_with_the_way_out(tmp_path, version, way_out):
     message = _edited(tmp_path, lambda data: data.update(version=version, steps={"packed": "…"}))
     assert f"format {version}" in message
@@ -130,10 +138,17 @@ def test_wrong_fields_are_refused_by_name(tmp_path, field, edit):
 def test_a_trace_that_was_saved_loads_whatever_the_strategy_wrote(tmp_path):
     """Long texts, many nodes, a log-probability a little above 0: the writer has no bounds, so the reader has none."""
     count = 3000
-    tree = speclab.DraftTree.of([1] * count, [-1, *[0] * (count - 1)], [0.0, *[1e-4] * (count - 1)], "s" * 5000)
-    step = dataclasses.replace(step_of(tree), texts={1: "x" * 9000}, note="n" * 9000, settings={"k" * 200: 1.5})
+    tree = speclab.DraftTree.of(
+        [1] * count, [-1, *[0] * (count - 1)], [0.0, *[1e-4] * (count - 1)], "s" * 5000
+    )
     step = dataclasses.replace(
-        step, nodes=tuple(dataclasses.replace(node, draft_prob=1.0001, reason="r" * 9000) for node in step.nodes)
+        step_of(tree), texts={1: "x" * 9000}, note="n" * 9000, settings={"k" * 200: 1.5}
+    )
+    step = dataclasses.replace(
+        step,
+        nodes=tuple(
+            dataclasses.replace(node, draft_prob=1.0001, reason="r" * 9000) for node in step.nodes
+        ),
     )
     trace = trace_of(step)
     assert_same(load_trace(trace.save(tmp_path / "t"), max_bytes=1 << 28), trace)

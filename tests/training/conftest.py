@@ -43,7 +43,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i in range(200)
     ]
     write_source(folder, "tales", tales)
-    write_source(folder, "sums", [f"{i} + {i + 3} = {2 * i + 3}\n#### {2 * i + 3}" for i in range(240)])
+    write_source(
+        folder, "sums", [f"{i} + {i + 3} = {2 * i + 3}\n#### {2 * i + 3}" for i in range(240)]
+    )
     return folder
 
 
@@ -69,9 +71,14 @@ def resumed(monkeypatch):
     """Whether a run that was stopped after three of six steps ends with the weights of an unbroken one."""
 
     def check(run) -> bool:
-        whole, progress = run("whole"), Schedule.progress
+        whole = run("whole")
+        progress = Schedule.progress
         with monkeypatch.context() as patch:
-            patch.setattr(Schedule, "progress", lambda self, step, s: 1.0 if step == 3 else progress(self, step, s))
+            patch.setattr(
+                Schedule,
+                "progress",
+                lambda self, step, s: 1.0 if step == 3 else progress(self, step, s),
+            )
             run("broken")
         again = run("broken").state_dict()
         return all(torch.equal(weight, again[name]) for name, weight in whole.state_dict().items())
@@ -83,11 +90,15 @@ def resumed(monkeypatch):
 def ranked_tokens():
     """A head's best `count` tokens and their log-probs behind a text and drafted tokens, row by row."""
 
-    def ranked(head, target, text: list[int], drafted: list[int], count: int) -> list[tuple[int, float]]:
+    def ranked(
+        head, target, text: list[int], drafted: list[int], count: int
+    ) -> list[tuple[int, float]]:
         runner = Runner(target)
         runner.watch(head.config.layers)
         runner.extend(text[:-1])
-        next_tokens = HeadPass(HeadRunner(head, runner), runner, Context(text, 99, lambda: None), count)
+        next_tokens = HeadPass(
+            HeadRunner(head, runner), runner, Context(text, 99, lambda: None), count
+        )
         path = Nodes(text[-1], 0.0)
         top = next_tokens(path, [0])[0]
         for node, token in enumerate(drafted, 1):

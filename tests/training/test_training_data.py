@@ -16,8 +16,12 @@ from training.data import Batches, Packed, corpus_folder, fix_mojibake, pack, re
 
 
 @pytest.fixture
-def packed(corpus: Path, mixture: dict[str, float], tokenizer_folder: Path, tmp_path: Path) -> list[Packed]:
-    return pack(corpus, mixture, Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json")), tmp_path)
+def packed(
+    corpus: Path, mixture: dict[str, float], tokenizer_folder: Path, tmp_path: Path
+) -> list[Packed]:
+    return pack(
+        corpus, mixture, Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json")), tmp_path
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,8 @@ def test_batches_hold_the_mixture_exactly_and_go_on_from_their_state(packed, mix
     total = sum(batches.tokens_of.values())
     for name, share in mixture.items():
         assert abs(batches.tokens_of[name] - share * total) <= 16
-    resumed, other = Batches(packed, mixture, seed=3), Batches(packed, mixture, seed=4)
+    resumed = Batches(packed, mixture, seed=3)
+    other = Batches(packed, mixture, seed=4)
     resumed.restore(batches.state())
     other.restore(batches.state())
     rows = batches.next(60, 16)
@@ -63,7 +68,12 @@ def test_batches_hold_the_mixture_exactly_and_go_on_from_their_state(packed, mix
 
 def test_one_pass_reads_every_window_once(tmp_path: Path):
     np.arange(1000, dtype=np.uint16).tofile(tmp_path / "train.bin")
-    source = Packed(name="tales", train=tmp_path / "train.bin", held_out=tmp_path / "train.bin", held_out_bytes=1)
+    source = Packed(
+        name="tales",
+        train=tmp_path / "train.bin",
+        held_out=tmp_path / "train.bin",
+        held_out_bytes=1,
+    )
     rows = Batches([source], {"tales": 1.0}, seed=0).next(61, 16)
     starts = sorted(rows[:, 0].tolist())
     assert starts == list(range(starts[0], starts[0] + 61 * 16, 16))
@@ -90,12 +100,26 @@ def test_missing_text_is_one_sentence(monkeypatch, tmp_path: Path, packed, mixtu
 @pytest.mark.parametrize(
     ("broken", "whole"),
     [
-        ("He said, â€œThatâ€™s wise.â€ Then â€œGo!â€, again.", "He said, “That’s wise.” Then “Go!”, again."),
+        (
+            "He said, â€œThatâ€™s wise.â€ Then â€œGo!â€, again.",
+            "He said, “That’s wise.” Then “Go!”, again.",
+        ),
         ("â€œOne.\nTwo.â€", "“One.\nTwo.â€"),
-        *((text, text) for text in ('"What we can find.â€', "„Spaß“", "naïvely, â la carte", "5 €, â", "日本 “ƒ”")),
+        *(
+            (text, text)
+            for text in (
+                '"What we can find.â€',
+                "„Spaß“",
+                "naïvely, â la carte",
+                "5 €, â",
+                "日本 “ƒ”",
+            )
+        ),
     ],
 )
-def test_marks_that_were_encoded_twice_are_fixed_and_true_text_stays(broken, whole, tmp_path: Path, source):
+def test_marks_that_were_encoded_twice_are_fixed_and_true_text_stays(
+    broken, whole, tmp_path: Path, source
+):
     assert fix_mojibake(broken) == whole
     source(tmp_path, "tales", [broken])
     assert read_documents(tmp_path, "tales") == [whole]

@@ -34,7 +34,14 @@ def target():
 
 
 @pytest.fixture
-def config(target, corpus: Path, tokenizer_folder: Path, mixture: dict[str, float], tmp_path: Path, monkeypatch):
+def config(
+    target,
+    corpus: Path,
+    tokenizer_folder: Path,
+    mixture: dict[str, float],
+    tmp_path: Path,
+    monkeypatch,
+):
     monkeypatch.setitem(recipe.MIXTURES, "prose", mixture)
     target.save_pretrained(tmp_path / "target")
 
@@ -51,22 +58,32 @@ def config(target, corpus: Path, tokenizer_folder: Path, mixture: dict[str, floa
 EAGLE3 = {"eagle3": True, "layers": (2, 1, 0), "own_output": True}
 
 
-@pytest.mark.parametrize("kind", [{}, EAGLE3, {**EAGLE3, "fc_norm": True, "norm_output": True}], ids=["1", "3", "3.1"])
+@pytest.mark.parametrize(
+    "kind", [{}, EAGLE3, {**EAGLE3, "fc_norm": True, "norm_output": True}], ids=["1", "3", "3.1"]
+)
 def test_the_loss_is_of_what_a_draft_computes_row_by_row(target, ranked_tokens, kind) -> None:
     """Each row of the unrolled batch is what the head gives that deep in a drafted chain."""
     head = random_head(target, 1, heads=2, key_value_heads=2, feed_forward=24, **kind)
     tokens = torch.randint(0, 320, (9,), generator=torch.Generator().manual_seed(3))
-    text, wanted = tokens.tolist(), target(tokens[None]).logits[0].detach().log_softmax(-1)
-    depth, decay, total = 3, 0.7, 0.0
+    text = tokens.tolist()
+    wanted = target(tokens[None]).logits[0].detach().log_softmax(-1)
+    depth = 3
+    decay = 0.7
+    total = 0.0
     for row in range(depth):
         places = range(row, len(tokens) - 1)
         cuts = [(place - row + 2, place + 2) for place in places]
-        ranked = [ranked_tokens(head, target, text[:root], text[root:end], 320) for root, end in cuts]
+        ranked = [
+            ranked_tokens(head, target, text[:root], text[root:end], 320) for root, end in cuts
+        ]
         got = torch.tensor([[log_prob for _, log_prob in sorted(top)] for top in ranked])
         log_probs = wanted[row + 1 : len(tokens)]
         total += decay**row * float((log_probs.exp() * (log_probs - got)).sum(-1).mean())
     output = target.get_output_embeddings().weight.detach()
-    states, last = (hidden_states(target, tokens[None], layers).detach() for layers in (head.config.layers, (-1,)))
+    states, last = (
+        hidden_states(target, tokens[None], layers).detach()
+        for layers in (head.config.layers, (-1,))
+    )
     lesson = Lesson(output[tokens[None, 1:]], states[:, :-1], last[:, 1:])
     loss = unrolled_loss(head, lesson, output, depth, decay, 0.0).detach()
     assert float(loss) == pytest.approx(total / sum(decay**row for row in range(depth)), rel=1e-4)
@@ -79,11 +96,15 @@ def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(config, resumed)
 
 def test_an_output_matrix_of_its_own_learns_as_the_library_would_have_it(target) -> None:
     head = random_head(target, 1, heads=2, key_value_heads=2, feed_forward=24, **EAGLE3)
-    rows, wanted = torch.randn(7, 16, requires_grad=True), torch.randn(7, 320).softmax(-1)
-    weights, output = torch.rand(7), head.lm_head.weight
+    rows = torch.randn(7, 16, requires_grad=True)
+    wanted = torch.randn(7, 320).softmax(-1)
+    weights = torch.rand(7)
+    output = head.lm_head.weight
     plain = -((rows @ output.T).log_softmax(-1) * wanted).sum(-1) @ weights
     for ours, theirs in zip(
-        torch.autograd.grad(recipe.CrossEntropy.apply(rows, wanted, output, weights), (rows, output)),
+        torch.autograd.grad(
+            recipe.CrossEntropy.apply(rows, wanted, output, weights), (rows, output)
+        ),
         torch.autograd.grad(plain, (rows, output)),
         strict=True,
     ):
@@ -95,7 +116,9 @@ def test_an_output_matrix_of_its_own_learns_as_the_library_would_have_it(target)
 def test_training_learns_and_saves_a_head_that_drafts(config, target, tmp_path: Path, kind) -> None:
     trained = train_head(config("heads", 60, kind=kind, draft_vocab_size=200))
     assert trained.config.kind == kind
-    log = [json.loads(line) for line in (tmp_path / "heads/prose/log.jsonl").read_text().splitlines()]
+    log = [
+        json.loads(line) for line in (tmp_path / "heads/prose/log.jsonl").read_text().splitlines()
+    ]
     losses = [entry["loss"] for entry in log]
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
     again = read_head(tmp_path / "heads/prose/head", Runner(target, trained.config.target))
@@ -104,19 +127,33 @@ def test_training_learns_and_saves_a_head_that_drafts(config, target, tmp_path: 
     for layout in ("EAGLE", "speculators"):
         write_head(again, tmp_path / layout, layout)
         theirs = read_head(tmp_path / layout, Runner(target))
-        assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in again.state_dict().items())
+        assert all(
+            torch.equal(tensor, theirs.state_dict()[name])
+            for name, tensor in again.state_dict().items()
+        )
         pair = speclab.load_pair(target=target, heads=tmp_path / layout)
-        tree, plain = speclab.DraftHead(node_budget=8, depth=3, children=3), speclab.Autoregressive()
-        outputs = [speclab.generate(pair, strategy, [1, 2, 3], max_new_tokens=16) for strategy in (tree, plain)]
+        tree = speclab.DraftHead(node_budget=8, depth=3, children=3)
+        plain = speclab.Autoregressive()
+        outputs = [
+            speclab.generate(pair, strategy, [1, 2, 3], max_new_tokens=16)
+            for strategy in (tree, plain)
+        ]
         assert outputs[0].token_ids == outputs[1].token_ids
 
 
 @pytest.mark.parametrize("layout", ["EAGLE", "speculators"])
-@pytest.mark.parametrize("kind", [{}, {**EAGLE3, "norm_before_residual": True}], ids=["EAGLE", "EAGLE-3"])
+@pytest.mark.parametrize(
+    "kind", [{}, {**EAGLE3, "norm_before_residual": True}], ids=["EAGLE", "EAGLE-3"]
+)
 def test_what_is_written_is_what_the_formats_say(target, tmp_path: Path, layout, kind) -> None:
     """Against the reference that reads the files by their own names."""
     head = random_head(
-        target, 1, heads=2, key_value_heads=2, feed_forward=24, **({**kind, "layers": (1, 2, 4)} if kind else {})
+        target,
+        1,
+        heads=2,
+        key_value_heads=2,
+        feed_forward=24,
+        **({**kind, "layers": (1, 2, 4)} if kind else {}),
     )
     write_head(head.half().float(), tmp_path / "head", layout, "someone/tiny")
     tokens = [5, 9, 2, 40, 33, 7]
@@ -126,7 +163,9 @@ def test_what_is_written_is_what_the_formats_say(target, tmp_path: Path, layout,
     states = runner.hidden.rows(0, len(tokens) - 1, head.config.layers)
     logits, features = HeadRunner(head, runner).after_each(tokens[1:], states)
     wanted = PlainHead(tmp_path / "head", target)
-    wanted.weights = {name: it.float() if it.is_floating_point() else it for name, it in wanted.weights.items()}
+    wanted.weights = {
+        name: it.float() if it.is_floating_point() else it for name, it in wanted.weights.items()
+    }
     for ours, theirs in zip((features, logits.rows), wanted.rows(tokens), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert read_head(tmp_path / "head", runner).config.layers == head.config.layers
@@ -135,24 +174,44 @@ def test_what_is_written_is_what_the_formats_say(target, tmp_path: Path, layout,
 @torch.no_grad()
 def test_the_loss_is_of_what_a_block_drafts_and_no_text_sees_another(target) -> None:
     """Two texts side by side; the weighted mean of KL(target || head) over the places of each block."""
-    head = random_block(target, 1, ids=list(range(0, 320, 2)), layers=(1, 2), heads=2, key_value_heads=2)
-    texts, anchors = [torch.randint(0, 320, (n,)).tolist() for n in (12, 10)], [[3, 9], [2, 5]]
-    runner, gamma, total, counted = Runner(target), 3.0, 0.0, 0.0
+    head = random_block(
+        target, 1, ids=list(range(0, 320, 2)), layers=(1, 2), heads=2, key_value_heads=2
+    )
+    texts = [torch.randint(0, 320, (n,)).tolist() for n in (12, 10)]
+    anchors = [[3, 9], [2, 5]]
+    runner = Runner(target)
+    gamma = 3.0
+    total = 0.0
+    counted = 0.0
     for text, places in zip(texts, anchors, strict=True):
         for anchor in places:
-            on, drafts = runner.fork(), BlockRunner(head, runner)
+            on = runner.fork()
+            drafts = BlockRunner(head, runner)
             on.watch((1, 2))
             on.logits(text[:anchor])
-            rows = drafts.draft(text[anchor], on.hidden.rows(0, anchor, (1, 2))).rows[:, head.token_ids]
+            rows = drafts.draft(text[anchor], on.hidden.rows(0, anchor, (1, 2))).rows[
+                :, head.token_ids
+            ]
             for depth in range(1, min(5, len(text) - anchor)):
-                said = target(torch.tensor([text[: anchor + depth]])).logits[0, -1, head.token_ids].log_softmax(-1)
+                said = (
+                    target(torch.tensor([text[: anchor + depth]]))
+                    .logits[0, -1, head.token_ids]
+                    .log_softmax(-1)
+                )
                 weight = exp(-(depth - 1) / gamma)
-                total += weight * float((said.exp() * (said - rows[depth - 1].log_softmax(-1))).sum())
+                total += weight * float(
+                    (said.exp() * (said - rows[depth - 1].log_softmax(-1))).sum()
+                )
                 counted += weight
-    parts = [hidden_states(target, torch.tensor([text]), (0, 1, 2, -1)).split(16, dim=-1) for text in texts]
+    parts = [
+        hidden_states(target, torch.tensor([text]), (0, 1, 2, -1)).split(16, dim=-1)
+        for text in texts
+    ]
     embeddings, first, second, last = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))
     owner = torch.tensor([[0] * 12 + [1] * 10])
-    lesson = BlockLesson(embeddings, torch.cat((first, second), dim=-1), last, torch.ones(1, 22), owner)
+    lesson = BlockLesson(
+        embeddings, torch.cat((first, second), dim=-1), last, torch.ones(1, 22), owner
+    )
     output = target.get_output_embeddings().weight.detach()[head.token_ids]
     mask = target.get_input_embeddings().weight.detach()[3]
     where = torch.tensor([[*anchors[0], *(12 + anchor for anchor in anchors[1])]])
@@ -165,8 +224,12 @@ def test_training_learns_and_saves_a_block_head(config, target, mixture, tmp_pat
     shared = config("block", 60, draft_vocab_size=200).model_dump(
         include=set(MiniBlockConfig.model_fields) - {"mixture"}
     )
-    trained = train_mini_block(MiniBlockConfig(**shared, mixture=mixture, layers=(1, 2), block_size=4, anchors=3))
-    losses = [json.loads(line)["loss"] for line in (tmp_path / "block/log.jsonl").read_text().splitlines()]
+    trained = train_mini_block(
+        MiniBlockConfig(**shared, mixture=mixture, layers=(1, 2), block_size=4, anchors=3)
+    )
+    losses = [
+        json.loads(line)["loss"] for line in (tmp_path / "block/log.jsonl").read_text().splitlines()
+    ]
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
     again = read_head(tmp_path / "block/head", Runner(target, "mini/target"))
     for name, weight in trained.state_dict().items():

@@ -26,7 +26,10 @@ at her for a long time before he spoke."""
 @pytest.fixture(scope="module")
 def family():
     tokenizer = AutoTokenizer.from_pretrained(MINI / "tokenizer")
-    models = [AutoModelForCausalLM.from_pretrained(MINI / name, dtype=torch.float32) for name in ("target", "draft")]
+    models = [
+        AutoModelForCausalLM.from_pretrained(MINI / name, dtype=torch.float32)
+        for name in ("target", "draft")
+    ]
     return tokenizer, *models
 
 
@@ -34,13 +37,18 @@ def family():
 def test_the_target_reads_up_to_its_last_position_and_the_draft_agrees(family) -> None:
     tokenizer, target, draft = family
     ids = tokenizer(TEXT, return_tensors="pt").input_ids
-    expected, guessed = target(ids, labels=ids), draft(ids, labels=ids)
+    expected = target(ids, labels=ids)
+    guessed = draft(ids, labels=ids)
     # Uniform guessing costs ln 4096 = 8.3 nats per token.
     assert expected.loss < 4.2
     assert guessed.loss < 5.0
     assert (expected.logits.argmax(-1) == guessed.logits.argmax(-1)).float().mean() >= 0.5
-    ids = tokenizer("\n\n".join(p.text for p in examples()) * 2, return_tensors="pt").input_ids[:, :1024]
-    losses = torch.nn.functional.cross_entropy(target(ids).logits[0, :-1], ids[0, 1:], reduction="none")
+    ids = tokenizer("\n\n".join(p.text for p in examples()) * 2, return_tensors="pt").input_ids[
+        :, :1024
+    ]
+    losses = torch.nn.functional.cross_entropy(
+        target(ids).logits[0, :-1], ids[0, 1:], reduction="none"
+    )
     assert len(losses) == 1023
     assert losses[-128:].mean() < 5.5, "all positions work"
 

@@ -18,7 +18,9 @@ from training.smollm2 import ChatHeadConfig, WholeRecipe, make_heads, train_chat
 from training.states import Store
 
 LAYERS = (1, 2, 3, -1)
-TEMPLATE = "{% for m in messages %}<|a b c d|>{{ m['role'] }}\n{{ m['content'] }}\n{% endfor %}model\n"
+TEMPLATE = (
+    "{% for m in messages %}<|a b c d|>{{ m['role'] }}\n{{ m['content'] }}\n{% endfor %}model\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +50,15 @@ def texts(source, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus of the sources that prompts are made of, a few documents each."""
     out = tmp_path_factory.mktemp("texts")
     story = "\n\n".join(
-        f"The fox met the hen on day {i}. " + "They spoke of the owl and the hare. " * 6 for i in range(4)
+        f"The fox met the hen on day {i}. " + "They spoke of the owl and the hare. " * 6
+        for i in range(4)
     )
     for name in ("books", "books_simple", "wikitext2_train", "tinystories", "python_stdlib"):
         source(out, name, [story] * 4)
     source(out, "gsm8k_train", [f"Question: What is {i} + 3?\nAnswer: {i + 3}" for i in range(8)])
-    source(out, "mbpp_train", ['"""\nWrite a function.\nassert f(1)\n"""\ndef f(x):\n    return x'] * 4)
+    source(
+        out, "mbpp_train", ['"""\nWrite a function.\nassert f(1)\n"""\ndef f(x):\n    return x'] * 4
+    )
     return out
 
 
@@ -61,16 +66,23 @@ def texts(source, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("prompts")
     for name in ("mtbench", "specbench", "humaneval", "mbpp", "gsm8k", "wikitext2", "pg19like"):
-        lines = [json.dumps({"prompt": f"What does the owl say about {name} and {i} hens?"}) for i in range(2)]
+        lines = [
+            json.dumps({"prompt": f"What does the owl say about {name} and {i} hens?"})
+            for i in range(2)
+        ]
         (out / f"{name}.jsonl").write_text("\n".join(lines))
     return out
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_what_is_written_in_a_batch_is_what_the_module_writes_with_its_states(llama, temperature: float) -> None:
+def test_what_is_written_in_a_batch_is_what_the_module_writes_with_its_states(
+    llama, temperature: float
+) -> None:
     prompts = [[5, 6, 7], [9] * 14, list(range(20, 29)), [3]]
     torch.manual_seed(1)
-    for prompt, row in zip(prompts, Writer(llama, LAYERS).write(prompts, 40, temperature), strict=True):
+    for prompt, row in zip(
+        prompts, Writer(llama, LAYERS).write(prompts, 40, temperature), strict=True
+    ):
         out = llama(torch.tensor([row.tokens]), output_hidden_states=True)
         states = torch.cat([out.hidden_states[layer][0, :-1] for layer in LAYERS], dim=-1)
         torch.testing.assert_close(row.states, states.detach(), rtol=1e-3, atol=1e-3)
@@ -90,7 +102,10 @@ def test_a_store_forgets_what_was_not_flushed(tmp_path: Path) -> None:
     again = Store(tmp_path)
     again.add("chat", 1, [1, 2], torch.full((1, 4), 2.0))
     again.flush()
-    assert [(d.kind, d.start, d.length) for d in again.documents] == [("code", 0, 3), ("chat", 3, 2)]
+    assert [(d.kind, d.start, d.length) for d in again.documents] == [
+        ("code", 0, 3),
+        ("chat", 3, 2),
+    ]
     assert (again.tokens().long() & 0xFFFF).tolist() == [7, 65535, 9, 1, 2]
     assert again.states()[:, 0].tolist() == [1, 1, 0, 2, 0]
 
@@ -98,7 +113,8 @@ def test_a_store_forgets_what_was_not_flushed(tmp_path: Path) -> None:
 def test_agreement_is_counted_behind_drafted_tokens(llama, ranked_tokens, tmp_path: Path) -> None:
     """As a head finds them row by row, drafting the text's own tokens."""
     head = random_head(llama, 1, ids=range(0, 320, 2), layers=(1, 3))
-    tokens, depth = torch.randint(0, 320, (12,), generator=torch.Generator().manual_seed(3)).tolist(), 3
+    tokens = torch.randint(0, 320, (12,), generator=torch.Generator().manual_seed(3)).tolist()
+    depth = 3
     row = Writer(llama, (1, 3)).write([tokens], 0)[0]
     store = Store(tmp_path, row.states.shape[1])
     store.add("chat", 4, tokens, row.states)
@@ -107,14 +123,23 @@ def test_agreement_is_counted_behind_drafted_tokens(llama, ranked_tokens, tmp_pa
     for deep in range(depth):
         places = range(4 + deep, 12)  # of the tokens that are to be found
         cuts = [(tokens[: place - deep], tokens[place - deep : place]) for place in places]
-        ranked = [[token for token, _ in ranked_tokens(head, llama, *cut, max(RANKS))] for cut in cuts]
-        found = [[tokens[p] in best[:rank] for p, best in zip(places, ranked, strict=True)] for rank in RANKS]
+        ranked = [
+            [token for token, _ in ranked_tokens(head, llama, *cut, max(RANKS))] for cut in cuts
+        ]
+        found = [
+            [tokens[p] in best[:rank] for p, best in zip(places, ranked, strict=True)]
+            for rank in RANKS
+        ]
         assert counted[deep] == [*map(sum, found), len(places)]
-    assert outside(head, store)["chat"] == pytest.approx(sum(t % 2 for t in tokens[4:]) / 8, abs=1e-4)
+    assert outside(head, store)["chat"] == pytest.approx(
+        sum(t % 2 for t in tokens[4:]) / 8, abs=1e-4
+    )
 
 
 @pytest.mark.model
-def test_the_recipe_makes_heads_that_draft(folder: Path, texts: Path, prompts: Path, tmp_path: Path, resumed) -> None:
+def test_the_recipe_makes_heads_that_draft(
+    folder: Path, texts: Path, prompts: Path, tmp_path: Path, resumed
+) -> None:
     small: dict[str, Any] = {
         "name": "llama", "kept": LAYERS, "layers": (1, 2, 3), "feed_forward": 48, "draft_vocab_size": 160,
         "lengths": ((0.0, 16),), "schedule": Schedule(steps=6), "batch_tokens": 128, "micro_tokens": 64,
@@ -132,7 +157,9 @@ def test_the_recipe_makes_heads_that_draft(folder: Path, texts: Path, prompts: P
     assert figures == make_heads(recipe), "all of it is there"
 
     def again(out: str) -> object:
-        config = ChatHeadConfig(subject="base", target=folder, texts=[answers], out=tmp_path / out, **small)
+        config = ChatHeadConfig(
+            subject="base", target=folder, texts=[answers], out=tmp_path / out, **small
+        )
         return train_chat_head(config)
 
     assert resumed(again)
@@ -142,5 +169,10 @@ def test_the_recipe_makes_heads_that_draft(folder: Path, texts: Path, prompts: P
     named = tmp_path / "llama"
     shutil.copytree(folder, named)
     pair = speclab.load_pair(target=named, heads=heads)
-    text = speclab.generate(pair, speclab.DraftHead(node_budget=8, depth=3, children=3), [5, 6, 7], max_new_tokens=12)
-    assert text.token_ids == speclab.generate(pair, speclab.Autoregressive(), [5, 6, 7], max_new_tokens=12).token_ids
+    text = speclab.generate(
+        pair, speclab.DraftHead(node_budget=8, depth=3, children=3), [5, 6, 7], max_new_tokens=12
+    )
+    assert (
+        text.token_ids
+        == speclab.generate(pair, speclab.Autoregressive(), [5, 6, 7], max_new_tokens=12).token_ids
+    )

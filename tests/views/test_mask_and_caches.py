@@ -10,7 +10,15 @@ from support.view_samples import SLOT_BYTES, five_nodes, large, sixty_nodes, ste
 
 from speclab.trace.records import CacheRecord, ExtraRow
 from speclab.views.cache_picture import cache_lines, checks, draw_cache, slots
-from speclab.views.mask_picture import ANCESTOR, EXTRA, MISSING, SELF, draw_mask, mask_codes, mask_sentence
+from speclab.views.mask_picture import (
+    ANCESTOR,
+    EXTRA,
+    MISSING,
+    SELF,
+    draw_mask,
+    mask_codes,
+    mask_sentence,
+)
 from speclab.views.theme import figure
 
 
@@ -45,13 +53,16 @@ def test_a_mask_by_hand_and_its_mismatches_in_cells_marks_and_words():
     ]
     assert "5 rows see the prefix of 12 and 11 of 25 entries" in mask_sentence(step)
     wrong = step.mask.copy()
-    wrong[4, 1], wrong[2, 1] = False, True
+    wrong[4, 1] = False
+    wrong[2, 1] = True
     step = replace(step, mask=wrong)
     drawn = draw_mask(step)
     missing, extra = drawn["data"][2:]
     assert (missing["x"], missing["y"], extra["x"], extra["y"]) == ([1], [4], [1], [2])
     assert "1 wrongly hidden, 1 wrongly shown" in mask_sentence(step)
-    assert len(draw_mask(step, 3)["layout"]["shapes"]) == len(draw_mask(step)["layout"]["shapes"]) + 2, "a frame"
+    assert (
+        len(draw_mask(step, 3)["layout"]["shapes"]) == len(draw_mask(step)["layout"]["shapes"]) + 2
+    ), "a frame"
     figure(drawn)
 
 
@@ -89,11 +100,15 @@ def test_five_nodes_slot_by_slot_and_a_long_prompt_folded():
     assert "".join(target) == "····12×3×"
     arrow = next(trace for trace in drawn["data"] if trace.get("mode") == "lines+markers")
     assert arrow["x"][:2] == [15, 14], "node 3 moves from slot 15 to slot 14"
-    assert len(drawn["layout"]["shapes"]) == 2, "its slot is framed during the pass and after the commit"
+    assert len(drawn["layout"]["shapes"]) == 2, (
+        "its slot is framed during the pass and after the commit"
+    )
     assert "moved to slot 14" in " ".join(signs["hovertext"])
     folded = draw_cache(large(), prompt_length=4000)
     assert any("slots 0 to" in note["text"] for note in folded["layout"]["annotations"])
-    assert folded["data"][1]["text"].count("×") == sum(one.written - len(one.kept) for one in large().caches)
+    assert folded["data"][1]["text"].count("×") == sum(
+        one.written - len(one.kept) for one in large().caches
+    )
 
 
 def test_a_broken_cache_is_called_broken():

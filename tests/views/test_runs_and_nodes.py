@@ -39,7 +39,9 @@ def test_the_timeline_has_a_bar_per_iteration_and_frames_the_one_shown():
     assert drawn["data"][1]["y"] == [len(step.accepted) for step in run.steps]
     frame, veil = drawn["layout"]["shapes"]
     assert (frame["x0"], frame["x1"], veil["x0"]) == (4.5, 5.5, 5.5)
-    assert max(drawn["layout"]["xaxis"]["tickvals"]) == 12, "no ticks for iterations that do not exist"
+    assert max(drawn["layout"]["xaxis"]["tickvals"]) == 12, (
+        "no ticks for iterations that do not exist"
+    )
     kinds = {trace["name"] for trace in drawn["data"]}
     assert {"drafted", "accepted"} < kinds <= {"drafted", "accepted", "bonus", "corrected"}
     long = trace(400)
@@ -54,7 +56,9 @@ def test_metrics_are_of_the_iterations_until_the_cursor():
     tokens = [sum(pair) for pair in zip(drawn["data"][0]["y"], drawn["data"][1]["y"], strict=True)]
     assert tokens == [len(step.committed) for step in run.steps[:4]]
     seconds = sum(sum(bar["y"]) for bar in drawn["data"][2:]) / 1000
-    assert seconds == pytest.approx(sum(sum(step.seconds.values()) for step in run.steps[:4]), abs=1e-4)
+    assert seconds == pytest.approx(
+        sum(sum(step.seconds.values()) for step in run.steps[:4]), abs=1e-4
+    )
     assert f"{sum(tokens) / 4:.2f} tokens per iteration" in metrics_sentence(run, 4)
 
 
@@ -89,13 +93,19 @@ def test_where_sampling_stopped_the_draws_and_the_residual_are_shown():
     step = stopped()
     p, q, residual = draw_residual(step)["data"]
     assert (p["x"][0], q["x"][0], residual["x"][0]) == (0.5, 0.05, 0.75)
-    for fact in ("p / q = 31 % / 80 %, accepted with 39 %", "p / q = 10 % / 50 %, accepted with 20 %", "' said'"):
+    for fact in (
+        "p / q = 31 % / 80 %, accepted with 39 %",
+        "p / q = 10 % / 50 %, accepted with 20 %",
+        "' said'",
+    ):
         assert fact in residual_sentence(step)
     listed = words(draws_table(step))
     assert "0.3875" in listed
     assert "drawn by the target" in listed
     assert len(draw_residual(stopped(draft=False))["data"]) == 2
-    assert "The target sampled ' said' after node 0 (p = 50 %)" in residual_sentence(stopped(draft=False))
+    assert "The target sampled ' said' after node 0 (p = 50 %)" in residual_sentence(
+        stopped(draft=False)
+    )
     figure(draw_residual(step))
 
 
@@ -113,7 +123,10 @@ def test_of_two_proposed_trees_what_the_text_tells_of_the_other_is_known():
     probs = [math.log(each) for each in (1, 0.5, 0.1, 0.6, 0.5, 0.5)]
     other = DraftTree.of([0, 1, 5, 2, 3, 6], [-1, 0, 0, 1, 3, 4], probs, "prose")
     step = five_nodes()
-    proposals = (Proposal("prose", other, 0.25, 0.3, False), Proposal("code", step.tree, 0.5, 0.5, True))
+    proposals = (
+        Proposal("prose", other, 0.25, 0.3, False),
+        Proposal("code", step.tree, 0.5, 0.5, True),
+    )
     step = replace(step, proposals=proposals)
     drawn = draw_drafts(step)
     figure(drawn)
@@ -144,7 +157,9 @@ def test_an_iteration_decoded_again_stands_beside_itself_with_both_trees_whole()
 def iterations():
     target = random_probs(24, 3, low=0.5, high=2.5)
     models = table_pair(target, mixed_probs(target, random_probs(24, 4), 0.15), 24)
-    run = speclab.Session(models, speclab.FixedTree(depth=3, branching=2), PROMPT, max_new_tokens=24)
+    run = speclab.Session(
+        models, speclab.FixedTree(depth=3, branching=2), PROMPT, max_new_tokens=24
+    )
     run.run()
     return run.steps
 
@@ -167,7 +182,9 @@ def test_what_would_be_gone_or_new_is_told_apart(iterations):
     assert "did not record" in more["sentence"]
     short = next(step for step in iterations if len(step.accepted) == 3)
     found = what_if(short, in_force(short).changed(depth=1))
-    assert whatif_sentence(short, found) == "Preview: 3 nodes instead of 15, 1 accepted instead of 3."
+    assert (
+        whatif_sentence(short, found) == "Preview: 3 nodes instead of 15, 1 accepted instead of 3."
+    )
     views.whatif(step, seen(branching=3))
 
 
@@ -204,8 +221,13 @@ def test_dots_stand_where_the_values_are_and_are_counted_in_words(measure, thres
 
 
 def test_every_run_has_a_bar_and_a_row_and_differences_are_named():
-    one, other = trace(6), replace(trace(6), first_token=5)
-    runs = (ComparedRun("plain <b>", one), ComparedRun("tree", other), ComparedRun("head", None, "no head here"))
+    one = trace(6)
+    other = replace(trace(6), first_token=5)
+    runs = (
+        ComparedRun("plain <b>", one),
+        ComparedRun("tree", other),
+        ComparedRun("head", None, "no head here"),
+    )
     compared = Comparison(runs)
     drawn = draw_compare(compared)
     assert drawn["data"][0]["text"][0] == "did not run"
@@ -219,7 +241,14 @@ def test_every_run_has_a_bar_and_a_row_and_differences_are_named():
 def test_a_curve_marks_the_current_value_and_the_best():
     strategy = speclab.FixedTree(depth=3)
     points = tuple(
-        Point(depth, strategy.changed(depth=depth), 10, 1.0 + depth / 4, 50.0, refused="too deep" if depth == 5 else "")
+        Point(
+            depth,
+            strategy.changed(depth=depth),
+            10,
+            1.0 + depth / 4,
+            50.0,
+            refused="too deep" if depth == 5 else "",
+        )
         for depth in (1, 2, 3, 4, 5)
     )
     curve = Curve(strategy, "depth", (1, 2, 3, 4, 5), Point("", iterations=40), points)
@@ -235,7 +264,8 @@ def test_a_curve_marks_the_current_value_and_the_best():
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_view_is_a_figure_in_the_colours_of_its_theme(theme):
-    step, run = five_nodes(), trace(4)
+    step = five_nodes()
+    run = trace(4)
     for made in (
         views.tree(step, 1, theme=theme), views.mask(step, 1, theme=theme), views.node(step, theme=theme),
         views.cache(step, 1, prompt_length=5, theme=theme), views.timeline(run, 2, theme=theme),
@@ -267,8 +297,13 @@ def test_an_iteration_is_plain_json_of_some_fifty_kilobytes_and_tells_every_posi
     data = iteration(run.steps[2], run)
     assert json.loads(json.dumps(data))["index"] == 2
     assert len(json.dumps(data)) < 70_000
-    assert len(json.dumps(iteration(sixty_nodes(), replace(run, steps=(sixty_nodes(0),) * 5)))) < 140_000
-    assert [len(each["kinds"]) for each in data["positions"]] == [len(data["tree"]["id"])] * len(data["positions"])
+    assert (
+        len(json.dumps(iteration(sixty_nodes(), replace(run, steps=(sixty_nodes(0),) * 5))))
+        < 140_000
+    )
+    assert [len(each["kinds"]) for each in data["positions"]] == [len(data["tree"]["id"])] * len(
+        data["positions"]
+    )
     longest = max(run.steps, key=lambda step: len(step.accepted))
     assert len(longest.accepted) > 1
     assert iteration(longest, run)["last"] == longest.accepted[-1]

@@ -48,15 +48,20 @@ def texts(drawn) -> list[str]:
 
 @settings(max_examples=20)
 @given(steps(max_nodes=60), st.integers(1, 64), st.integers(0, 59))
-def test_every_node_has_its_place_or_is_counted_in_a_stub_and_the_path_is_never_folded(step, rows, extra):
-    whole, kept = step_graph(step), min(extra, len(step.tree) - 1)
+def test_every_node_has_its_place_or_is_counted_in_a_stub_and_the_path_is_never_folded(
+    step, rows, extra
+):
+    whole = step_graph(step)
+    kept = min(extra, len(step.tree) - 1)
     small = fold(whole, rows, [kept])
     hidden = [node for data in small.nodes.values() for node in data.get("folded", ())]
     assert Counter(hidden) + Counter(node for node in small if node in whole) == Counter(whole)
     assert {0, kept, *step.accepted} <= set(small)
     assert (OWN in small) == (step.bonus is not None)
     stubs = [data for data in small.nodes.values() if "folded" in data]
-    assert all(data["label"] == f"+{len(data['folded'])}" and len(data["folded"]) > 1 for data in stubs)
+    assert all(
+        data["label"] == f"+{len(data['folded'])}" and len(data["folded"]) > 1 for data in stubs
+    )
     leaves = sum(not small.out_degree(node) for node in small)
     assert leaves <= max(rows, len(fold(whole, 0, [kept])))
 
@@ -76,7 +81,9 @@ def test_no_two_links_cross(step):
         assert parents == sorted(parents)
 
 
-@pytest.mark.parametrize("make", [one_node, sixty_nodes, large, odd_tokens, drafted_root, ended_inside])
+@pytest.mark.parametrize(
+    "make", [one_node, sixty_nodes, large, odd_tokens, drafted_root, ended_inside]
+)
 def test_every_position_is_a_figure_without_empty_traces_in_which_nothing_jumps(make):
     step = make()
     last = nodes(draw_tree(step))
@@ -100,7 +107,8 @@ def test_every_position_is_a_figure_without_empty_traces_in_which_nothing_jumps(
 @example(odd_tokens())
 def test_every_token_can_be_read_and_stays_text(step):
     drawn = draw_tree(step, width=4000, height=4000)
-    read, listed = texts(drawn), words(tree_rows(step))
+    read = texts(drawn)
+    listed = words(tree_rows(step))
     for node in step.nodes:
         assert f"{node.index} {plot_text(label(node.token, step.texts))}" in read
         assert label(node.token, step.texts) in listed
@@ -149,9 +157,21 @@ def test_the_graph_holds_the_record():
     assert (made.graph["index"], made.graph["prefix_length"]) == (step.index, step.prefix_length)
     for node in step.nodes:
         data = made.nodes[node.index]
-        for name in ("token", "draft_prob", "path_prob", "target_choice", "verdict", "reason", "kv_slot", "entropy"):
+        for name in (
+            "token",
+            "draft_prob",
+            "path_prob",
+            "target_choice",
+            "verdict",
+            "reason",
+            "kv_slot",
+            "entropy",
+        ):
             assert data[name] == pytest.approx(getattr(node, name))
-        assert (data["text"], data["depth"]) == (step.texts[node.token], step.tree.depth[node.index])
+        assert (data["text"], data["depth"]) == (
+            step.texts[node.token],
+            step.tree.depth[node.index],
+        )
     assert [node for node, data in made.nodes.items() if data["accepted"]] == list(step.accepted)
     assert made.nodes[OWN]["verdict"] == "bonus"
     assert OWN not in views.graph(ended_inside())

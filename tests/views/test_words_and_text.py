@@ -41,7 +41,10 @@ from speclab.views.tree_picture import notes
         (one_node(), ("nothing drafted", "wrote ' old'")),
         (drafted_root(accept=False), ("7 drafted, none accepted", "wrote ' and'")),
         (ended_inside(), ("5 drafted, 2 accepted", "the text ends here")),
-        (replace(five_nodes(), note="A near-tie was broken"), ("4 drafted, 2 accepted", "A near-tie was broken.")),
+        (
+            replace(five_nodes(), note="A near-tie was broken"),
+            ("4 drafted, 2 accepted", "A near-tie was broken."),
+        ),
     ],
 )
 def test_one_sentence_per_iteration(step, words):
@@ -58,12 +61,21 @@ def test_one_sentence_per_position():
 
 
 def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
-    step, turns = five_nodes(), {1: 1, 3: 2, 2: 3, 4: 4}
+    step = five_nodes()
+    turns = {1: 1, 3: 2, 2: 3, 4: 4}
     block = [
-        Event("marginal", None, "", {"level": depth, "token": 1, "token_prob": 0.6, "second": 8, "second_prob": 0.3})
+        Event(
+            "marginal",
+            None,
+            "",
+            {"level": depth, "token": 1, "token_prob": 0.6, "second": 8, "second_prob": 0.3},
+        )
         for depth in (1, 2, 3)
     ]
-    pops = [Event("pop", node, f"turn {turn}", {"order": turn, "path_prob": 0.5}) for node, turn in turns.items()]
+    pops = [
+        Event("pop", node, f"turn {turn}", {"order": turn, "path_prob": 0.5})
+        for node, turn in turns.items()
+    ]
     step = replace(step, events=(*block, *pops))
     drafted = [position for position in positions(step) if position.phase == "draft"]
     kinds = [node_kinds(step, position) for position in drafted]
@@ -71,13 +83,23 @@ def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
         [0], [0, 1], [0, 1, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4]
     ]  # fmt: skip
     assert [fresh(step, position) for position in drafted] == [set(), {1}, {3}, {2}, {4}]
-    assert [sorted(notes(step, position)) for position in drafted] == [[], [1], [1, 3], [1, 2, 3], [1, 2, 3, 4]]
-    absent = [each["absent"] for each in iteration(step, trace())["positions"] if each["phase"] == "draft"]
+    assert [sorted(notes(step, position)) for position in drafted] == [
+        [],
+        [1],
+        [1, 3],
+        [1, 2, 3],
+        [1, 2, 3, 4],
+    ]
+    absent = [
+        each["absent"] for each in iteration(step, trace())["positions"] if each["phase"] == "draft"
+    ]
     assert absent == [[1, 2, 3, 4], [2, 3, 4], [2, 4], [4], []], "rows that the mask leaves out"
     sentences = [position_sentence(step, position) for position in drafted]
     assert sentences[0].count("' old' 60 %") == 3
     assert sentences[2].endswith("node 3, turn 2.")
-    assert [row[-1].text for row in parse(block_table(step)).iter("tr")][1:] == ["2", "2", "0"], "nodes of each depth"
+    assert [row[-1].text for row in parse(block_table(step)).iter("tr")][1:] == ["2", "2", "0"], (
+        "nodes of each depth"
+    )
 
 
 def test_a_node_says_its_probabilities_its_verdict_and_what_the_target_chose():
@@ -96,7 +118,11 @@ def test_a_node_says_its_probabilities_its_verdict_and_what_the_target_chose():
 def test_positions_only_ever_add_and_nothing_is_judged_before_the_acceptance(step):
     seen = [node_kinds(step, position) for position in positions(step)]
     for before, after in pairwise(seen):
-        known = [(old, new) for old, new in zip(before, after, strict=True) if old not in {None, "drafted"}]
+        known = [
+            (old, new)
+            for old, new in zip(before, after, strict=True)
+            if old not in {None, "drafted"}
+        ]
         assert all(old == new for old, new in known)
     for position, kinds in zip(positions(step), seen, strict=True):
         assert position.reached("accept") or {*kinds} <= {None, "drafted", "root"}
@@ -134,7 +160,13 @@ def test_nothing_invisible_is_left_and_clipping_keeps_its_columns(text, most):
 def test_tokens_without_a_text_and_per_cent():
     assert (label(7, {}), quoted(7, {}), quoted(0, {0: " city"})) == ("#7", "'#7'", "' city'")
     assert quoted(0, {0: "   "}) == "'␣␣␣'"
-    assert [percent(each) for each in (0.934, 0.0374, 0.0002, 0.0, 1.0)] == ["93 %", "3.7 %", "<0.1 %", "0 %", "100 %"]
+    assert [percent(each) for each in (0.934, 0.0374, 0.0002, 0.0, 1.0)] == [
+        "93 %",
+        "3.7 %",
+        "<0.1 %",
+        "0 %",
+        "100 %",
+    ]
 
 
 def test_every_generated_token_is_in_the_text_once_and_iterations_are_marked():
@@ -155,7 +187,9 @@ def test_every_generated_token_is_in_the_text_once_and_iterations_are_marked():
 @example(odd_tokens())
 def test_no_token_breaks_out_of_text_sentence_or_table(step):
     parse(text_piece(step))
-    parse(table("tokens", ("a",), [(label(token, step.texts),) for token in step.tree.token.tolist()]))
+    parse(
+        table("tokens", ("a",), [(label(token, step.texts),) for token in step.tree.token.tolist()])
+    )
     for node in range(len(step.tree)):
         assert not set("".join(node_sentence(step, node))) & {"\u202e", "\x00", "\u200b", "\x1b"}
     run = replace(trace(1), steps=(step,), texts=ANY_TEXTS)
