@@ -1,4 +1,4 @@
-"""Compare methods on this machine, and read the figures that the papers publish.
+"""Compare methods on this machine.
 
     frame = bench.measure(pair, bench.methods(pair), prompts, repeats=3)
     bench.report(frame, "bench.html")
@@ -9,13 +9,11 @@ target's own.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
@@ -384,55 +382,3 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
         f"<h2>Where</h2><ul>{where}</ul></html>",
     ]
     return write_whole(path, "\n".join(parts).encode())
-
-
-# The papers' figures
-
-
-class Figure(NamedTuple):
-    """One number of a paper, in the unit of `metric`: tokens/s, ×, ms, MB, tokens, or a share of 1.
-
-    `spread`: standard deviation over prompts, where the paper gives one.
-    """
-
-    method: str
-    setting: str
-    metric: str
-    value: float
-    spread: float | None = None
-
-
-@cache
-def paper_tables() -> dict[str, dict[str, Any]]:
-    """Every published table of `papers.toml` by its id: its texts, those of its paper, and its `figures`."""
-    data = tomllib.loads(files("speclab").joinpath("papers.toml").read_text(encoding="utf-8"))
-    tables = {}
-    for entry in data["table"]:
-        paper = data["papers"].get(entry["paper"], {})
-        differs = [*paper.get("differs", []), *entry.get("differs", [])]
-        tables[entry["id"]] = (
-            {"remarks": []} | paper | entry | {"differs": differs, "figures": _figures(entry)}
-        )
-    return tables
-
-
-def _figures(entry: dict[str, Any]) -> list[Figure]:
-    """The cells of each block, row by row; with `speedup_over` the ratio of each throughput to that figure's."""
-    figures = [Figure(*row) for row in entry.get("figures", [])]
-    for block in entry.get("cells", []):
-        places = [(setting, metric) for setting in block["settings"] for metric in block["metrics"]]
-        for method, row in block["rows"].items():
-            for place, cell in zip(places, row, strict=True):
-                if cell != "–":
-                    figures.append(
-                        Figure(method, *place, *(cell if isinstance(cell, list) else [cell]))
-                    )
-    over = entry.get("speedup_over", 0)
-    speeds = [figure for figure in figures if figure.metric == "throughput"] if over else []
-    plain = {figure.setting: figure.value for figure in speeds if figure.method == over}
-    for figure in speeds:
-        base = plain[figure.setting] if isinstance(over, str) else over
-        figures.append(
-            figure._replace(metric="speedup", value=round(figure.value / base, 3), spread=None)
-        )
-    return figures

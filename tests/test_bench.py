@@ -1,11 +1,10 @@
-"""Methods side by side: calls, texts, alternation, executors, the page; and the papers' figures."""
+"""Methods side by side: calls, texts, alternation, executors, the page."""
 
 from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from statistics import mean
 
 import distributed
 import pandas as pd
@@ -16,7 +15,7 @@ from typer.testing import CliRunner
 
 import speclab
 from speclab import bench
-from speclab.bench import PLAIN, paper_tables
+from speclab.bench import PLAIN
 from speclab.cli import app
 from speclab.errors import MeasurementError
 
@@ -153,51 +152,3 @@ def test_the_command_writes_a_page_and_the_calls(tmp_path):
     frame = pd.read_csv(page.with_suffix(".csv"))
     assert frame.same_text.all()
     assert set(frame.method) == set(bench.methods(speclab.load_pair()))
-
-
-# The papers' figures: they agree with each other where a paper gives both, so a slip in copying a
-# number would show.
-
-TABLES = paper_tables()
-
-
-def _values(name, metric):
-    return {
-        (row.setting, row.method): row.value
-        for row in TABLES[name]["figures"]
-        if row.metric == metric
-    }
-
-
-def test_each_says_where_it_is_from_and_what_differs():
-    for name, table in TABLES.items():
-        assert table["place"] and table["models"] and table["differs"], name  # noqa: PT018
-        assert table["figures"] or table["remarks"], (
-            f"{name}: a figure without numbers says what is known of it"
-        )
-        places = [figure[:3] for figure in table["figures"]]
-        assert len(places) == len(set(places)), name
-
-
-def test_figures_of_a_paper_agree_with_each_other():
-    speed = _values("dynatree-main", "throughput")
-    for (setting, method), value in _values("dynatree-main", "speedup").items():
-        assert value == pytest.approx(speed[setting, method] / speed[setting, "AR"], abs=0.006)
-    tokens = _values("dynatree-verification", "tokens_per_iteration")
-    for place, rounds in _values("dynatree-verification", "iterations").items():
-        assert tokens[place] * rounds == pytest.approx(1500, rel=0.002)
-    # counts of runs of one length, which are not timed
-    for name in ("dynatree-length", "dynatree-prompt-length"):
-        counts, again = (_values(each, "tokens_per_iteration") for each in (name, f"{name}-again"))
-        shared = [place for place in counts if place in again and place[1] == "DynaTree"]
-        assert len(shared) >= 5
-        assert [counts[place] for place in shared] == [again[place] for place in shared]
-    speedups = _values("goose-main", "speedup")
-    for (model, method), average in _values("goose-averages", "speedup").items():
-        over = [
-            each
-            for (setting, name), each in speedups.items()
-            if (setting.split(", ")[0], name) == (model, method)
-        ]
-        assert len(over) == 5
-        assert mean(over) == pytest.approx(average, abs=0.011), (model, method)
