@@ -2,57 +2,21 @@
 
 An *expected yield* is the mean number of tokens that one verification pass commits, the bonus token
 included: plain decoding has 1. Every function counts only drafted nodes, as the papers do: the root
-is free. Arguments are checked against their annotations, and a `SettingsError` names a wrong one.
+is free.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import wraps
-from inspect import signature
-from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
 
 import numpy as np
-from pydantic import Field, InstanceOf, ValidationError, validate_call
 
-from speclab.errors import SettingsError
-from speclab.settings import refusal
-from speclab.tree import DraftTree, Floats, Ints
+from speclab.tree import Floats, Ints
 
-P = ParamSpec("P")
-R = TypeVar("R")
-Rate = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
-Some = Annotated[int, Field(ge=1)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-if TYPE_CHECKING:
-    Rates = Sequence[float] | Floats
-    Amounts = Sequence[float] | Floats
-else:
-    Rates = Annotated[list[Rate], Field(min_length=1)]
-    Amounts = list[Amount]
-
-
-def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Check the arguments of a function against its annotations and raise a one-sentence SettingsError."""
-    validated = validate_call(function)
-    names = list(signature(function).parameters)
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return validated(*args, **kwargs)
-        except ValidationError as error:
-            first = error.errors()[0]
-            argument, *inside = first["loc"]
-            # pydantic numbers positional arguments
-            name = names[argument] if isinstance(argument, int) else argument
-            raise SettingsError(f"{refusal(function.__name__, [name, *inside], first)}.") from None
-
-    return call
+Values = Sequence[float] | Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +33,7 @@ class IsotropicShape:
         return sum(self.branching**level for level in range(1, self.depth + 1))
 
 
-@checked
-def chain_yield(acceptance: Rate, length: Count) -> float:
+def chain_yield(acceptance: float, length: int) -> float:
     """Expected yield of a chain of `length` tokens, each accepted at the rate `acceptance`: 1 +
     Σ_{i=1..length} p^i.
 
@@ -80,14 +43,13 @@ def chain_yield(acceptance: Rate, length: Count) -> float:
     return 1.0 + float(np.sum(acceptance ** np.arange(1, length + 1)))
 
 
-@checked
-def isotropic_yield(acceptance: Rate, branching: Some, depth: Count) -> float:
+def isotropic_yield(acceptance: float, branching: int, depth: int) -> float:
     """Expected yield of a full tree whose siblings are accepted independently (GOOSE, section 3 and
     appendix E.3).
 
     1 + Σ_{d=1..depth} (1 − (1 − p)^b)^d: a level is passed when at least one of b siblings is
-    right, and then the path goes down *one* of those. Independent siblings are the paper's model.
-    Siblings that carry different tokens exclude one another; `tree_yield` is exact for them.
+    right, and then the path goes down *one* of those. Independent siblings are the paper's model;
+    siblings that carry different tokens exclude one another.
 
     Args:
         acceptance: p, 0…1, the same for every token.
@@ -97,8 +59,7 @@ def isotropic_yield(acceptance: Rate, branching: Some, depth: Count) -> float:
     return chain_yield(1.0 - (1.0 - acceptance) ** branching, depth)
 
 
-@checked
-def best_isotropic(acceptance: Rate, node_budget: Some) -> IsotropicShape:
+def best_isotropic(acceptance: float, node_budget: int) -> IsotropicShape:
     """The branching and depth with the largest `isotropic_yield` whose full tree has at most
     `node_budget` nodes.
 
@@ -114,7 +75,7 @@ def best_isotropic(acceptance: Rate, node_budget: Some) -> IsotropicShape:
     return max(shapes, key=lambda shape: shape.expected_tokens)
 
 
-def _full_levels(branching: int, node_budget: Some) -> int:
+def _full_levels(branching: int, node_budget: int) -> int:
     levels = 0
     level = branching
     left = node_budget
@@ -123,38 +84,6 @@ def _full_levels(branching: int, node_budget: Some) -> int:
         left = left - level
         level = level * branching
     return levels
-
-
-@checked
-def tree_yield(tree: InstanceOf[DraftTree], rank_acceptance: Rates) -> float:
-    """Expected yield of a tree under positional acceptance: 1 + Σ_v Π_{u on the path to v} p(rank
-    of u).
-
-    Sequoia (Chen et al. 2024), positional acceptance; the root adds the 1. Exact where siblings
-    exclude one another, as different tokens under one parent do: then the rates of the ranks add up
-    to at most 1. Rates that add up to more can only be those of independent siblings, and the
-    figure is an upper bound.
-
-    Args:
-        tree: only its shape is read; rank 0 is a parent's first child.
-        rank_acceptance: `[r]` rates 0…1: how often the child of that rank is accepted, once its
-            parent is.
-
-    Raises:
-        SettingsError: the tree has a rank without a rate.
-    """
-    rates = np.asarray(rank_acceptance)
-    widest = max(len(children) for children in tree.children)
-    if widest > len(rates):
-        raise SettingsError(
-            f"A node of the tree has {widest} children and rank_acceptance has {len(rates)} rates: "
-            "give one for each "
-            "rank, 0 where none was measured."
-        )
-    probs = np.ones(len(tree))
-    for node, children in enumerate(tree.children):
-        probs[list(children)] = probs[node] * rates[: len(children)]
-    return float(probs.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +95,8 @@ class SpineShape:
     expected_tokens: float
 
 
-@checked
 def spine_yield(
-    spine_acceptance: Rate, branch_acceptance: Rate, widths: Amounts, branch_depth: Some
+    spine_acceptance: float, branch_acceptance: float, widths: Values, branch_depth: int
 ) -> float:
     """Expected yield of a spine tree (GOOSE, Proposition 1, equation 1).
 
@@ -197,9 +125,8 @@ def spine_yield(
     return chain_yield(spine_acceptance, len(branches)) + synergy
 
 
-@checked
 def optimal_widths(
-    spine_acceptance: Rate, branch_acceptance: Rate, spine_length: Some, branch_budget: Amount
+    spine_acceptance: float, branch_acceptance: float, spine_length: int, branch_budget: float
 ) -> Floats:
     """The widths that maximise `spine_yield` for one spine and one number of branches (GOOSE,
     Proposition 2).
@@ -239,20 +166,24 @@ def _slope(spine_acceptance: float, branch_acceptance: float) -> float:
     return math.log(spine_acceptance) / math.log1p(-branch_acceptance)
 
 
-@checked
 def best_spine(
-    spine_acceptance: Rate,
-    branch_acceptance: Rate,
-    node_budget: Some,
-    branch_depth: Some,
+    spine_acceptance: float,
+    branch_acceptance: float,
+    node_budget: int,
+    branch_depth: int,
     *,
-    nodes_per_branch: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0,
+    nodes_per_branch: float = 1.0,
 ) -> SpineShape:
     """The spine length, with its optimal widths, that gives the largest `spine_yield` within L + c
     · Σ k_i = N.
 
     Widths are real-valued, so a tree of whole branches yields a little less. Among equals the
     shortest spine wins.
+
+    GOOSE's Proposition 3 says that this tree yields more than `best_isotropic` of p_t wherever
+    p_s > p_t. It holds for N = 60 and D = 6 on a grid of 0.05, but not for every budget: the
+    isotropic yield grows with N without end, and the spine's does not. At p_t = 0.20 and
+    p_s = 0.201 the isotropic tree is ahead from N = 72.
 
     Args:
         spine_acceptance: p_s, 0…1.
@@ -270,50 +201,6 @@ def best_spine(
         tokens = spine_yield(spine_acceptance, branch_acceptance, widths, branch_depth)
         shapes.append(SpineShape(length, tuple(widths.tolist()), tokens))
     return max(shapes, key=lambda shape: shape.expected_tokens)
-
-
-@checked
-def dominance_gap(
-    spine_acceptance: Rate,
-    branch_acceptance: Rate,
-    node_budget: Some,
-    branch_depth: Some = 6,
-    *,
-    nodes_per_branch: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0,
-) -> float:
-    """Tokens that the best spine tree yields above the best isotropic tree of p_t with the same
-    budget.
-
-    GOOSE, Proposition 3: above 0 whenever p_s > p_t, growing with p_s − p_t (p_t fixed), vanishing
-    with it. Measured here on the yield of Proposition 1 with D = 6, for p_s > p_t on a grid of 0.05
-    (171 pairs):
-
-    - Negative for 0 pairs at N = 60, 4 at 120, 16 at 250, 46 at 1,000. No spine tree passes
-      1 + p_s / (1 − p_s) + (1 + E), while the isotropic yield grows with N without end: for any p_s
-      < 1 and p_t > 0 some budget turns the gap. The first is at N = 72, p_t = 0.20, p_s = 0.201: b
-      = 8 with 2 levels is ahead.
-    - It does not vanish: at p_s = p_t and N = 60 it is 0.03 to 3.84. The shapes differ where the
-      rates do not.
-    - The extensions of the branches cost no nodes. With every node counted
-      (`nodes_per_branch=branch_depth`) the gap is negative for 28 pairs at N = 60, low rates such
-      as p_s = 0.3, p_t = 0.05 among them, and −0.51 to 2.35 at equal rates; with the best D of 1…6
-      for each pair it is negative for 2.
-    - It grows with p_s on that grid for N = 10 to 1,000, but not everywhere for N = 2 and 5.
-
-    The proof (E.3) takes an isotropic tree, raises one path to p_s, and calls it a tree of
-    Proposition 1; but its branches branch, and those do not. That raised tree does beat the
-    isotropic one for every p_s > p_t.
-
-    Args: as for `best_spine`.
-    """
-    spine = best_spine(
-        spine_acceptance,
-        branch_acceptance,
-        node_budget,
-        branch_depth,
-        nodes_per_branch=nodes_per_branch,
-    )
-    return spine.expected_tokens - best_isotropic(branch_acceptance, node_budget).expected_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,10 +225,9 @@ class _Level:
     taken: Ints
 
 
-@checked
-def sequoia_shape(rank_acceptance: Rates, node_budget: Count, depth: Count) -> TreeShape:
-    """The tree with the largest `tree_yield` under positional acceptance (Sequoia, tree
-    construction).
+def sequoia_shape(rank_acceptance: Values, node_budget: int, depth: int) -> TreeShape:
+    """The tree with the largest expected yield under positional acceptance (Sequoia, tree
+    construction): 1 + Σ_v Π_{u on the path to v} p(rank of u).
 
     Dynamic programming over T[m][l][b], the best tree of m nodes, l levels and b children at its
     root: the last child takes j nodes, of which it is one, and T[m][l][b] = max_j T[m−j][l][b−1] +
