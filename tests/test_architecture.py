@@ -5,17 +5,18 @@ from __future__ import annotations
 import ast
 import io
 import re
-import subprocess
 import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import networkx as nx
 import pytest
 import tree_sitter_javascript
+from support.checkout import kept
 from tree_sitter import Language, Node, Parser
 
 import speclab
@@ -302,16 +303,9 @@ def test_no_function_is_longer_than_a_screen():
 
 
 def _committed_texts() -> Iterator[tuple[str, str]]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    for name in filter(None, listed.stdout.split("\0")):
-        try:
+    for name in kept():
+        with suppress(UnicodeDecodeError):
             yield name, (ROOT / name).read_text(encoding="utf-8")
-        except (UnicodeDecodeError, FileNotFoundError):
-            continue
 
 
 def test_no_committed_file_names_a_machine_path_or_a_registry():

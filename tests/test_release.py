@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from installed import QUICK, ROOT
+from support.checkout import kept
 
 import speclab
 
@@ -45,11 +46,7 @@ def wheel(built):
 
 def _kept(folder: str) -> set[str]:
     """Files of a folder that git keeps, or would."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", folder]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip("not a git checkout")
-    return {name for name in done.stdout.splitlines() if (ROOT / name).is_file()}
+    return set(kept("--cached", "--others", "--exclude-standard", folder))
 
 
 def test_a_wheel_holds_the_package_the_course_and_nothing_else(wheel):
