@@ -5,6 +5,7 @@ Importing this module imports no torch; each command imports what it needs.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,6 +168,9 @@ def bench(
 
     if limit < 1:
         raise SpeclabError(f"--limit {limit} leaves no prompts: choose at least 1.")
+    folder = to.resolve().parent
+    if not os.access(folder, os.W_OK) or to.is_dir():
+        raise SpeclabError(f"{to} cannot be written: choose another folder or name for --to.")
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     kinds = speclab.prompts.kinds(chat=models.chats)
     prompts = [

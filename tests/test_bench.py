@@ -140,6 +140,16 @@ def test_what_cannot_be_measured_is_refused(tmp_path):
         bench.report(pd.DataFrame(columns=list(bench.COLUMNS)), tmp_path / "page.html")
 
 
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(bench, "measure", lambda *_, **__: pytest.fail("it was measured"))
+    for path in (tmp_path / "missing" / "bench.html", tmp_path):
+        done = CliRunner().invoke(app, ["bench", "--to", str(path)])
+        assert done.exit_code == 1
+        assert "cannot be written" in done.stderr
+
+
 @pytest.mark.model
 def test_the_command_writes_a_page_and_the_calls(tmp_path):
     page = tmp_path / "bench.html"
