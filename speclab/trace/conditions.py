@@ -4,7 +4,8 @@
 An expression is Python syntax, restricted to numbers, texts in quotes, lists, `+ - * /`,
 comparisons, `in`, `and`, `or`, `not`, and names: those of `STEP_FIELDS`, settings of strategies
 (`settings.depth` if a field has the same name), `seconds.verify`, and any of these of the iteration
-before, as in `route != previous.route`. A comparison with a missing value is false.
+before, as in `route != previous.route`. A comparison with a missing value is false, and so is one
+with a text or a list times a number.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from numbers import Real
 from types import CodeType
 from typing import Any
 
@@ -99,10 +101,18 @@ class Expression:
         of = {name: previous if name.startswith("previous.") else step for name in self.readers}
         values = {name: read(of[name] or step) for name, read in self.readers.items()}
         try:
-            return bool(eval(self.code, {"__builtins__": {}}, values))  # only nodes of _ALLOWED
+            # only nodes of _ALLOWED
+            return bool(eval(self.code, {"__builtins__": {}, "*": _product}, values))
         # the step has no such value
         except (TypeError, ZeroDivisionError, OverflowError, MemoryError):
             return False
+
+
+def _product(left: Any, right: Any) -> Any:
+    """Of numbers alone: a text or a list times a number may fill the memory."""
+    if not isinstance(left, Real) or not isinstance(right, Real):
+        raise TypeError
+    return left * right
 
 
 def parse(text: str, settings: Collection[str] = ()) -> Expression:
@@ -136,13 +146,19 @@ class _Names(ast.NodeTransformer):
         self._known |= {f"seconds.{phase}": _reader("seconds", phase) for phase in PHASES}
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        if not isinstance(node, _ALLOWED):
+        operator = getattr(node, "op", node)
+        if not isinstance(node, _ALLOWED) or not isinstance(operator, _ALLOWED):
             raise ExpressionError(
                 f"{ast.unparse(node)!r} cannot be used here: use comparisons, and, or, not, in, "
-                "numbers, texts in "
-                "quotes, and names."
+                "+ - * /, numbers, texts in quotes, and names."
             )
         return super().generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Mult):
+            return node
+        return ast.Call(ast.Name("*", ast.Load()), [node.left, node.right], [])
 
     def visit_Name(self, node: ast.Name | ast.Attribute) -> ast.AST:
         name = ast.unparse(node)
