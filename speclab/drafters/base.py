@@ -64,7 +64,7 @@ class Strategy(Settings):
         return self
 
     def __call__(self, *_: object, **__: object) -> Never:
-        """Raises: transformers calls what it is given as `model.generate(custom_generate=…)`."""
+        """Raises: `model.generate(custom_generate=…)` silently ignores what it cannot call."""
         raise SettingsError(
             f"model.generate cannot call the strategy {type(self).__name__} itself: pass "
             f"custom_generate=speclab.custom_generate({type(self).__name__}(…), draft=…)."

@@ -39,8 +39,9 @@ def load_trace(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> T
 
 def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Trace:
     """Reads a trace from the bytes of a saved file; `name` appears in errors."""
+    data = _unpacked(packed, name, max_bytes)
     try:
-        raw = from_json(_unpacked(packed, name, max_bytes))
+        raw = from_json(data)
     except ValueError as error:
         raise TraceError(f"{name} is not a speclab trace: {error}; save it again") from None
     version = raw.get("version") if isinstance(raw, dict) else None
@@ -72,8 +73,8 @@ def _unpacked(packed: bytes, name: str, max_bytes: int) -> bytes:
         raise TraceError(f"{name} is cut short or damaged; save the trace again") from None
     if len(data) > max_bytes:
         raise TraceError(
-            f"{name} unpacks to more than {max_bytes:,} bytes: to load it, pass "
-            f"max_bytes={4 * max_bytes}"
+            f"{name} unpacks to more than {max_bytes:,} bytes: open it in Python with "
+            f"speclab.load_trace(path, max_bytes={4 * max_bytes})"
         )
     return data
 

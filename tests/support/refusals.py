@@ -24,7 +24,7 @@ both_ways = pytest.mark.parametrize("way", WAYS, ids=["session", "generate"])
 def refused(kind: type[SpeclabError], *said: str):
     """One sentence of that class that says each of these."""
     with pytest.raises(kind) as caught:
-        yield
+        yield caught
     assert isinstance(caught.value, SpeclabError)
     message = str(caught.value)
     assert "\n" not in message

@@ -9,6 +9,7 @@ import tracemalloc
 
 import pytest
 from support.records import assert_same
+from support.refusals import refused
 from support.traces import TREE, step_of, trace_of
 
 import speclab
@@ -18,11 +19,10 @@ from speclab.trace.records import VERSION
 
 
 def _refused(path) -> str:
-    with pytest.raises(TraceError) as caught:
+    with refused(TraceError, str(path)) as caught:
         load_trace(path)
     message = str(caught.value)
-    assert "\n" not in message
-    assert str(path) in message
+    assert message.count(str(path)) == 1, "no sentence within a sentence"
     return message
 
 
@@ -75,7 +75,7 @@ def test_a_file_that_unpacks_to_very_much_costs_little():
     """More than is allowed is never unpacked."""
     bomb = gzip.compress(bytes(64 << 20), 1)
     tracemalloc.start()
-    with pytest.raises(TraceError, match="max_bytes="):
+    with refused(TraceError, "max_bytes="):
         unpack_trace(bomb, "t", max_bytes=1 << 20)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -85,7 +85,7 @@ def test_a_file_that_unpacks_to_very_much_costs_little():
 def test_the_most_that_is_unpacked_is_a_setting(tmp_path):
     path = trace_of(step_of(TREE)).save(tmp_path / "t")
     size = len(gzip.decompress(path.read_bytes()))
-    with pytest.raises(TraceError, match="max_bytes="):
+    with refused(TraceError, "max_bytes="):
         load_trace(path, max_bytes=size - 1)
     assert len(load_trace(path, max_bytes=size).steps) == 1
 
