@@ -97,7 +97,10 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
                 f"Converting {file.name} once: its weights, which takes minutes for a large model…"
             )
             model: Any = AutoModelForCausalLM.from_pretrained(
-                file.parent, gguf_file=file.name, dtype=torch.float32
+                file.parent,
+                gguf_file=file.name,
+                dtype=torch.float32,
+                trust_remote_code=False,
             )
             model.hf_quantizer = None  # the weights are dequantised now
             if hasattr(model.config, "quantization_config"):
@@ -172,7 +175,7 @@ def _tokenizer(file: Path, values: dict[str, Any]) -> PreTrainedTokenizerBase | 
     ):
         return None
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        file.parent, gguf_file=file.name
+        file.parent, gguf_file=file.name, trust_remote_code=False
     )
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if split in _DIGIT_BY_DIGIT and isinstance(backend, Tokenizer):

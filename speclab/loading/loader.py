@@ -198,7 +198,9 @@ class Loader:
         if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
             return None
         try:
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=False
+            )
         except Exception as error:
             raise _explain(error, str(source), "tokenizer") from error
         return tokenizer
@@ -218,7 +220,7 @@ class Loader:
                 f"{name} has no safetensors weights: choose another checkpoint."
             )
         try:
-            config = AutoConfig.from_pretrained(folder)
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
             reason = unfit(config)
             if reason:
                 raise UnsupportedModelError(
@@ -234,7 +236,11 @@ class Loader:
             self.report(f"Loading {short_name(name)}, about {byte_count(size)}…")
             with no_progress_bar():
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
-                    folder, output_loading_info=True, dtype=dtype or "auto", use_safetensors=True
+                    folder,
+                    output_loading_info=True,
+                    dtype=dtype or "auto",
+                    use_safetensors=True,
+                    trust_remote_code=False,
                 )
             model, info = loaded
             nn.Module.to(model, device, dtype)

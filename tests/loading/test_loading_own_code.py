@@ -1,0 +1,103 @@
+"""A checkpoint's own code never runs, even where standard input would agree to it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from support.gguf_made import write
+from support.tiny import tiny
+
+from speclab.errors import SpeclabError, UnsupportedModelError
+from speclab.loading import gguf
+from speclab.loading.loader import Loader
+from speclab.pair import load_pair
+
+pytestmark = pytest.mark.model
+
+CODE = """
+from pathlib import Path
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+Path(__file__).with_name("ran").touch()
+Path({ran!r}).touch()
+
+
+class Config(LlamaConfig):
+    model_type = "evil"
+
+
+class Model(LlamaForCausalLM):
+    config_class = Config
+
+
+class Tokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+@pytest.fixture
+def ran(tmp_path, monkeypatch) -> Path:
+    """A file that the code of a checkpoint would write; standard input says y to every question."""
+    monkeypatch.setattr(sys, "stdin", StringIO("y\n" * 20))
+    monkeypatch.setattr(gguf, "user_cache_path", lambda _: tmp_path / "cache")
+    return tmp_path / "ran"
+
+
+def checkpoint(folder: Path, ran: Path, *, model: bool = True, tokenizer: bool = False) -> Path:
+    """A tiny Llama whose config, tokenizer or both are said to be classes in `evil.py`."""
+    tiny("llama").save_pretrained(folder)
+    (folder / "evil.py").write_text(CODE.format(ran=str(ran)))
+    if model:
+        mapped = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+        config = json.loads((folder / "config.json").read_text())
+        config |= {"model_type": "evil", "auto_map": mapped}
+        (folder / "config.json").write_text(json.dumps(config))
+    if tokenizer:
+        own_tokenizer(folder)
+    return folder
+
+
+def own_tokenizer(folder: Path) -> None:
+    named = {
+        "tokenizer_class": "Tokenizer",
+        "auto_map": {"AutoTokenizer": [None, "evil.Tokenizer"]},
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+
+
+@pytest.mark.parametrize("part", ["target", "draft", "heads", "tokenizer"])
+def test_it_is_refused_in_one_sentence_and_asks_nothing(tmp_path, ran, capfd, part):
+    in_tokenizer = part == "tokenizer"
+    folder = checkpoint(tmp_path / part, ran, model=not in_tokenizer, tokenizer=in_tokenizer)
+    with pytest.raises(UnsupportedModelError) as caught:
+        load_pair(**{"target": tiny("llama")} | {part: folder})
+    assert "own code" in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert not ran.exists()
+    assert not (folder / "ran").exists()
+    assert "[y/N]" not in capfd.readouterr().out
+    assert sys.stdin.tell() == 0
+
+
+def test_a_file_of_weights_beside_code_runs_none(tmp_path, ran):
+    (tmp_path / "own").mkdir()
+    file = write(tmp_path / "own" / "tiny.gguf")
+    (tmp_path / "own" / "evil.py").write_text(CODE.format(ran=str(ran)))
+    own_tokenizer(tmp_path / "own")
+    with pytest.raises(SpeclabError) as caught:
+        load_pair(target=file)
+    assert str(caught.value).isprintable()
+    assert not ran.exists()
+    assert sys.stdin.tell() == 0
+
+
+def test_a_family_of_the_library_loads_without_the_code_beside_it(tmp_path, ran):
+    folder = checkpoint(tmp_path / "llama", ran)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "llama"}))
+    assert type(Loader().runner(folder).model).__module__.startswith("transformers.")
+    assert not ran.exists()
