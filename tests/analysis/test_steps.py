@@ -134,6 +134,7 @@ def written(path, *lines, header=None):
     ("change", "sentence"),
     [
         ({"parent": [-1, 2, 0]}, "line 2: row 1 has parent 2, and parents come before"),
+        ({"parent": [-1, 1, 0]}, "line 2: row 1 has parent 1, and parents come before"),
         ({"parent": [0, 0, 0]}, "line 2: row 0 is the root"),
         ({"position": [3, 4]}, "line 2: position has 2 values for 3 rows"),
         ({"mask": "AAAA/w=="}, "line 2: the mask does not have 3 rows"),
@@ -150,6 +151,12 @@ def written(path, *lines, header=None):
 def test_a_wrong_line_is_one_sentence_with_its_number(change, sentence, tmp_path):
     with pytest.raises(TraceError, match=sentence):
         speclab.load_steps(written(tmp_path / "run.jsonl", ROOT | change), pair_of("llama"))
+
+
+def test_a_path_that_goes_on_below_another_node_is_found(tmp_path):
+    line = ROOT | {"parent": [-1, 0, 0], "accepted": [1, 2], "committed": [8, 9, 4]}
+    trace = speclab.load_steps(written(tmp_path / "run.jsonl", line))
+    assert "path" in {finding.kind for finding in clinic.check(trace)}
 
 
 def test_other_files_are_refused(tmp_path):
