@@ -1,11 +1,11 @@
 """Plant one fault at a time in a copy of speclab, and see that a test notices.
 
-    python tests/planted_faults.py             # all
+    python scripts/plant_faults.py             # all
     python tests/planted_faults.py 3 17        # these, by their number
     python tests/planted_faults.py acceptance  # those whose place or test contains the word
     python tests/planted_faults.py --find      # only look for the places
 
-A fault is a row of `planted_faults.txt`: a function of the package, code in it, what is planted
+A fault is a row of `tests/planted_faults.txt`: a function of the package, code in it, what is planted
 there, and the tests that notice. Code is found by its syntax tree, in JavaScript by its tokens, so
 a row survives reformatting, and a moved function. The heavy libraries are imported once; then a
 process is forked for each fault, as many at a time as there are cores.
@@ -57,7 +57,7 @@ class NotFoundError(Exception):
 
 
 def faults() -> list[Fault]:
-    """The rows of `planted_faults.txt`."""
+    """The rows of `tests/planted_faults.txt`."""
     lines = (ROOT / "tests" / "planted_faults.txt").read_text(encoding="utf-8").splitlines()
     return [Fault(*line.split(" || ")) for line in lines if line and not line.startswith("#")]
 
