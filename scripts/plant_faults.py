@@ -1,9 +1,9 @@
 """Plant one fault at a time in a copy of speclab, and see that a test notices.
 
     python scripts/plant_faults.py             # all
-    python tests/planted_faults.py 3 17        # these, by their number
-    python tests/planted_faults.py acceptance  # those whose place or test contains the word
-    python tests/planted_faults.py --find      # only look for the places
+    python scripts/plant_faults.py 3 17        # these, by their number
+    python scripts/plant_faults.py acceptance  # those whose place or test contains the word
+    python scripts/plant_faults.py --find      # only look for the places
 
 A fault is a row of `tests/planted_faults.txt`: a function of the package, code in it, what is planted
 there, and the tests that notice. Code is found by its syntax tree, in JavaScript by its tokens, so
@@ -231,10 +231,12 @@ class Slot:
 
     def start(self, name: str, test: str, change: tuple[Path, str] | None) -> int:
         self.name = name
-        self.changed = change and change[0]
+        self.original = None
         self.began = time.monotonic()
         if change is not None:
-            (self.folder / change[0]).write_text(change[1], encoding="utf-8")
+            self.changed = self.folder / change[0]
+            self.original = self.changed.read_bytes()
+            self.changed.write_text(change[1], encoding="utf-8")
         process = os.fork()
         if not process:
             code = 3
@@ -246,9 +248,9 @@ class Slot:
 
     def finish(self, code: int) -> str:
         """What is wrong, empty if nothing: a fault must fail its test, and no fault must not."""
-        if self.changed is not None:
-            shutil.copy2(ROOT / self.changed, self.folder / self.changed)
-        wanted = {PASSED} if self.changed is None else {FAILED, -signal.SIGALRM}
+        if self.original is not None:
+            self.changed.write_bytes(self.original)
+        wanted = {PASSED} if self.original is None else {FAILED, -signal.SIGALRM}
         seconds = time.monotonic() - self.began
         printed = self.output.read_text()
         failed = re.search(r"FAILED \S*::(\S+)", printed)
@@ -256,7 +258,7 @@ class Slot:
         print(f"{'good' if code in wanted else 'WRONG':5} {seconds:4.0f} s  {self.name}{by}")
         if code in wanted:
             return ""
-        wrong = "NOT NOTICED" if self.changed else "FAILS WITHOUT A FAULT"
+        wrong = "NOT NOTICED" if self.original is not None else "FAILS WITHOUT A FAULT"
         return f"{wrong}: {self.name}: exit code {code}\n{printed[-1500:]}"
 
 
