@@ -40,10 +40,12 @@ class Strategy(Settings):
     """Settings of a drafting method; the base class of every strategy.
 
     `by_hand`: a person builds each tree (`Session.verify`), so it is not compared. `ascending`:
-    groups of settings whose values must not decrease.
+    groups of settings whose values must not decrease. `group`: where the lab's form lists it:
+    "papers", "baselines", "training-free", or "yours".
     """
 
     by_hand: ClassVar[bool] = False
+    group: ClassVar[str] = "yours"
     ascending: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     @classmethod

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class Autoregressive(Strategy):
     """The target alone, one token per pass: the baseline of every comparison."""
 
+    group: ClassVar[str] = "baselines"
+
     def drafter(self, pair: ModelPair) -> Drafter:
         return RootAlone(self)
 
@@ -34,6 +36,8 @@ class RootAlone(Drafter):
 
 class LinearSpeculation(GrownStrategy):
     """One chain of tokens from the draft model or a head: the most probable ones, or samples."""
+
+    group: ClassVar[str] = "baselines"
 
     draft_tokens: Depth = Field(
         default=3, ge=1, le=64, title="K", description="tokens drafted per iteration"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import exp
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 class DDTree(Strategy):
     """A tree of the most probable paths of a block head's marginals: one draft pass for any depth."""
+
+    group: ClassVar[str] = "papers"
 
     node_budget: NodeBudget = "auto"
     head: int | None = Field(

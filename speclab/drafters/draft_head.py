@@ -8,7 +8,7 @@ candidates always form a tree.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 class DraftHead(GrownStrategy):
     """EAGLE-2's dynamic tree from one draft head, or from the draft model if the pair has no heads."""
+
+    group: ClassVar[str] = "baselines"
 
     node_budget: NodeBudget = "auto"
     depth: Depth = Field(default=7, ge=1, le=32, description="levels below the root, one pass each")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -40,6 +40,8 @@ class DualDraft(Strategy):
 
     Both are EAGLE-2 trees with the same node budget, because a mean confidence favours small trees.
     """
+
+    group: ClassVar[str] = "papers"
 
     mode: Literal["route", "merge"] = Field(
         default="route", description="verify the better tree, or both trees as one"

@@ -7,7 +7,7 @@ thresholds (line 7).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -46,6 +46,8 @@ class DynaTree(GrownStrategy):
     longer, which suits a draft that is right more often than it is confident, and measure the node
     budget on this machine.
     """
+
+    group: ClassVar[str] = "papers"
 
     high_confidence: Confidence = Field(
         default=0.9, ge=0, le=1, title="τ_h", description="from here up: min_branches"

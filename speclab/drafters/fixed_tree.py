@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from speclab.drafters.base import Depth, PathProbability, Strategy
@@ -12,6 +14,8 @@ from speclab.drafters.grow import GrownStrategy, Shape
 
 class FixedTree(GrownStrategy):
     """A tree of fixed depth and branching from the draft model or a head; the paper's static baseline."""
+
+    group: ClassVar[str] = "baselines"
 
     depth: Depth = Field(default=5, ge=1, le=32, title="D", description="levels below the root")
     branching: int = Field(default=2, ge=1, le=16, title="B", description="children of every node")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -39,6 +39,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 class Goose(Strategy):
     """A spine copied from the text so far and branches from a transition table; the shape adapts to acceptance."""
+
+    group: ClassVar[str] = "papers"
 
     node_budget: NodeBudget = Field(default="auto", title="N")
     branch_depth: int = Field(

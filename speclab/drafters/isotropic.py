@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -20,6 +20,8 @@ COPIED = 0.5
 
 class IsotropicTree(Strategy):
     """A uniform tree, filled breadth-first: the copied token first, then the most probable transitions."""
+
+    group: ClassVar[str] = "training-free"
 
     branching: int = Field(default=3, ge=1, le=16, title="b", description="children of every node")
     node_budget: NodeBudget = Field(default="auto", title="N")

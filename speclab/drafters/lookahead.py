@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -42,6 +42,8 @@ class Lookahead(Strategy):
 
     It does not pay on small models, where a row of the window costs more than it saves.
     """
+
+    group: ClassVar[str] = "training-free"
 
     window: int = Field(
         default=15, ge=1, le=64, title="W", description="columns of the window, one n-gram each"

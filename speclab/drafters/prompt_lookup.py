@@ -8,7 +8,7 @@ copies, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -28,6 +28,8 @@ ShortestNgram = Annotated[int, Field(ge=1, le=16, description="tokens of the sho
 
 class PromptLookup(Strategy):
     """One chain of tokens copied from the text so far."""
+
+    group: ClassVar[str] = "training-free"
 
     longest_ngram: LongestNgram = 3
     shortest_ngram: ShortestNgram = 1

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ class Retrieval(Strategy):
 
     It pays if the output repeats that text; on the shipped prompts it does not.
     """
+
+    group: ClassVar[str] = "training-free"
 
     text: str = Field(
         default="", description="a text file or a folder of them; empty: the shipped prompts"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import exp
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator
 
@@ -38,6 +38,8 @@ STEP = 0.05
 
 class SequoiaTree(Strategy):
     """A tree of the best shape for the measured acceptance of each rank, filled from the draft or from transitions."""
+
+    group: ClassVar[str] = "baselines"
 
     node_budget: NodeBudget = "auto"
     depth: Depth = Field(default=6, ge=1, le=32, description="maximum levels below the root")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.cost import NodeBudget, with_node_budget
@@ -27,6 +27,8 @@ FIRST = 0.4
 
 class TokenRecycling(Strategy):
     """A static tree: each node is a successor that the target last gave its parent's token, most probable first."""
+
+    group: ClassVar[str] = "training-free"
 
     node_budget: NodeBudget = "auto"
     successors: Width = 8
