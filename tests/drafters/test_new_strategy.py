@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +26,8 @@ PROMPT = [1, 2, 3, 1, 2]
 PROBS = random_probs(VOCAB, 3, low=0.5, high=2.5)
 NEAR = mixed_probs(PROBS, random_probs(VOCAB, 4), 0.2)
 
-CONTRIBUTING = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 DOCUMENTED = re.search(r"## A new strategy\n.*?```python\n(.*?)```", CONTRIBUTING, re.DOTALL).group(
     1
 )
@@ -145,3 +150,28 @@ def test_a_strategy_that_gives_no_drafter_is_refused():
 
     with refused(speclab.SettingsError, "Mine.drafter", "return a Drafter"):
         speclab.Session(pair(), Mine(), PROMPT)
+
+
+@pytest.mark.parametrize("arrow", ["", "from speclab.lab.lab import Lab\n"])
+def test_the_documented_strategy_passes_the_gates_as_a_part_of_the_package(tmp_path, arrow):
+    weights = shutil.ignore_patterns("__pycache__", "*.safetensors")
+    for folder in ("speclab", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=weights)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "speclab" / "drafters" / "echo.py").write_text(f'"""Echo."""\n{arrow}{DOCUMENTED}')
+    with (tmp_path / "speclab" / "__init__.pyi").open("a") as stub:
+        stub.write("from speclab.drafters.echo import Echo as Echo\n")
+    names = "import speclab; assert speclab.strategies()['Echo'] is speclab.Echo"
+    gates = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_architecture.py"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    codes = []
+    for command in (["-c", names], gates):
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        codes.append(done.returncode)
+    assert codes == [0, int(bool(arrow))], done.stdout[-2000:]
