@@ -6,6 +6,7 @@ import gc
 import os
 import tempfile
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -39,10 +40,16 @@ os.environ["COLUMNS"] = "80"
 
 # What a pass costs is a matter of the clock: node_budget="auto" is 13 rows here, except in
 # test_cost.
-measured_pass_seconds = cost.pass_seconds
+_pass_seconds = cost.pass_seconds
 cost.pass_seconds = lambda runner: tuple(1 + rows / 36 for rows in cost.ROWS)
 CACHE = tempfile.TemporaryDirectory(prefix="speclab-tests-")  # held: it goes when the tests end
 os.environ["SPECLAB_CACHE"] = CACHE.name
+
+
+@pytest.fixture
+def pass_seconds():
+    """The real measurement of a pass."""
+    return _pass_seconds
 
 
 def pytest_collection_finish() -> None:

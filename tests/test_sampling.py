@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from distributions import assert_drawn_from
 from hypothesis import given
 from hypothesis import strategies as st
 from reference.decoding import transformed
+from support.distributions import assert_drawn_from
 from support.table_runner import mixed_probs, random_probs, table_pair
 from support.variants import DRAWN, PATHS
 

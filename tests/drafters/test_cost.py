@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import measured_pass_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 from support.pairs import PROMPT, headed_pair, pair_of
@@ -43,9 +42,9 @@ def test_the_budget_is_the_most_rows_for_a_third_more_than_one(times):
 
 
 @pytest.fixture
-def measured(monkeypatch, tmp_path):
+def measured(monkeypatch, tmp_path, pass_seconds):
     """The real measurement, with a cache folder of its own."""
-    monkeypatch.setattr(cost, "pass_seconds", measured_pass_seconds)
+    monkeypatch.setattr(cost, "pass_seconds", pass_seconds)
     monkeypatch.setenv("SPECLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(cost, "QUIET", 1e9)
     cost._known.clear()

@@ -12,8 +12,8 @@ from functools import partial
 
 import pytest
 import torch
-from distributions import assert_drawn_from, text_distribution
 from reference.decoding import next_logits
+from support.distributions import assert_drawn_from, text_distribution
 from support.heads import random_head
 from support.pairs import NOISE, PROMPT, draft_of, noisy, target_of
 from support.refusals import refused

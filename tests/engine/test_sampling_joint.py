@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from distributions import assert_drawn_from, logits_of, text_distribution
+from support.distributions import assert_drawn_from, logits_of, text_distribution
 from support.table_runner import mixed_probs, random_probs, table_pair
 from support.variants import DRAWN, VARIANTS
 

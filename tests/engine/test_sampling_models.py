@@ -12,8 +12,8 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from distributions import chi_square, chi_square_critical, text_distribution
 from reference.decoding import next_logits
+from support.distributions import chi_square, chi_square_critical, text_distribution
 from support.heads import random_block, random_head
 from support.tiny import tiny
 from support.variants import DRAWN
