@@ -146,8 +146,8 @@ class _Names(ast.NodeTransformer):
         self._known |= {f"seconds.{phase}": _reader("seconds", phase) for phase in PHASES}
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        operator = getattr(node, "op", node)
-        if not isinstance(node, _ALLOWED) or not isinstance(operator, _ALLOWED):
+        # an operator alone has no text
+        if not isinstance(getattr(node, "op", node), _ALLOWED):
             raise ExpressionError(
                 f"{ast.unparse(node)!r} cannot be used here: use comparisons, and, or, not, in, "
                 "+ - * /, numbers, texts in quotes, and names."
