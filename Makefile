@@ -1,4 +1,4 @@
-# `make lab` and `make test` set everything up by themselves. CI runs `make check` and `make test`.
+# `make lab` and `make test` set everything up by themselves. CI runs `make check` and every tier of `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,9 +13,9 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 CODE := --dist worksteal -p no:nbval $(addprefix --ignore=tests/,double notebooks browser)
 
 # One thread is steadier where other work shares the cores, and a whole tier takes about as long.
-unit model notebooks browser: export OMP_NUM_THREADS = 1
+unit model notebooks browser faults: export OMP_NUM_THREADS = 1
 
-.PHONY: help setup lab test check unit model notebooks browser site release constraints
+.PHONY: help setup lab test check unit model notebooks browser faults site release constraints
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ notebooks: $(READY) ## run every notebook, as shipped and with its exercises sol
 browser: $(READY) $(SITE) ## drive the lab, the exported page and the site in headless Chromium
 	@sh tests/browser/chromium.sh $(BIN)/python
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -p no:nbval tests/browser
+
+faults: $(READY) ## plant faults in a copy of the package; tests must notice (about ten minutes)
+	$(BIN)/python scripts/plant_faults.py
 
 # The site's packages are installed when it is first built or tested.
 $(SITE): $(READY)

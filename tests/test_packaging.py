@@ -115,6 +115,16 @@ def test_ci_runs_the_two_targets():
     assert targets == ["make check", "make test"]
 
 
+def test_workflows_run_every_tier_and_the_planted_faults():
+    runs = {}
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        jobs = yaml.safe_load(path.read_text())["jobs"].values()
+        commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+        runs[path.stem] = {command.removeprefix("make ") for command in commands}
+    tiers = re.search(r"^test: ([a-z ]+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    assert runs == {"ci": {"check", *tiers.split()}, "nightly": {"faults"}}
+
+
 def _python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
