@@ -68,7 +68,7 @@ $(SITE): $(READY)
 site: $(SITE) ## the course as static pages: build/site/index.html
 	$(BIN)/python docs/site/build.py build/site
 
-release: $(READY) ## build the package, check it, install it into a new environment and use it there
+release: faults ## build the package, check it, install it into a new environment and use it there
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
