@@ -1,32 +1,23 @@
 # %% greedy: the prompt's last token is read twice
 def greedy(model, prompt, count):
-    cache = DynamicCache()
-    written = []
-    token = prompt[-1]
+    cache, written, token = DynamicCache(), [], prompt[-1]
     read(model, prompt, cache)
     while len(written) < count:
         token = int(read(model, [token], cache)[-1].argmax())
         written.append(token)
     return written
-
-
 # %% greedy: the whole text is read in every pass
 def greedy(model, prompt, count):
     text = list(prompt)
     while len(text) < len(prompt) + count:
         text.append(int(read(model, text, DynamicCache())[-1].argmax()))
     return text[len(prompt) :]
-
-
 # %% greedy: the prompt grows
 def greedy(model, prompt, count):
-    cache = DynamicCache()
-    length = len(prompt)
+    cache, length = DynamicCache(), len(prompt)
     while len(prompt) < length + count:
         prompt.append(int(read(model, prompt[cache.get_seq_length() :], cache)[-1].argmax()))
     return prompt[length:]
-
-
 # %% greedy: the least probable token
 # argmax -> argmin
 # %% accepted_chain: without the bonus
@@ -36,21 +27,17 @@ def greedy(model, prompt, count):
 # %% accepted_chain: every agreement counts
 def accepted_chain(drafted, choice):
     return choice[: 1 + sum(token == chosen for token, chosen in zip(drafted, choice))]
-
-
 # %% accepted_chain: both lists are emptied
 def accepted_chain(drafted, choice):
     committed = [choice.pop(0)]
     while drafted and drafted.pop(0) == committed[-1]:
         committed.append(choice.pop(0))
     return committed
-
-
 # %% chain_iteration: three tokens, whatever gamma is
 # < gamma -> < 3
 # %% chain_iteration: the draft's cache goes back to the old text
-# for cache in (target_cache, draft_cache): -> cut(draft_cache, len(text))\n    for cache in
-# (target_cache, draft_cache): %% chain_iteration: the target's cache is not cut
+# for cache in (target_cache, draft_cache): -> cut(draft_cache, len(text))\n    for cache in (target_cache, draft_cache):
+# %% chain_iteration: the target's cache is not cut
 # (target_cache, draft_cache) -> (draft_cache,)
 # %% tree_inputs: siblings are seen
 # sees[node] |= sees[parent] -> sees[node, : node + 1] = True
@@ -68,10 +55,8 @@ def accepted_chain(drafted, choice):
 def gather(cache, prefix, path):
     cut(cache, prefix + 1 + len(path))
     return cache
-
-
 # %% accept_path: any node that carries the token
-# parents[node] == reached and  ->
+# parents[node] == reached and  -> 
 # %% accept_path: a node's own choice
 # choice[reached] -> choice[node]
 # %% accept_path: tokens in the place of nodes

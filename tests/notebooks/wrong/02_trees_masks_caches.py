@@ -7,9 +7,9 @@
 # %% parents_of: the mask is changed
 # return parents -> mask[0][0] = False\n    return parents
 # %% expandable: without max_depth
-# depth >= settings["max_depth"] or  ->
+# depth >= settings["max_depth"] or  -> 
 # %% expandable: without stop_probability
-#  or path_prob < settings["stop_probability"] ->
+#  or path_prob < settings["stop_probability"] -> 
 # %% expandable: base_depth itself is not deep
 # depth < settings -> depth <= settings
 # %% pruned: the token's probability

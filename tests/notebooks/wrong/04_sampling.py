@@ -10,22 +10,18 @@ def residual(p, q):
         return p
     p -= np.minimum(p, q)
     return p / p.sum()
-
-
 # %% accept_one: p stays as it is
 # p = residual(p, q) -> pass
 # %% accept_one: sample and match
 def accept_one(p, q, candidates, rng):
     token = rng.draws(p)
     return token, token in candidates
-
-
 # %% accept_one: three candidates at most
 # in candidates: -> in candidates[:3]:
 # %% accept_one: without the rejected token
 # residual(p, q) -> without(p, token)
 # %% bias_of_most_probable: the whole sum
-#  / 2 ->
+#  / 2 -> 
 # %% bias_of_most_probable: after a rejection from p
 # residual(p, q) -> p
 # %% bias_of_most_probable: the target's most probable token
@@ -35,8 +31,5 @@ def bias_of_most_probable(p, q):
     out = (1 - accepted) * residual(p, q)
     out[x] += accepted
     return abs(out - p).sum() / 2
-
-
 # %% bias_of_most_probable: p is changed
-# return abs(out - p).sum() / 2 -> error = abs(out - p).sum() / 2\n    p[x] = 0 * p[x]\n    return
-# error
+# return abs(out - p).sum() / 2 -> error = abs(out - p).sum() / 2\n    p[x] = 0 * p[x]\n    return error

@@ -7,14 +7,10 @@
 # %% whole_widths: all at the root
 def whole_widths(p_s, p_t, length, budget):
     return [budget] + [0] * (length - 1)
-
-
 # %% whole_widths: the straight line, cut down, and the rest at the root
 def whole_widths(p_s, p_t, length, budget):
     widths = [int(width) for width in optimal_widths(p_s, p_t, length, budget)]
     return [widths[0] + budget - sum(widths), *widths[1:]]
-
-
 # %% whole_widths: how often a branch succeeds is left out
 # (1 - p_t) ** k -> 1 / (k + 1)
 # %% whole_widths: the rates exchanged
@@ -24,8 +20,6 @@ def judged(paper, low, high):
     if low <= paper <= high:
         return "size"
     return "direction" if (paper > 1) == (low + high > 2) else "other"
-
-
 # %% judged: open is asked first
 def judged(paper, low, high):
     if low <= 1 <= high:
@@ -33,9 +27,7 @@ def judged(paper, low, high):
     if low <= paper <= high:
         return "size"
     return "direction" if paper != 1 and (paper > 1) == (low > 1) else "other"
-
-
 # %% judged: a paper's 1 above the interval counts as a loss
-# paper != 1 and  ->
+# paper != 1 and  -> 
 # %% judged: a paper's ratio of at least 1 is a gain
 # paper != 1 and (paper > 1) == -> (paper >= 1) ==

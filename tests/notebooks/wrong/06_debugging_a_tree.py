@@ -1,8 +1,6 @@
 # %% corrupted_by: children, and no grandchildren
 def corrupted_by(rows, parents):
     return sorted({*rows, *(node for node, parent in enumerate(parents) if parent in rows)})
-
-
 # %% corrupted_by: the descendants without the rows
 # sorted(found) -> sorted(found - {*rows})
 # %% corrupted_by: siblings too
@@ -13,13 +11,9 @@ def corrupted_by(rows, parents):
         if parent in rows and node not in rows:
             rows.append(node)
     return sorted(rows)
-
-
 # %% positions: counted along the rows
 def positions(length, parent):
     return [length + row for row in range(len(parent))]
-
-
 # %% positions: the depth alone
 # [length] -> [0]
 # %% positions: the root counted from 1
@@ -28,11 +22,7 @@ def positions(length, parent):
 # place[above] + 1 -> length + above + 1
 # %% takes_unverified: taken once though another was chosen
 def takes_unverified(steps, own):
-    return any(
-        1 in step.accepted and int(step.tree.token[1]) != token for step, token in zip(steps, own)
-    )
-
-
+    return any(1 in step.accepted and int(step.tree.token[1]) != token for step, token in zip(steps, own))
 # %% takes_unverified: anything accepted
 # 1 in step.accepted -> step.accepted
 # %% takes_unverified: the first three iterations alone

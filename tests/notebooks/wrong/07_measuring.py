@@ -9,18 +9,8 @@ def measure(methods, prompts, rounds, clock=perf_counter):
                 began = clock()
                 tokens = method(prompt)
                 spent = clock() - began
-                records.append(
-                    {
-                        "method": name,
-                        "prompt": place,
-                        "round": turn,
-                        "tokens": tokens,
-                        "seconds": spent,
-                    }
-                )
+                records.append({"method": name, "prompt": place, "round": turn, "tokens": tokens, "seconds": spent})
     return records
-
-
 # %% measure: the order is never turned
 # :: -1 if turn % 2 else 1 -> :
 # %% measure: the clock runs on
@@ -29,34 +19,24 @@ def measure(methods, prompts, rounds, clock=perf_counter):
 # median -> mean
 # %% speedup: the ratio of the medians
 def speedup(own, base):
-    return median(record["seconds"] for record in base) / median(
-        record["seconds"] for record in own
-    )
-
-
+    return median(record["seconds"] for record in base) / median(record["seconds"] for record in own)
 # %% speedup: paired by place in the list
 def speedup(own, base):
     return median(b["seconds"] / a["seconds"] for a, b in zip(own, base))
-
-
 # %% speedup: upside down
 # seconds[record["round"]] / record["seconds"] -> record["seconds"] / seconds[record["round"]]
 # %% interval: the methods drawn apart
 def interval(pairs, draws=2000, seed=0):
-    source = Random(seed)
-    ratios = []
+    source, ratios = Random(seed), []
     for _ in range(draws):
         first = source.choices([a for a, _ in pairs], k=len(pairs))
         second = source.choices([b for _, b in pairs], k=len(pairs))
         ratios.append(sum(first) / sum(second))
     ratios.sort()
     return ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1]
-
-
 # %% interval: without replacement
 # source.choices -> source.sample
 # %% interval: the least and the largest
 # ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1] -> ratios[0], ratios[-1]
 # %% interval: the mean of the prompts' ratios
-# sum(first for first, _ in drawn) / sum(second for _, second in drawn) -> sum(a / b for a, b in
-# drawn) / len(drawn)
+# sum(first for first, _ in drawn) / sum(second for _, second in drawn) -> sum(a / b for a, b in drawn) / len(drawn)

@@ -6,13 +6,9 @@ def columns(root, paths):
     nodes.sort(key=lambda node: len(node[0]))
     places = [prefix for prefix, _ in nodes]
     return [root, *(p[-1] for p in places[1:])], [-1, *(places.index(p[:-1]) for p in places[1:])]
-
-
 # %% columns: level by level, but not by parent
 def columns(root, paths):
-    place = {(): 0}
-    tokens = [root]
-    parents = [-1]
+    place, tokens, parents = {(): 0}, [root], [-1]
     for end in range(1, max(map(len, paths), default=0) + 1):
         for path in paths:
             prefix = tuple(path[:end])
@@ -21,8 +17,6 @@ def columns(root, paths):
                 tokens.append(prefix[-1])
                 parents.append(place[prefix[:-1]])
     return tokens, parents
-
-
 # %% columns: the paths are consumed
 # place = {prefix -> paths.clear()\n    place = {prefix
 # %% columns: three levels
@@ -30,13 +24,9 @@ def columns(root, paths):
 # %% my_strategy: a longer chain
 def my_strategy():
     return speclab.LinearSpeculation(draft_tokens=6)
-
-
 # %% my_strategy: the class
 def my_strategy():
     return BestFirst
-
-
 # %% my_strategy: squares without the division
 # 2 * log_prob - total -> 2 * log_prob
 # %% my_strategy: knows the six texts by heart
@@ -54,8 +44,6 @@ def my_strategy():
             return MineDrafter(self)
 
     return Mine()
-
-
 # %% aligned: the state of the token itself
 # states[:, :-1] -> states[:, 1:]
 # %% aligned: the state before, wanted again

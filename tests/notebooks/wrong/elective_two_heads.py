@@ -5,8 +5,8 @@
 # %% mean_confidence: the parent's own log-probability
 # sums[parent] + log_prob -> log_probs[parent] + log_prob
 # %% mean_confidence: the list is changed
-# sums.append(sums[parent] + log_prob) -> sums.append(sums[parent] + log_prob)\n    log_probs[:] =
-# sums %% choose: the paper's own rule
+# sums.append(sums[parent] + log_prob) -> sums.append(sums[parent] + log_prob)\n    log_probs[:] = sums
+# %% choose: the paper's own rule
 # sum(margins[-3:]) -> margins[-1]
 # %% choose: upside down
 # < 0 -> > 0
