@@ -34,6 +34,7 @@ MODELS = GROUND | {"models", "loading", "heads", "pair"}
 ENGINE = MODELS | {"trace", "theory", "sampling", "drafters", "engine"}
 ARROWS = {
     "errors": set(),
+    "course": set(),
     "recorder": set(),
     "tree": {"errors"},
     "settings": {"errors"},
