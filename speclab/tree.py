@@ -117,6 +117,17 @@ class DraftTree:
     def __len__(self) -> int:
         return len(self.token)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DraftTree) and self._content == other._content
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    @cached_property
+    def _content(self) -> tuple[object, ...]:
+        columns = [column.tobytes() for column in (self.token, self.parent, self.log_prob)]
+        return (*columns, self.source, self.candidate_sampling)
+
     @cached_property
     def depth(self) -> Ints:
         """`[n]` int64, edges from the root; computed from `parent`."""

@@ -107,7 +107,11 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     record = _Record(step)
     root = step.tree.select([node == 0 for node in range(len(step.tree))])
     context = next(
-        (int(event.values[CONTEXT] or 0) for event in step.events if CONTEXT in event.values),
+        (
+            int(event.values["threshold"] or 0)
+            for event in step.events
+            if event.values.get("gate") == CONTEXT
+        ),
         1 << 30,
     )
     source = next((name for name in reversed(step.tree.source) if name != "target"), DRAFT)

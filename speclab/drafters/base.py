@@ -226,7 +226,7 @@ class Drafter:
 
     def learn(self, outcome: Outcome) -> Adaptation:
         """Learns from the outcome; returns what changed and why."""
-        return Adaptation("nothing to adapt")
+        return Adaptation()
 
     def snapshot(self) -> object:
         """The settings and the attributes in `state`, as an immutable value; cheap."""

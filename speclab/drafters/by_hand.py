@@ -28,10 +28,7 @@ HAND = "hand"
 NEUTRAL = 0.0
 """Log-probability of a node without a recorded one: probability 1 leaves its path's unchanged."""
 
-REDRAWN = (
-    "The mask was redrawn by hand, so the text may differ from the target's own. The caches were "
-    "rebuilt from the text."
-)
+REDRAWN = "mask redrawn"
 """The note of a step whose mask differs from the one its tree implies."""
 
 

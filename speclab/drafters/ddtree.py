@@ -142,12 +142,7 @@ def _marginal(depth: int, top: TopK) -> Event:
     values: dict[str, Value] = {"level": depth, "confidence": exp(top[0][1])}
     for name, (token, log_prob) in zip(RANKS, top, strict=False):
         values |= {name: token, f"{name}_prob": exp(log_prob)}
-    return Event(
-        "marginal",
-        None,
-        f"depth {depth}: the best token has {exp(top[0][1]):.2f} on every path",
-        values,
-    )
+    return Event("marginal", None, values)
 
 
 def _pop(number: int, node: int, path: Path) -> Event:
@@ -157,7 +152,5 @@ def _pop(number: int, node: int, path: Path) -> Event:
         "level": path.depth,
         "score": path.score,
     }
-    reason = f"number {number} of the heap, token {path.rank + 1} of depth {path.depth}, path probability "
-    return Event(
-        "pop", node, f"{reason}{exp(path.score):.3g}", values | {"path_prob": exp(path.score)}
-    )
+    values["path_prob"] = exp(path.score)
+    return Event("pop", node, values)

@@ -125,10 +125,12 @@ def route(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
     means = [confidence(draft.tree) for draft in drafts]
     chosen = 1 if means[1] > means[0] else 0
     other = 1 - chosen
-    sign = "=" if means[0] == means[1] else ">"
-    reason = f"{names[chosen]}: mean confidence {means[chosen]:.3g} {sign} {means[other]:.3g} of {names[other]}"
     values: dict[str, Value] = {
+        "by": "equal" if means[0] == means[1] else "confidence",
         "route": names[chosen],
+        "other": names[other],
+        "mean": means[chosen],
+        "mean_other": means[other],
         "chosen": PARTS[chosen],
         "mean_first": means[0],
         "mean_second": means[1],
@@ -137,7 +139,7 @@ def route(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
         "nodes_first": len(drafts[0].tree),
         "nodes_second": len(drafts[1].tree),
     }
-    events = (Event("route", None, reason, values), *drafts[chosen].events)
+    events = (Event("route", None, values), *drafts[chosen].events)
     return replace(drafts[chosen], events=events, proposals=_proposals(names, drafts, {chosen}))
 
 
@@ -172,13 +174,14 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
     means = [confidence(draft.tree) for draft in drafts]
     drafted = [len(draft.tree) - 1 for draft in drafts]
     shared = sum(drafted) - (len(union) - 1)
-    reason = f"both trees as one: {drafted[0]} and {drafted[1]} nodes, {shared} in common"
-    values: dict[str, Value] = {"route": "merge", "mean_first": means[0], "mean_second": means[1]}
-    events = [Event("route", None, reason, {**values, "nodes": len(union), "shared": shared})]
+    values: dict[str, Value] = {"by": "merge", "route": "merge", "shared": shared}
+    values |= {"mean_first": means[0], "mean_second": means[1], "nodes": len(union)}
+    values |= {"drafted_first": drafted[0], "drafted_second": drafted[1]}
+    events = [Event("route", None, values)]
     for name, draft, nodes in zip(names, drafts, nodes_of, strict=True):
         for event in draft.events:
             node_in_union = None if event.node is None else number[nodes[event.node]]
-            events.append(replace(event, node=node_in_union, reason=f"{name}: {event.reason}"))
+            events.append(Event(event.kind, node_in_union, {**event.values, "part": name}))
     topk = {number[node]: union.top(node) for node in union.successors}
     return Draft(tree, events, topk, proposals=_proposals(names, drafts, {0, 1}))
 

@@ -207,7 +207,7 @@ class DynaTreeDrafter(GrownDrafter):
         verified = self.root == "verified"
         drafted = len(outcome.tree) - verified
         if self.settings.history == "off" or drafted == 0:
-            return Adaptation("history is off" if drafted else "nothing was drafted")
+            return Adaptation("off" if drafted else "nothing drafted")
         if self.settings.history == "iteration":  # a_r of section 3.3: accepted over drafted tokens
             self._window = remember(self._window, len(outcome.accepted) / drafted)
             return self._adjust()
@@ -217,7 +217,7 @@ class DynaTreeDrafter(GrownDrafter):
         levels = self._given.base_depth + (2 if verified else 3)
         self._prompt = (committed + len(outcome.committed), most + levels)
         self._carry()
-        return Adaptation("history moves the thresholds at the next prompt")
+        return Adaptation("next prompt")
 
     def restore(self, state: object) -> None:
         super().restore(state)
@@ -234,41 +234,42 @@ class DynaTreeDrafter(GrownDrafter):
             self._shared.pop(self._given, None)
 
     def _adjust(self) -> Adaptation:
-        changes, reason = adjustment(self.settings, self._window)
+        kind, values, changes = adjustment(self.settings, self._window)
         before = {name: getattr(self.settings, name) for name in changes}
         self.settings = self.settings.model_copy(update=changes)
-        return Adaptation(reason, before, changes)
+        return Adaptation(kind, values, before, changes)
 
 
 def remember(window: Window, share: float) -> Window:
     return (*window, share)[-WINDOW:]
 
 
-def adjustment(now: DynaTree, window: Window) -> tuple[dict[str, Value], str]:
-    """The settings to change, and why.
+def adjustment(now: DynaTree, window: Window) -> tuple[str, dict[str, Value], dict[str, Value]]:
+    """Why settings change, with the numbers that decide it, and the settings to change.
 
     Section 3.3 defers the schedule; this is the published code's. Algorithm 1 (line 7) moves τ_ℓ,
     τ_h and D_0; the code moves ρ_deep instead of τ_ℓ. Above the band the next tree is bolder
     (deeper, sooner narrow), below it more careful; a bound never moves a threshold the other way.
     """
+    values: dict[str, Value] = {"iterations": len(window), "needed": FEWEST}
     if len(window) < FEWEST:
-        return {}, f"{len(window)} of the {FEWEST} iterations that history needs"
+        return "waiting", values, {}
     mean = sum(window) / len(window)
     low = TARGET - DEAD_BAND
     high = TARGET + DEAD_BAND
-    measured = f"mean acceptance {mean:.2f} over {len(window)} iterations"
+    values |= {"mean": mean, "low": low, "high": high}
     if low <= mean <= high:
-        return {}, f"{measured} is within {low:.1f} to {high:.1f}"
+        return "within", values, {}
     depth = now.base_depth
     sure = now.high_confidence
     deep = now.deep_probability
     if mean > high:
-        reason = f"{measured} > {high:.1f}: bolder"
+        kind = "bolder"
         depth = max(depth, min(depth + 1, now.max_depth - 1))
         sure = min(sure, max(round(sure - 0.05, 4), 0.5, now.low_confidence))
         deep = min(deep, max(round(deep - 0.05, 4), 0.3, now.stop_probability))
     else:
-        reason = f"{measured} < {low:.1f}: more careful"
+        kind = "more careful"
         depth = min(depth, max(depth - 1, 2))
         sure = max(sure, min(round(sure + 0.05, 4), 0.95))
         deep = max(deep, min(round(deep + 0.05, 4), 0.8))
@@ -276,4 +277,4 @@ def adjustment(now: DynaTree, window: Window) -> tuple[dict[str, Value], str]:
     changes: dict[str, Value] = {
         name: value for name, value in wanted.items() if value != getattr(now, name)
     }
-    return changes, reason if changes else f"{reason}, but every threshold is at its bound"
+    return kind if changes else f"{kind}, at bounds", values, changes

@@ -257,9 +257,11 @@ class GooseDrafter(TableDrafter):
                 old_tried + SMOOTHING * (tried - old_tried),
             )
         table = super().learn(outcome)
-        copies = f"{accepted} of {self._spine} copied tokens accepted; " if self._spine else ""
         return Adaptation(
-            copies + table.reason, {**before, **table.before}, {**self._state(), **table.after}
+            "copies" if self._spine else table.kind,
+            {"accepted": accepted, "spine": self._spine, **table.values},
+            {**before, **table.before},
+            {**self._state(), **table.after},
         )
 
     @property
@@ -274,9 +276,7 @@ class GooseDrafter(TableDrafter):
         }
 
     def _decision(self, way: str, matches: Sequence[Match], agreeing: int) -> Event:
-        reason = "no n-gram occurred before"
-        if matches:
-            reason = f"{agreeing} of {len(matches)} n-gram lengths agree, {len(matches[0].tokens)} tokens to copy"
-        return self.route(
-            way, f"{way}: {reason}", consensus=agreeing, spine=self._spine, **self._state()
-        )
+        copied = len(matches[0].tokens) if matches else 0
+        found: dict[str, Value] = {"by": "copies" if matches else "none", "lengths": len(matches)}
+        found |= {"copied": copied, "consensus": agreeing, "spine": self._spine}
+        return self.route(way, **found, **self._state())

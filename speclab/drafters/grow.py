@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
 BLANK = "blank"
-CONTEXT = "the context"
+CONTEXT = "context"
 """Gates: the draft has no next tokens for this node, or the models' context ends."""
+OUTRANKED = "outranked"
+"""The gate of a node whose children cannot be among the best of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +148,14 @@ def grow(
         for node in level:  # line 13
             top = answers.get(node, ())
             if len(tree) >= most:
-                events.append(_stop(shape, tree, node, "node_budget", "full:"))
+                events.append(_stop(shape, tree, node, "node_budget"))
             elif node in stops:
                 events.append(stops[node])
             elif not top:
-                events.append(_stop(shape, tree, node, BLANK, "no next token is known"))
+                events.append(_stop(shape, tree, node, BLANK))
             else:
                 confidence = exp(top[0][1])  # c(u)
-                wanted, reason = _branches(shape, confidence)  # line 27: B(u)
+                wanted, decided = _branches(shape, confidence)  # line 27: B(u)
                 count = min(wanted, most - len(tree))
                 picked = top[:count] if draw is None else draw(node, count)
                 children += [tree.add(node, *child) for child in picked]  # line 28
@@ -164,9 +166,9 @@ def grow(
                     "added": len(picked),
                 }
                 values |= {"path_prob": tree.path_prob(node), "level": tree.depth[node] + 1}
-                events.append(Event("expand", node, reason, values))
+                events.append(Event("expand", node, values | decided))
         level = children
-    events += [_stop(shape, tree, node, "node_budget", "full:") for node in level]
+    events += [_stop(shape, tree, node, "node_budget") for node in level]
 
     sources = [root.source[0], *[source] * (len(tree) - 1)]
     whole = Grown(
@@ -183,31 +185,22 @@ def _gate(shape: Shape, tree: Nodes, node: int, max_depth: int) -> Event | None:
     """Why a node stays a leaf (lines 14 to 25); None if it may be expanded."""
     path_prob = tree.path_prob(node)
     depth = tree.depth[node]
-    path = f"path probability {tree.path_prob(node):.3f} <"
-    if node in tree.copies:
-        return _stop(
-            shape,
-            tree,
-            node,
-            "copy",
-            "a sibling has the same token, so this copy cannot be accepted",
-        )
+    if node in tree.copies:  # a sibling has the same token
+        return _stop(shape, tree, node, "copy")
     if depth >= max_depth:
-        return _stop(shape, tree, node, CONTEXT, f"depth {depth} =", max_depth)
+        return _stop(shape, tree, node, CONTEXT, threshold=max_depth)
     if path_prob < shape.prune_probability:  # lines 14 to 16: p(u) < tau
-        return _stop(shape, tree, node, "prune_probability", path)
+        return _stop(shape, tree, node, "prune_probability")
     if depth >= shape.max_depth:  # lines 17 to 19: d(u) >= D_max
-        return _stop(shape, tree, node, "max_depth", f"depth {depth} =")
+        return _stop(shape, tree, node, "max_depth")
     if path_prob < shape.stop_probability:  # lines 20 to 22: p(u) < rho_stop
-        return _stop(shape, tree, node, "stop_probability", path)
+        return _stop(shape, tree, node, "stop_probability")
     # lines 23 to 25: d(u) >= D_0, p(u) < rho_deep
     if depth >= shape.base_depth and path_prob < shape.deep_probability:
-        return _stop(
-            shape, tree, node, "deep_probability", f"at base_depth {shape.base_depth} {path}"
-        )
+        return _stop(shape, tree, node, "deep_probability", base_depth=shape.base_depth)
     prob = exp(tree.log_prob[node])
     if prob < shape.token_probability:
-        return _stop(shape, tree, node, "token_probability", f"token probability {prob:.3f} <")
+        return _stop(shape, tree, node, "token_probability", token_prob=prob)
     return None
 
 
@@ -222,44 +215,38 @@ def _outranked(shape: Shape, tree: Nodes, level: Sequence[int]) -> dict[int, Eve
     outranked = {}
     for rank, node in enumerate(tree.best(len(level), level), start=1):
         if rank > shape.best:
-            outranked[node] = _stop(
-                shape, tree, node, "best", f"rank {rank} of {len(level)} on its level, beyond"
-            )
+            outranked[node] = _stop(shape, tree, node, "best", rank=rank, count=len(level))
         elif node not in may_expand:
-            outranked[node] = _stop(
-                shape, tree, node, "node_budget", "no child of it can be among the best:"
-            )
+            outranked[node] = _stop(shape, tree, node, "node_budget", gate=OUTRANKED)
     return outranked
 
 
-def _branches(shape: Shape, confidence: float) -> tuple[int, str]:
-    """B(u), and why: few children if the draft is confident, many if it is unsure (section 3.3)."""
+def _branches(shape: Shape, confidence: float) -> tuple[int, dict[str, Value]]:
+    """B(u), and the rule: few children if the draft is confident, many if it is unsure (section 3.3)."""
     fewest, some, most = shape.branches
     high = shape.high_confidence
     low = shape.low_confidence
     if fewest == most:
-        return most, f"confidence {confidence:.2f}; every node gets {most}"
+        return most, {"rule": "fixed"}
+    bounds: dict[str, Value] = {"high_confidence": high, "low_confidence": low}
     if confidence >= high:
-        return fewest, f"confidence {confidence:.2f} ≥ high_confidence {high:.2f}"
+        return fewest, {"rule": "high", "setting": "high_confidence", **bounds}
     if confidence < low:
-        return most, f"confidence {confidence:.2f} < low_confidence {low:.2f}"
-    return some, f"confidence {confidence:.2f} between {low:.2f} and {high:.2f}"
+        return most, {"rule": "low", "setting": "low_confidence", **bounds}
+    return some, {"rule": "middle", **bounds}
 
 
-def _stop(
-    shape: Shape, tree: Nodes, node: int, gate: str, why: str, threshold: float | None = None
-) -> Event:
-    """The event of a node without children: the gate, and the comparison with its threshold."""
-    name = shape.names.get(gate, gate)
-    threshold = getattr(shape, gate, threshold)
-    values: dict[str, Value] = {
-        "gate": name,
+def _stop(shape: Shape, tree: Nodes, node: int, closed: str, **values: Value) -> Event:
+    """The event of a node without children: the gate that closed, and what it compared."""
+    known: dict[str, Value] = {
+        "gate": closed,
         "path_prob": tree.path_prob(node),
         "level": tree.depth[node],
     }
-    if threshold is None:
-        return Event("stop", node, why, values)
-    return Event("stop", node, f"{why} {name} {threshold:g}", values | {name: threshold})
+    if hasattr(shape, closed):
+        known["setting"] = shape.names.get(closed, closed)
+        known["threshold"] = getattr(shape, closed)
+    return Event("stop", node, known | values)
 
 
 def _kept(shape: Shape, tree: Nodes, *, sampled: bool) -> list[int]:
@@ -289,12 +276,11 @@ def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
             path_prob = tree.path_prob(child)
             values: dict[str, Value] = {"token": tree.token[child], "path_prob": path_prob}
             if shape.best:
-                reason = f"path probability {path_prob:.2g} < {least:.2g}, the least of the {len(numbers)} best"
+                values |= {"by": "best", "setting": "node_budget", "kept": len(numbers)}
                 values |= {"dropped": len(children), "least_kept": least}
             else:
-                reason = f"path probability {path_prob:.3f} < prune_probability {shape.prune_probability:g}"
-                values["prune_probability"] = shape.prune_probability
-            events.append(Event("prune", index[parent], reason, values))
+                values |= {"setting": "prune_probability", "threshold": shape.prune_probability}
+            events.append(Event("prune", index[parent], values))
     topk = {index[node]: top for node, top in grown.topk.items() if node in index}
     return Grown(
         grown.tree.select([node in index for node in range(len(tree))]), events, topk, numbers

@@ -26,7 +26,7 @@ from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, ExtraRows, Learned, Outcome, Strategy
 from speclab.drafters.candidates import Candidates
-from speclab.trace.records import Adaptation, Event
+from speclab.trace.records import Adaptation, Event, Value
 from speclab.tree import Bools
 
 if TYPE_CHECKING:
@@ -104,17 +104,14 @@ class LookaheadDrafter(Drafter):
         extra = ExtraRows(tokens[1:], *_rows(len(self.window), len(self.window[0])))
         guesses = self.pool.after(root)[: s.guesses] if context.max_depth > 0 else ()
         tree = _merged(root, [guess[: context.max_depth] for guess in guesses])
-        reason = (
-            f"{len(guesses)} n-grams of the pool"
-            if guesses
-            else "plain: no n-gram starts with the newest token"
-        )
-        values = {
+        values: dict[str, Value] = {
+            "by": "pool",
             "route": "guesses" if guesses else "plain",
             "guesses": len(guesses),
             "pool": self.pool.size,
+            "window_rows": len(extra.token),
         }
-        route = Event("route", None, reason, {**values, "window_rows": len(extra.token)})
+        route = Event("route", None, values)
         return replace(tree.draft(route, *map(_match, guesses)), extra=extra)
 
     def learn(self, outcome: Outcome) -> Adaptation:
@@ -126,11 +123,8 @@ class LookaheadDrafter(Drafter):
         self.pool.add([*zip(*self.window, answers, strict=True)])
         self.window = (*self.window[1:], answers)
         now = self.pool.size
-        return Adaptation(
-            f"{columns} n-grams from the window, {now - before} new",
-            {"pool": before},
-            {"pool": now},
-        )
+        values = {"columns": columns, "new": now - before}
+        return Adaptation("pool", values, {"pool": before}, {"pool": now})
 
     def _fitted(self, context: Context) -> Window:
         """The window from the newest token on, without columns beyond the models' context."""
@@ -174,13 +168,7 @@ def _merged(root: int, guesses: Sequence[Ngram]) -> Candidates:
 
 
 def _match(guess: Ngram) -> Event:
-    tokens = " ".join(map(str, guess))
-    return Event(
-        "match",
-        None,
-        f"an n-gram of the pool: {tokens}",
-        {"ngram": len(guess) + 1, "token": guess[0]},
-    )
+    return Event("match", None, {"by": "pool", "ngram": len(guess) + 1, "token": guess[0]})
 
 
 class NgramPool(Learned[Sequence[Ngram]]):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
-from speclab.trace.records import Event
+from speclab.trace.records import Event, Value
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -72,12 +72,10 @@ class PromptLookupDrafter(Drafter):
             [0.0] * (n + 1),
             ["target", *["context"] * n],
         )
-        reason = (
-            f"a chain after the {matches[0].length}-gram"
-            if matches
-            else "plain: no n-gram occurred before"
-        )
-        route = Event("route", None, reason, {"route": "chain" if matches else "plain"})
+        values: dict[str, Value] = {"by": "ngram", "route": "plain"}
+        if matches:
+            values |= {"route": "chain", "ngram": matches[0].length}
+        route = Event("route", None, values)
         topk = {node: ((token, 0.0),) for node, token in enumerate(chain)}
         return Draft(tree, (route, *(match.event for match in matches)), topk)
 
@@ -98,9 +96,7 @@ class Match(NamedTuple):
             "copied": copied,
             "token": self.tokens[0],
         }
-        return Event(
-            "match", None, f"{self.length}-gram at {self.position}, {copied} tokens to copy", values
-        )
+        return Event("match", None, values)
 
 
 class NgramIndex:

@@ -79,15 +79,15 @@ class RetrievalDrafter(Drafter):
             "text_tokens": len(self._texts.tokens),
         }
         if not len(self._texts.tokens):
-            reason = "plain: there is no text to search"
+            values["by"] = "no text"
         elif length < s.shortest_match:
-            reason = f"plain: the last {s.shortest_match} tokens do not occur in the text"
+            values |= {"by": "no match", "shortest_match": s.shortest_match}
         else:
-            reason = f"the last {length} tokens occur {len(positions)} times in the text"
+            values["by"] = "text"
             values.update(match=length, occurrences=len(positions))
             self._fill(tree, positions, context.max_depth)
         values["route"] = "retrieved" if len(tree) > 1 else "plain"
-        return tree.draft(Event("route", None, reason, values))
+        return tree.draft(Event("route", None, values))
 
     def _fill(self, tree: Candidates, match: Positions, max_depth: int) -> None:
         """Adds the most frequent continuation, the oldest of equal ones, until the tree is full."""

@@ -101,7 +101,8 @@ class TableSequoia(TableDrafter):
         before = self.ranks
         self.ranks = before.after(outcome)
         return Adaptation(
-            table.reason,
+            table.kind,
+            table.values,
             {**table.before, **before.describe()},
             {**table.after, **self.ranks.describe()},
         )
@@ -127,14 +128,12 @@ class DraftSequoia(DraftPassDrafter):
             ]
 
         fill(tree, self.settings.shape(self.ranks), successors, self.source, context)
-        return tree.draft(
-            Event("route", None, "draft", {"route": "draft" if len(tree) > 1 else "plain"})
-        )
+        return tree.draft(Event("route", None, {"route": "draft" if len(tree) > 1 else "plain"}))
 
     def learn(self, outcome: Outcome) -> Adaptation:
         before = self.ranks
         self.ranks = self.ranks.after(outcome)
-        return Adaptation("acceptance by rank", before.describe(), self.ranks.describe())
+        return Adaptation("ranks", {}, before.describe(), self.ranks.describe())
 
 
 def fill(

@@ -144,7 +144,7 @@ class TableDrafter(Drafter):
         )
         self.table.add(rows)
         self._share()
-        return Adaptation(f"{len(tokens)} rows of the table written", before, self.table.sizes)
+        return Adaptation("table", {"rows": len(tokens)}, before, self.table.sizes)
 
     def restore(self, state: object) -> None:
         super().restore(state)
@@ -165,8 +165,8 @@ class TableDrafter(Drafter):
         tree.successors[node] = successors
         return successors
 
-    def route(self, name: str, reason: str = "", **values: Value) -> Event:
-        return Event("route", None, reason or name, {"route": name, **values, **self.table.sizes})
+    def route(self, name: str, **values: Value) -> Event:
+        return Event("route", None, {"route": name, **values, **self.table.sizes})
 
     def _share(self) -> None:
         """Stores the table for later prompts, with carry="carried"."""

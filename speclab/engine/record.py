@@ -1,4 +1,4 @@
-"""Turns an iteration's tensors into its Step: probabilities, verdicts and reasons, caches."""
+"""Turns an iteration's tensors into its Step: probabilities, verdicts, caches."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         index=index,
         prefix_length=iteration.prefix_length,
         tree=outcome.tree,
-        nodes=_nodes(iteration, target, draft_top, texts),
+        nodes=_nodes(iteration, target, draft_top),
         accepted=outcome.accepted,
         committed=outcome.committed,
         bonus=outcome.committed[-1] if len(outcome.committed) > len(outcome.accepted) else None,
@@ -85,6 +85,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         extra=extra,
         proposals=draft.proposals,
         rule=str(iteration.rule),
+        trials=tuple([_plain(trial) for trial in iteration.acceptance.trials]),
         residual=residual,
     )
 
@@ -159,13 +160,10 @@ def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[in
 
 
 def _nodes(
-    iteration: Iteration,
-    target: _TargetColumns,
-    draft_top: Mapping[int, TopK],
-    texts: Mapping[int, str],
+    iteration: Iteration, target: _TargetColumns, draft_top: Mapping[int, TopK]
 ) -> tuple[NodeRecord, ...]:
     tree = iteration.outcome.tree
-    verdicts = node_verdicts(iteration, target, texts)
+    verdicts = _verdicts(iteration, target)
     tokens = tree.token.tolist()
     probs = np.exp(tree.log_prob).tolist()
     path_probs = np.exp(tree.path_log_prob).tolist()
@@ -179,76 +177,48 @@ def _nodes(
                 target_prob=target.token_prob[node],
                 target_choice=target.choice[node],
                 verdict=verdict,
-                reason=reason,
                 kv_slot=iteration.prefix_length + node,
                 entropy=target.entropy[node],
+                choice_prob=target.choice_prob[node],
                 target_top=target.top[node],
                 draft_top=draft_top.get(node, ()),
             )
-            for node, (verdict, reason) in enumerate(verdicts)
+            for node, verdict in enumerate(verdicts)
         ]
     )
 
 
-def node_verdicts(
-    iteration: Iteration, target: _TargetColumns, texts: Mapping[int, str]
-) -> list[tuple[Verdict, str]]:
-    """(verdict, reason in one sentence) of each node.
-
-    A node is reached if its parent is on the accepted path; a reached node is accepted or rejected.
-    """
+def _verdicts(iteration: Iteration, target: _TargetColumns) -> list[Verdict]:
+    """A node is reached if its parent is on the accepted path; a reached node is accepted or rejected."""
     acceptance = iteration.acceptance
-    root_choice = iteration.verification.root_choice
-    trials = {trial.node: trial for trial in acceptance.trials}
-    path = {*iteration.outcome.accepted, *([] if root_choice is not None else [0])}
+    verified_root = iteration.verification.root_choice is None
+    tried = {trial.node for trial in acceptance.trials}
+    path = {*iteration.outcome.accepted, *([0] if verified_root else [])}
     # children were tried in turn, not matched with one choice
     one_by_one = acceptance.residual is not None
     tokens = iteration.outcome.tree.token.tolist()
     parents = iteration.outcome.tree.parent.tolist()
 
-    def verdict(node: int) -> tuple[Verdict, str]:
+    def verdict(node: int) -> Verdict:
         parent = parents[node]
-        text = texts[tokens[node]]
-        if parent < 0 and root_choice is None:
-            return "root", f"{text!r} is the target's own token from the pass before"
-        if node in path and node in trials:
-            return "accepted", _trial_reason(trials[node])
+        if node == 0 and verified_root:
+            return "root"
         if node in path:
-            where = "here" if parent >= 0 else "at the root's position"
-            return (
-                "accepted",
-                f"the target chose {text!r} {where}, with probability {target.token_prob[node]:.3f}",
-            )
+            return "accepted"
         if parent >= 0 and parent not in path:
-            return (
-                "not reached",
-                f"its parent {texts[tokens[parent]]!r} is not on the accepted path",
-            )
-        if one_by_one and node not in trials:
-            return "not reached", "a candidate drawn before it was accepted"
+            return "not reached"
+        if one_by_one and node not in tried:  # one before it was accepted
+            return "not reached"
         matched = not one_by_one and parent >= 0 and target.choice[parent] == tokens[node]
-        if matched or node in acceptance.accepted:
-            return "not reached", "the text ended before it"
-        if node in trials:
-            return "rejected", _trial_reason(trials[node])
-        if parent < 0:
-            return (
-                "rejected",
-                f"the target chose {texts[root_choice or 0]!r} at the root's position, not {text!r}",
-            )
-        chosen = f"{texts[target.choice[parent]]!r} ({target.choice_prob[parent]:.3f})"
-        return (
-            "rejected",
-            f"the target chose {chosen}, not {text!r} ({target.token_prob[node]:.3f})",
-        )
+        if matched or node in acceptance.accepted:  # the text ended before it
+            return "not reached"
+        return "rejected"
 
     return [verdict(node) for node in range(len(tokens))]
 
 
-def _trial_reason(trial: Trial) -> str:
-    verb = "accepted" if trial.accepted else "rejected"
-    quotient = f"{trial.target:.2f} / {trial.against:.2f}"
-    return f"drawn from the draft; {verb}: acceptance probability {quotient} (residual of the target / of the draft)"
+def _plain(trial: Trial) -> Trial:
+    return Trial(trial.node, float(trial.target), float(trial.against), bool(trial.accepted))
 
 
 def _tokens(
@@ -312,13 +282,7 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
         )
         for token in sorted(shown, key=lambda token: (-before[token], token))
     ]
-    trials = [
-        trial
-        for trial in iteration.acceptance.trials
-        if trial.node in candidates and not trial.accepted
-    ]
-    rejected = [Trial(trial.node, float(trial.target), float(trial.against)) for trial in trials]
-    return Residual(node, tuple(probs), tuple(rejected))
+    return Residual(node, tuple(probs))
 
 
 def _most_probable(probs: Probabilities) -> list[int]:

@@ -24,7 +24,8 @@ from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Step, Trace
 from speclab.tree import DraftTree
 
-FRESH = "Forked here. The new drafter has seen the text so far, but has no history of acceptance."
+FRESH = "forked"
+"""The note of the first step of a fork whose drafter has seen the text, but has no history."""
 _Learned = tuple[Strategy, object]
 """A strategy, and what its drafter had learned."""
 
@@ -315,7 +316,7 @@ class Session:
             iteration = iterate(decoding, propose)
             step = record(decoding, iteration, index, self._note if index == self._shared else "")
             if iteration.draft.mask is not None:
-                step = replace(step, note=f"{step.note} {REDRAWN}".strip())
+                step = replace(step, note=REDRAWN)
             ties, fault = self._check(history.tokens, iteration)
             self._history = _History(
                 steps=(*history.steps, step),

@@ -54,9 +54,7 @@ def binding(step: Step | None, strategy: Strategy) -> list[str]:
     fields = type(strategy).model_fields
     counts: Counter[str] = Counter()
     for event in step.events if step is not None else ():
-        counts.update(
-            name for name in fields if event.values.get("gate") == name or name in event.reason
-        )
+        counts[str(event.values.get("setting"))] += 1
     return sorted(fields, key=lambda name: (-counts[name], not fields[name].title))
 
 

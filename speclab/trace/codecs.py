@@ -22,7 +22,11 @@ Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-"""Seconds, or a probability, which rounding may leave slightly above 1."""
+Probability = Annotated[float, Field(ge=0, le=1.001)]
+"""Rounding may leave it slightly above 1."""
+MOST_LOG_PROB = 1e-3
+Length = Annotated[int, Field(ge=0, le=2**24)]
+"""Tokens of a text, or slots of a cache: pictures draw them one by one."""
 
 
 @cache
@@ -57,8 +61,8 @@ def _tree(value: Any) -> DraftTree:
     if isinstance(value, DraftTree):
         return value
     columns = adapter(_Columns).validate_python(value)
-    if any(np.isnan(columns.log_prob)) or max(columns.log_prob, default=0) == np.inf:
-        raise ValueError("has a log-probability that is not a number")
+    if not all(value <= MOST_LOG_PROB for value in columns.log_prob):  # NaN too
+        raise ValueError("has a log-probability that is above 0 or not a number")
     return DraftTree(
         np.asarray(columns.token),
         np.asarray(columns.parent),

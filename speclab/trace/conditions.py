@@ -79,7 +79,11 @@ STEP_FIELDS: dict[str, Callable[[Step], Any]] = {
     "tokens": lambda step: step.committed,
     "verdicts": lambda step: [node.verdict for node in step.nodes],
     "sources": lambda step: step.tree.source,
-    "gates": lambda step: [event.values["gate"] for event in step.events if "gate" in event.values],
+    "gates": lambda step: [
+        event.values.get("setting", event.values["gate"])
+        for event in step.events
+        if "gate" in event.values
+    ],
     "changed": _changed,  # settings that the drafter changed for the next iteration
     "adapted": lambda step: bool(_changed(step)),
     "corrected": _corrected,  # whether the target's own token replaced a rejected candidate

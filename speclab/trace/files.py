@@ -19,6 +19,7 @@ from pydantic_core import from_json
 from speclab.errors import INSTALL, TraceError
 from speclab.files import read_whole
 from speclab.trace.codecs import adapter
+from speclab.trace.former import from_format_2
 from speclab.trace.records import VERSION, Trace
 
 MAX_BYTES = 64 << 20
@@ -45,6 +46,9 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
     except ValueError as error:
         raise TraceError(f"{name} is not a speclab trace: {error}; save it again") from None
     version = raw.get("version") if isinstance(raw, dict) else None
+    if version == 2 and (former := from_format_2(raw)) is not None:
+        raw = former
+        version = VERSION
     if isinstance(version, int) and version != VERSION:
         way_out = f"{INSTALL} --upgrade" if version > VERSION else "decode it again"
         raise TraceError(
@@ -85,7 +89,6 @@ def _wrong_fields(trace: Trace) -> Iterator[str]:
             yield f"steps.{number}.index must be {number}"
         n = len(step.tree)
         rows = len(step.tree) + len(step.extra)
-        trials = () if step.residual is None else step.residual.trials
         lengths = {
             "nodes": len(step.nodes),
             "mask": len(step.mask),
@@ -95,10 +98,8 @@ def _wrong_fields(trace: Trace) -> Iterator[str]:
             "accepted": step.accepted,
             "nodes": [node.index for node in step.nodes],
             "events": [event.node or 0 for event in step.events],
-            "residual": [
-                0 if step.residual is None else step.residual.node or 0,
-                *(trial.node for trial in trials),
-            ],
+            "trials": [trial.node for trial in step.trials],
+            "residual": [0 if step.residual is None else step.residual.node or 0],
         }
         wrong = [field for field, length in lengths.items() if length != n]
         wrong += [field for field, nodes in numbers.items() if max(nodes, default=0) >= n]

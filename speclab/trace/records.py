@@ -8,17 +8,30 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from speclab.files import write_whole
 from speclab.prompts import Message
-from speclab.trace.codecs import Amount, Many, MaskBits, Natural, Real, TreeColumns, Whole, adapter
+from speclab.trace.codecs import (
+    Amount,
+    Length,
+    Many,
+    MaskBits,
+    Natural,
+    Probability,
+    Real,
+    TreeColumns,
+    Whole,
+    adapter,
+)
 from speclab.trace.metrics import Counts, Metrics
 
-VERSION = 2
+VERSION = 3
 PHASES = ("draft", "verify", "accept", "commit", "learn")
 """The phases of an iteration; the keys of `Step.seconds`."""
 Verdict = Literal["root", "accepted", "rejected", "not reached"]
@@ -41,9 +54,9 @@ class TokenProb:
     """
 
     token: Natural
-    residual: Amount
-    target: Amount
-    draft: Amount | None
+    residual: Probability
+    target: Probability
+    draft: Probability | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +68,18 @@ class Trial:
     """
 
     node: Natural
-    target: Amount
-    against: Amount
+    target: Probability
+    against: Probability
     accepted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Residual:
     """The distribution of the bonus token after `node` (None: before a drafted root), most probable
-    tokens first.
-
-    `trials`: rejected children of that node, in order; empty if the target drew once and no
-    candidate had that token.
-    """
+    tokens first."""
 
     node: Natural | None
     tokens: Many[TokenProb]
-    trials: Many[Trial] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +90,13 @@ class Event:
     dropped), "route" (which way the drafter went), "marginal" (the best tokens at a depth of a
     block, by `RANKS`), "pop" (a path of marginals joined the tree as number `order`). `node`: its
     tree node; for "prune" the parent of the dropped candidate. `values`: the numbers that decided,
-    e.g. confidence, branches, path_prob, threshold, gate, level, token; a "prune" of several
-    candidates has their number as "dropped".
+    e.g. confidence, branches, path_prob, threshold, level, token, and which rule or gate it was
+    (`rule`, `gate`, `by`, `route`); `setting` is the strategy's name of the setting that decided. A
+    "prune" of several candidates has their number as "dropped". `views/words.json` words them.
     """
 
     kind: str
     node: Natural | None
-    reason: str
     values: Mapping[str, Value] = field(default_factory=dict)
 
 
@@ -98,7 +106,8 @@ class NodeRecord:
 
     `target_prob`: the target's probability of this token at its parent; None for a verified root.
     `target_choice`: the target's choice *after* this node, `UNKNOWN` if not recorded; on a path
-    whose candidates were tried one by one, the token that follows. `target_top`, `draft_top`: the
+    whose candidates were tried one by one, the token that follows. `choice_prob`: the target's
+    probability of that token, None if not recorded. `target_top`, `draft_top`: the
     most probable next tokens, (token, probability), best first; `draft_top` is empty if the node
     was not expanded. `entropy`: of the target's distribution after this node, nats. `kv_slot`: the
     row's slot in the target's cache during the pass.
@@ -106,16 +115,16 @@ class NodeRecord:
 
     index: Natural
     token: Natural
-    draft_prob: Amount
-    path_prob: Amount
-    target_prob: Amount | None
+    draft_prob: Probability
+    path_prob: Probability
+    target_prob: Probability | None
     target_choice: Whole
     verdict: Verdict
-    reason: str
-    kv_slot: Natural
+    kv_slot: Length
     entropy: Real
-    target_top: Many[tuple[Natural, Amount]] = ()
-    draft_top: Many[tuple[Natural, Amount]] = ()
+    choice_prob: Probability | None = None
+    target_top: Many[tuple[Natural, Probability]] = ()
+    draft_top: Many[tuple[Natural, Probability]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +140,7 @@ class ExtraRow:
     token: Natural
     depth: Natural
     sees: Many[Natural]
-    prefix_seen: Natural
+    prefix_seen: Length
     target_choice: Natural
 
 
@@ -146,7 +155,7 @@ class Proposal:
 
     name: str
     tree: TreeColumns
-    confidence: Amount
+    confidence: Probability
     score: Real
     chosen: bool
 
@@ -162,21 +171,26 @@ class CacheRecord:
     """
 
     name: str
-    before: Natural
-    written: Natural
-    kept: Many[Natural]
-    moved: Many[tuple[Natural, Natural]]
-    after: Natural
-    committed: Natural
-    capacity: Natural
+    before: Length
+    written: Length
+    kept: Many[Length]
+    moved: Many[tuple[Length, Length]]
+    after: Length
+    committed: Length
+    capacity: Length
     slot_bytes: Natural
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """What the drafter changed for the next iteration, and why; `before` and `after` contain the changed settings."""
+    """What the drafter changed for the next iteration.
 
-    reason: str
+    `kind`: why, with the numbers that decided as `values`; "" if it adapts nothing. `before` and
+    `after`: the changed settings.
+    """
+
+    kind: str = ""
+    values: Mapping[str, Value] = field(default_factory=dict)
     before: Mapping[str, Value] = field(default_factory=dict)
     after: Mapping[str, Value] = field(default_factory=dict)
 
@@ -200,7 +214,7 @@ class Finding:
         return f"iteration {self.iteration + 1}, {self.kind}: {self.sentence}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One iteration, whole: a view needs no other step to draw it.
 
@@ -211,9 +225,11 @@ class Step:
     path. `root_choice`: with a drafted root, the target's choice at its position. `settings`: of
     this draft. `caches`: of every model that ran. `seconds`: by phase. `mask`: `[n, n]` bool, the
     tree part of the mask that the target was *given*; `prefix_seen`: prefix entries that each row
-    saw. `texts`: token id to text. `extra`: rows that could not be accepted. `rule`: of acceptance
-    (`acceptance.Rule`). `residual`: what the bonus was drawn from; None at temperature 0, and if
-    the text ended before. `proposals`: the proposed trees, if there were several.
+    saw. `texts`: token id to text. `note`: a code of `views/words.json`, or a text of whoever
+    recorded it. `extra`: rows that could not be accepted. `rule`: of acceptance
+    (`acceptance.Rule`). `trials`: the children that acceptance tried one by one, in order.
+    `residual`: what the bonus was drawn from; None at temperature 0, and if the text ended before.
+    `proposals`: the proposed trees, if there were several.
 
     For another decoder's pass (`load_steps`): `position`: of each row as given to the model.
     `hidden_prefix`: (row, first, last) of hidden prefix entries. `rows`: the row of the file for
@@ -224,7 +240,7 @@ class Step:
     """
 
     index: Natural
-    prefix_length: Natural
+    prefix_length: Length
     tree: TreeColumns
     nodes: Many[NodeRecord]
     accepted: Many[Natural]
@@ -238,19 +254,29 @@ class Step:
     adaptation: Adaptation
     counts: Counts
     mask: MaskBits
-    prefix_seen: Many[Natural]
+    prefix_seen: Many[Length]
     texts: Mapping[Natural, str]
     note: str = ""
     extra: Many[ExtraRow] = ()
     rule: str = ""
+    trials: Many[Trial] = ()
     residual: Residual | None = None
     proposals: Many[Proposal] = ()
     position: Many[Whole] = ()
-    hidden_prefix: Many[tuple[Natural, Natural, Natural]] = ()
+    hidden_prefix: Many[tuple[Natural, Length, Length]] = ()
     rows: Many[Natural] = ()
     missing: Many[str] = ()
     findings: Many[Finding] = ()
-    plain: Many[Many[tuple[Natural, Amount]]] = ()
+    plain: Many[Many[tuple[Natural, Probability]]] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Step):
+            return NotImplemented
+        names = [column.name for column in fields(self) if column.name != "mask"]
+        same = all(getattr(self, name) == getattr(other, name) for name in names)
+        return same and np.array_equal(self.mask, other.mask)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)

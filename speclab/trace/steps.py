@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from speclab.errors import TraceError
 from speclab.files import opened
 from speclab.recorder import FORMAT, OPTIONAL
-from speclab.trace.codecs import Amount, Many, Natural, Real, Whole, adapter
+from speclab.trace.codecs import Amount, Length, Many, Natural, Real, Whole, adapter
 from speclab.trace.metrics import Counts
 from speclab.trace.records import UNKNOWN, Adaptation, CacheRecord, NodeRecord, Step, Trace, Verdict
 from speclab.tree import Bools, DraftTree
@@ -46,19 +46,19 @@ class _Header:
 @dataclass(frozen=True)
 class _Pass:
     __pydantic_config__ = _NO_OTHERS
-    prefix_length: Natural
+    prefix_length: Length
     token: Many[Natural]
     parent: Many[Whole]
     accepted: Many[Natural]
     committed: Many[Natural]
     position: Many[Whole] = ()
     mask: str = ""
-    hidden_prefix: Many[tuple[Natural, Natural, Natural]] = ()
-    slot: Many[Natural] = ()
+    hidden_prefix: Many[tuple[Natural, Length, Length]] = ()
+    slot: Many[Length] = ()
     log_prob: Many[Annotated[float, Field(le=1e-3)]] = ()
     choice: Many[Natural] = ()
     topk: Many[Top] = ()
-    kept_slots: Many[Natural] = ()
+    kept_slots: Many[Length] = ()
     seconds: dict[str, Amount] = field(default_factory=dict)
 
 
@@ -201,7 +201,7 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
         events=(),
         caches=(cache,),
         seconds=line.seconds,
-        adaptation=Adaptation(""),
+        adaptation=Adaptation(),
         counts=Counts(
             1,
             len(line.committed),
@@ -215,7 +215,7 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
         mask=mask,
         prefix_seen=tuple([line.prefix_length - sum(hidden_entries[node]) for node in range(n)]),
         texts={},
-        note=f"Not recorded: {', '.join(missing)}",
+        note="recorded",
         rule="greedy" if greedy else "recorded",
         position=tuple([line.position[row] for row in order]) if line.position else (),
         hidden_prefix=hidden,
@@ -258,9 +258,9 @@ def _nodes(
             target_prob=known.get(int(tree.token[node])),
             target_choice=UNKNOWN if chosen is None else chosen,
             verdict="root" if node == 0 else verdict,
-            reason="as recorded",
             kv_slot=slots[row],
             entropy=0.0,
+            choice_prob=None if chosen is None else dict(top[node]).get(chosen),
             target_top=top[node],
         )
 

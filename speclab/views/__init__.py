@@ -216,7 +216,7 @@ def graph(step: Step) -> DiGraph[int | str]:
 
     Nodes have the numbers of the tree; "own" is the target's own token. Node attributes: token,
     text, label, parent, depth, position, source, log_prob, draft_prob, path_prob, target_prob,
-    target_choice, target_choice_text, entropy, draft_top, target_top, verdict, reason, accepted,
+    target_choice, target_choice_text, choice_prob, entropy, draft_top, target_top, verdict, accepted,
     kv_slot, mask_row, as far as they were recorded.
     Graph attributes: index, prefix_length, rule and the settings of the iteration.
     """

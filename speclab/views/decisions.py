@@ -14,6 +14,7 @@ from speclab.views.sentences import ranked
 from speclab.views.theme import Spec, note, spec
 from speclab.views.tokens import plot_text, plural, quoted, table
 from speclab.views.tree_picture import codes, column_widths, step_kinds, tree_table, tree_traces
+from speclab.views.words import adaptation_words, event_words
 
 _MATCH = re.compile(r"match_\d+")
 GAP = 24
@@ -30,7 +31,7 @@ def decided_table(step: Step) -> str:
         before |= {
             name: value
             for name, value in event.values.items()
-            if name not in before and name != "route"
+            if name not in before and name not in {"route", "by"}
         }
     after = step.adaptation.after
     names = [name for name in dict.fromkeys([*before, *after]) if not _MATCH.fullmatch(name)]
@@ -44,8 +45,8 @@ def decided_table(step: Step) -> str:
     ]
     if not rows:
         return ""
-    reasons = [event.reason.rstrip(".") for event in routes]
-    reasons.append(step.adaptation.reason.rstrip("."))
+    reasons = [event_words(event, step.texts) for event in routes]
+    reasons.append(adaptation_words(step.adaptation))
     words = f"What decided iteration {step.index + 1}: {'; '.join([reason for reason in reasons if reason])}."
     return f"<p>{escape(words)}</p>" + table("", ("value", "before", "after"), rows)
 

@@ -43,7 +43,7 @@ def step_graph(step: Step) -> Graph:
         node |= {
             "target_choice": record.target_choice,
             "entropy": record.entropy,
-            "reason": record.reason,
+            "choice_prob": record.choice_prob,
         }
         node["target_choice_text"] = label(record.target_choice, texts)
         if record.target_prob is not None:

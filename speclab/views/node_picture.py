@@ -135,7 +135,7 @@ def draw_node(step: Step, node: int) -> Spec:
     """The most probable next tokens after a node, for the target and for the draft."""
     drawn = fill(bars_template(panels_of(step)), node_columns(step, node))
     drawn["layout"]["meta"]["sentence"] = " ".join(
-        ["".join(node_sentence(step, node)), plain_sentence(step, node)]
+        [node_sentence(step, node), plain_sentence(step, node)]
     )
     return drawn
 
@@ -151,7 +151,7 @@ def draw_residual(step: Step) -> Spec:
         panels["q"] = draft
     panels["residual"] = {each.token: each.residual for each in left.tokens}
     said = {token: f"node {node}" for token, node in candidates(step, left).items()}
-    for trial in left.trials:
+    for trial in rejections(step):
         said[int(step.tree.token[trial.node])] = f"node {trial.node} ✕ rejected"
     if step.bonus is not None:
         said[step.bonus] = "★ drawn"
@@ -169,6 +169,17 @@ def candidates(step: Step, left: Residual) -> dict[int, int]:
     }
 
 
+def rejections(step: Step) -> list[Trial]:
+    """The children that were tried and rejected where sampling stopped, in order."""
+    node = None if step.residual is None else step.residual.node
+    parent = -1 if node is None else node
+    return [
+        trial
+        for trial in step.trials
+        if not trial.accepted and step.tree.parent[trial.node] == parent
+    ]
+
+
 def residual_sentence(step: Step) -> str:
     """Describe the rejected candidates and the target's draw; empty if nothing was drawn."""
     left = step.residual
@@ -178,7 +189,7 @@ def residual_sentence(step: Step) -> str:
     probability = {each.token: each.target for each in left.tokens}.get(step.bonus, 0.0)
     where = "before the root" if left.node is None else f"after node {left.node}"
     own = f"The target sampled {drawn} {where} (p = {percent(probability)})"
-    if not left.trials:
+    if not rejections(step):
         tried = candidates(step, left)
         if not tried:
             return f"{own}; there was no candidate."
@@ -187,7 +198,7 @@ def residual_sentence(step: Step) -> str:
     tests = [
         f"{quoted(int(step.tree.token[trial.node]), step.texts)} was rejected: p / q = {percent(trial.target)} / "
         f"{percent(trial.against)}, accepted with {percent(_ratio(trial))}"
-        for trial in left.trials
+        for trial in rejections(step)
     ]
     return f"{'; '.join(tests)}. The target then sampled {drawn} from the residual."
 
@@ -204,7 +215,7 @@ def draws_table(step: Step) -> str:
     rows = [
         (number, f"{label(int(step.tree.token[trial.node]), step.texts)} (node {trial.node})", f"{trial.target:.4f}",
          f"{trial.against:.4f}", f"{_ratio(trial):.4f}", "rejected")
-        for number, trial in enumerate(left.trials, start=1)
+        for number, trial in enumerate(rejections(step), start=1)
     ]  # fmt: skip
     if step.bonus is not None:
         rows.append(

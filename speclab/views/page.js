@@ -592,8 +592,7 @@ function mount(element, host, Plotly) {
     const whole = data.findings.find(([place]) => place === null);
     if (!node && at.node === null && whole) return `${whole[1]}: ${whole[2]}`;
     if (!node) return at.node === null ? "Click a node." : `A new node ${drawn().label[drawn().id.indexOf(at.node)] ?? ""}.`;
-    const [drafted, verdict, grown] = node.sentence;
-    return reached("verify") ? drafted + verdict + grown : `${drafted}${drafted.endsWith(".") ? "" : "."}${grown}`;
+    return node.sentence[Number(reached("verify"))];
   }
   function drawText(now) {
     const seen = at.cursor - (at.cursor && now.phase !== "all" && now.phase !== "commit" ? 1 : 0);
@@ -663,7 +662,7 @@ function mount(element, host, Plotly) {
     if (!reached("verify")) return ["<p>The target's probabilities are known from the phase verify on.</p>", data.block];
     const columns = nodeColumns(data, at.node, run.header.looks), figure = fill(data.bars ?? run.header.node, columns), left = data.residual?.node === at.node ? data.residual : null;
     figure.layout.height = 60 + 22 * columns.place.length;
-    const list = [`<p>${escaped(`${node.sentence.join("")} ${node.beside}`)}</p>`, figure];
+    const list = [`<p>${escaped(`${node.sentence[1]} ${node.beside}`)}</p>`, figure];
     return left ? [...list, `<p>${escaped(left.sentence)}</p>`, left.figure, left.table] : list;
   }
   function metricsParts() {

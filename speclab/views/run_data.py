@@ -149,11 +149,13 @@ def _position(step: Step, made: Data, position: Position) -> Data:
 
 
 def _node(step: Step, node: int) -> Data:
-    drafted, verified, grown = sentences.node_sentence(step, node)
     before, after = sentences.tip(step, node)
     children, target, draft = node_picture.node_tops(step, node)
     return {
-        "sentence": [drafted, verified, grown],
+        "sentence": [
+            sentences.node_sentence(step, node, Position("draft")),
+            sentences.node_sentence(step, node),
+        ],
         "tip": [plot_lines(*before), plot_lines(*after)],
         "children": list(children.items()),
         "choice": step.nodes[node].target_choice,

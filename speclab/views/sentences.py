@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from speclab.trace.records import RANKS, TIE, UNKNOWN, Event, Finding, Step, Trace
 from speclab.views.phases import (
     WHOLE,
@@ -13,29 +15,34 @@ from speclab.views.phases import (
     verified_root,
 )
 from speclab.views.tokens import percent, plural, quoted
+from speclab.views.words import WORDS, event_words, fill, filled
 
 SIGNS = ("⚠", "≈")
 """Of a fault, and of a tie."""
 
 
 def summary(step: Step) -> str:
-    """`Iteration 3: 10 drafted, none accepted; the target wrote ' city'.`"""
-    drafted = f"{step.counts.drafted} drafted, {len(step.accepted) or 'none'} accepted"
-    if not step.counts.drafted:
-        drafted = "nothing drafted"
-    if step.bonus is None:
-        end = "the text ends here"
-    elif own_kind(step) == "bonus" and step.counts.drafted:
-        end = f"bonus {quoted(step.bonus, step.texts)}"
-    else:
-        end = f"the target wrote {quoted(step.bonus, step.texts)}"
-    notes = list(dict.fromkeys([mark(finding) for finding in step.findings]))
-    notes += [step.note.rstrip(".")] if step.note else []
-    if step.counts.lossy:
-        notes.append(
-            "This iteration was changed by hand, so the output distribution is not the target's"
-        )
-    return ". ".join([f"Iteration {step.index + 1}: {drafted}; {end}", *notes]) + "."
+    """`Iteration 3: 10 drafted, 2 accepted, 1 bonus: 3 tokens for one pass.`"""
+    values = {
+        "number": step.index + 1,
+        "drafted": step.counts.drafted,
+        "accepted": len(step.accepted),
+        "gained": len(step.committed),
+    }
+    end = "ended" if step.bonus is None else own_kind(step)
+    sentences = [fill("summary", end if step.counts.drafted else "plain", values)]
+    sentences += dict.fromkeys([mark(finding) for finding in step.findings])
+    if step.note:
+        sentences.append(note_words(step))
+    if step.counts.lossy and step.note != "mask redrawn":
+        sentences.append(WORDS["summary"]["lossy"])
+    return ". ".join(sentences) + "."
+
+
+def note_words(step: Step) -> str:
+    """The note of a step: the sentence of its code, or what another author wrote."""
+    template = WORDS["note"].get(step.note, step.note)
+    return filled(template, {"missing": ", ".join(step.missing)}).rstrip(".")
 
 
 def mark(finding: Finding) -> str:
@@ -53,35 +60,38 @@ def plain_sentence(step: Step, node: int) -> str:
     if not step.plain:
         return ""
     plain = dict(step.plain[node])
-    recorded = dict(step.nodes[node].target_top)
     best = max(plain, key=lambda token: plain[token])
-    known = f", recorded {percent(recorded[best])}" if best in recorded else ""
-    return (
-        f"Run plainly, its path gives {quoted(best, step.texts)} ({percent(plain[best])}{known})."
-    )
+    recorded = dict(step.nodes[node].target_top).get(best)
+    values = {"token": best, "prob": plain[best], "recorded": recorded}
+    return fill("plain", "alone" if recorded is None else "both", values, step.texts)
 
 
 def position_sentence(step: Step, position: Position = WHOLE) -> str:
     """Describe a phase of the iteration; for the whole iteration this is its `summary`."""
-    start = f"Iteration {step.index + 1}, {position.phase}: "
-    nodes = len(step.tree)
-    match position.phase:
-        case "draft":
-            return start + _draft(step, position)
-        case "flatten":
-            return f"{start}{plural(nodes, 'node')} in breadth-first order; each sees the prefix and its ancestors."
-        case "verify":
-            return f"{start}one pass over {plural(nodes, 'row')} gives the target's choice after every node (→)."
-        case "accept":
-            taken = decisions(step)
-            if not taken:
-                return f"{start}there is nothing to decide."
-            count = len(taken) if position.level is None else min(position.level, len(taken))
-            return f"{start}decision {count} of {len(taken)}: {outcome(step, taken[max(count - 1, 0)])}"
-        case "commit":
-            added = plural(len(step.committed), "token")
-            return f"{start}{added} added to the text; the caches keep the path and drop the rest."
-    return summary(step)
+    phase = position.phase
+    if phase == "all":
+        return summary(step)
+    values: dict[str, Any] = {
+        "number": step.index + 1,
+        "phase": phase,
+        "rows": len(step.tree),
+        "gained": len(step.committed),
+    }
+    start = fill("position", "start", values)
+    if phase == "draft":
+        return start + _draft(step, position)
+    if phase == "accept":
+        return start + _accept(step, position)
+    return start + fill("position", phase, values)
+
+
+def _accept(step: Step, position: Position) -> str:
+    taken = decisions(step)
+    if not taken:
+        return fill("position", "undecided", {})
+    count = len(taken) if position.level is None else min(position.level, len(taken))
+    values = {"number": count, "count": len(taken), "outcome": outcome(step, taken[count - 1])}
+    return fill("position", "accept", values)
 
 
 def _draft(step: Step, position: Position) -> str:
@@ -89,18 +99,21 @@ def _draft(step: Step, position: Position) -> str:
     last = max(drafted)
     level = last if position.level is None else position.level
     if not last and verified_root(step):
-        return "nothing was drafted."
+        return fill("position", "nothing", {})
     popped = {event.values["order"]: event for event in step.events if event.kind == "pop"}
     if popped and position.level is None:
-        return f"{plural(last, 'node')} added, the most probable path first, from one pass."
+        return fill("position", "heap", {"nodes": last})
     if level in popped:
-        return f"node {popped[level].node}, {popped[level].reason}."
+        event = popped[level]
+        return fill("position", "pop", {"node": event.node, "event": event_words(event)})
     block = [ranked(event, step)[0] for event in step.events if event.kind == "marginal"]
     if block:
-        return f"one pass gave a block of {plural(len(block), 'distribution')}, most probable: {', '.join(block)}."
+        values = {"depths": len(block), "tokens": ", ".join(block)}
+        return fill("position", "block", values)
     if not level:
-        return "the root, from which the tree grows."
-    return f"level {level} of {last}, {plural(drafted.count(level), 'node')} added."
+        return fill("position", "root", {})
+    values = {"level": level, "last": last, "nodes": drafted.count(level)}
+    return fill("position", "level", values)
 
 
 def ranked(event: Event, step: Step) -> list[str]:
@@ -116,93 +129,96 @@ def ranked(event: Event, step: Step) -> list[str]:
 
 def outcome(step: Step, decision: Decision) -> str:
     """The outcome of one acceptance decision."""
-    where = f"after node {decision.node}" if decision.node >= 0 else "before the root"
-    start = f"{where} the target chose {quoted(decision.choice, step.texts)}"
+    name = "bonus"
     if decision.winner is not None:
-        return f"{start}, which is node {decision.winner}: accepted."
-    if decision.candidates:
-        return (
-            f"{start}, which is not in the tree: the path ends and the target's token is written."
-        )
-    return f"{start}; the path was accepted to its end, so this is the bonus token."
+        name = "winner"
+    elif decision.candidates:
+        name = "rejected"
+    if decision.node < 0:
+        name += ".root"
+    values = {"node": decision.node, "choice": decision.choice, "winner": decision.winner}
+    return fill("outcome", name, values, step.texts)
 
 
 def ending(step: Step) -> str:
     """Why the accepted path ends."""
     taken = decisions(step)
-    sentence = outcome(step, taken[-1]) if taken else "the text ends here."
+    sentence = outcome(step, taken[-1]) if taken else WORDS["outcome"]["ended"]
     return sentence[0].upper() + sentence[1:]
 
 
-def node_sentence(step: Step, node: int) -> tuple[str, str, str]:
-    """Three sentences on a node: its draft, its verdict, and why it has these children."""
+def node_sentence(step: Step, node: int, position: Position = WHOLE) -> str:
+    """What is known of a node: its draft, its verdict, what a check found, why it has children."""
     record = step.nodes[node]
-    name = f"Node {node} {quoted(record.token, step.texts)}"
-    wrong = "".join(
-        [f" {mark(finding)}: {finding.sentence}" for finding in findings_at(step, node)]
-    )
-    grown = ". ".join(
-        [
-            event_words(event)
-            for event in step.events
-            if event.node == node and event.kind != "prune"
-        ]
-    )
-    if grown:
-        grown = f" {grown[0].upper()}{grown[1:]}."
-    if record.verdict == "root":
-        drafted = f"{name}, the root: the newest token of the text."
-        return drafted, f" After it the target chose {_choice(step, node)}.{wrong}", grown
-    drafted = f"{name}, drafted"
-    if "log_prob" not in step.missing:
-        drafted += f" with {percent(record.draft_prob)}"
-    return drafted, f": {_verdict(step, node)}.{wrong}", grown
+    unknown = "log_prob" in step.missing
+    values: dict[str, Any] = {
+        "node": node,
+        "token": record.token,
+        "draft_prob": record.draft_prob,
+        "choice": choice_words(step, node),
+        "verdict": verdict_words(step, node),
+    }
+    if position.reached("verify"):
+        name = "root" if record.verdict == "root" else "unknown" if unknown else "drafted"
+    else:
+        name = "open"
+        if record.verdict == "root":
+            name = "open.root"
+        elif unknown:
+            name = "open.unknown"
+    sentences = [fill("node", name, values, step.texts)]
+    if position.reached("verify"):
+        sentences += [f"{mark(one)}: {one.sentence}" for one in findings_at(step, node)]
+    grown = [event for event in step.events if event.node == node and event.kind != "prune"]
+    words = [event_words(event, step.texts) for event in grown]
+    sentences += [f"{each[0].upper()}{each[1:]}." for each in words]
+    return " ".join(sentences)
 
 
-def _verdict(step: Step, node: int) -> str:
+def verdict_words(step: Step, node: int) -> str:
+    """The verdict of a node and why, from the numbers of the record."""
     record = step.nodes[node]
     parent = int(step.tree.parent[node])
-    target = "" if record.target_prob is None else f" ({percent(record.target_prob)})"
-    if record.verdict == "accepted":
-        return f"accepted, the target chose it too{target}"
-    if record.verdict == "not reached":
-        would = (
-            f"; the target gave it {percent(record.target_prob)}"
-            if record.target_prob is not None
-            else ""
-        )
-        return f"not reached, the path ended before it{would}"
-    if parent < 0 or "chose" not in record.reason:
-        return f"{record.verdict}, {record.reason}" if record.reason else record.verdict
-    return f"rejected, the target chose {_choice(step, parent)}"
+    values: dict[str, Any] = {"target_prob": record.target_prob}
+    trial = next((one for one in step.trials if one.node == node), None)
+    if trial is not None:
+        values |= {"target": trial.target, "against": trial.against}
+    name = _verdict_name(step, node, trial is not None)
+    if name == "rejected.root":
+        known = {"token": step.root_choice}
+        values["choice"] = fill("choice", "bare", known, step.texts)
+    elif name == "rejected":
+        values["choice"] = choice_words(step, parent)
+    return fill("verdict", name, values)
 
 
-def _choice(step: Step, node: int) -> str:
+def _verdict_name(step: Step, node: int, tried: bool) -> str:
+    record = step.nodes[node]
+    parent = int(step.tree.parent[node])
+    known = record.target_prob is not None
+    if record.verdict == "root":
+        return "root"
+    if record.verdict != "not reached":
+        if tried:
+            return f"{record.verdict}.trial"
+        if record.verdict == "accepted":
+            return "accepted" if known else "accepted.bare"
+        return "rejected" if parent >= 0 else "rejected.root"
+    if parent >= 0 and step.nodes[parent].verdict not in {"root", "accepted"}:
+        return "path.known" if known else "path"
+    if step.trials:
+        return "candidate"
+    return "ended"
+
+
+def choice_words(step: Step, node: int) -> str:
     """The target's choice after a node with its probability, such as `' iconic' (14 %)`."""
-    choice = step.nodes[node].target_choice
-    if choice == UNKNOWN:
-        return "a token that is not recorded"
-    probability = dict(step.nodes[node].target_top).get(choice)
-    known = "" if probability is None else f" ({percent(probability)})"
-    return quoted(choice, step.texts) + known
-
-
-def event_words(event: Event) -> str:
-    """A drafting decision in words: `2 children, since confidence 0.62 between 0.40 and 0.90`."""
-    reason = event.reason.replace("_", " ")
-    if event.kind == "expand":
-        count = event.values.get("added", event.values.get("branches"))
-        children = "one child" if count == 1 else f"{count} children"
-        if count is None:
-            children = "expanded"
-        return f"{children}: {reason}"
-    if event.kind == "stop":
-        return f"not expanded: {reason}"
-    if event.kind == "prune":
-        return f"a child was pruned: {reason}"
-    if event.kind == "pop":
-        return reason
-    return f"{event.kind}: {reason}" if reason else event.kind
+    record = step.nodes[node]
+    values = {"token": record.target_choice, "prob": record.choice_prob}
+    name = "bare" if record.choice_prob is None else "known"
+    if record.target_choice == UNKNOWN:
+        name = "unknown"
+    return fill("choice", name, values, step.texts)
 
 
 def tip(step: Step, node: int) -> tuple[list[str], list[str]]:
@@ -217,10 +233,10 @@ def tip(step: Step, node: int) -> tuple[list[str], list[str]]:
         else "draft not recorded",
         f"KV slot {record.kv_slot} · mask row {record.index} · position {step.prefix_length + depth}",
     ]
-    verified = [f"target's choice after it: {_choice(step, node)}"]
+    verified = [f"target's choice after it: {choice_words(step, node)}"]
     if record.target_prob is not None:
         verified.insert(0, f"target {percent(record.target_prob)}")
-    verified.append("root" if record.verdict == "root" else _verdict(step, node))
+    verified.append("root" if record.verdict == "root" else verdict_words(step, node))
     return drafted, verified
 
 

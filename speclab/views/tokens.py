@@ -6,6 +6,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 from html import escape
 
@@ -95,12 +96,18 @@ def plot_lines(*lines: str) -> str:
     return plot_text("\n".join([line for line in lines if line])).replace("\n", "<br>")
 
 
+def fixed(value: float, digits: int) -> str:
+    """A number with some decimals; a tie is rounded up, as JavaScript's `toFixed` does."""
+    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+@lru_cache(maxsize=8192)
 def percent(probability: float) -> str:
     """0.934 → `93 %`, 0.0374 → `3.7 %`, 0.0002 → `<0.1 %`."""
     share = 100 * probability
     if share >= 9.95 or share == 0:
-        return f"{share:.0f} %"
-    return f"{share:.1f} %" if share >= 0.1 else "<0.1 %"
+        return f"{fixed(share, 0)} %"
+    return f"{fixed(share, 1)} %" if share >= 0.1 else "<0.1 %"
 
 
 def plural(count: int, noun: str) -> str:

@@ -24,7 +24,14 @@ from speclab.views.phases import (
     own_kind,
     own_shown,
 )
-from speclab.views.sentences import SIGNS, findings_at, mark, position_sentence, tip
+from speclab.views.sentences import (
+    SIGNS,
+    findings_at,
+    mark,
+    position_sentence,
+    tip,
+    verdict_words,
+)
 from speclab.views.theme import (
     ABSENT,
     COMMITTED,
@@ -56,7 +63,7 @@ LINKS = {
 }
 BEND = (0.0, 0.12, 0.26, 0.42, 0.58, 0.74, 0.88, 1.0)
 FACTS = ("node", "token", "depth", "parent", "source", "draft p", "path p", "target p", "target's choice", "verdict",
-         "reason")  # fmt: skip
+         "why")  # fmt: skip
 """Columns of the table of nodes."""
 CODES = {look.code: kind for kind, look in LOOKS.items()}
 
@@ -446,6 +453,6 @@ def node_facts(step: Step) -> list[tuple[int | str, ...]]:
         target = "" if record.target_prob is None else f"{record.target_prob:.3f}"
         rows.append((
             node, words[record.token], depth[node], parent[node], step.tree.source[node], f"{record.draft_prob:.3f}",
-            f"{record.path_prob:.3f}", target, words[record.target_choice], record.verdict, record.reason,
+            f"{record.path_prob:.3f}", target, words[record.target_choice], record.verdict, verdict_words(step, node),
         ))  # fmt: skip
     return rows

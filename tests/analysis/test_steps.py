@@ -11,6 +11,7 @@ import pytest
 import torch
 from support.outside_decoder import FAULTS, decode
 from support.pairs import PROMPT, pair_of
+from support.refusals import refused
 from typer.testing import CliRunner
 
 import speclab
@@ -210,7 +211,7 @@ def test_rows_in_another_order_are_put_breadth_first(tmp_path):
     assert speclab.views.mask(step)
 
 
-HUGE = {"prefix_length": 1 << 40, "hidden_prefix": [[0, 1, 1 << 39]]}
+HUGE = {"prefix_length": 1 << 24, "hidden_prefix": [[0, 1, 1 << 23]]}
 
 
 @pytest.mark.parametrize(
@@ -276,3 +277,8 @@ def test_the_command_prints_findings_and_exits_by_them(tmp_path):
             assert done.exit_code == status, done.output
             assert ("position" in done.output) == bool(status)
     assert CliRunner().invoke(app, ["clinic", str(tmp_path / "none.jsonl")]).exit_code == 1
+
+
+def test_a_prefix_that_no_picture_can_draw_is_refused(tmp_path):
+    with refused(TraceError, "prefix_length"):
+        speclab.load_steps(written(tmp_path / "run.jsonl", ROOT | {"prefix_length": 1 << 60}))

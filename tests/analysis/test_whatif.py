@@ -68,8 +68,8 @@ def assert_agrees(found: WhatIf, real: Step) -> None:
         return
     assert columns(found.tree)[:2] == columns(real.tree)[:2]
     assert found.tree.log_prob.tolist() == pytest.approx(real.tree.log_prob.tolist(), abs=1e-5)
-    assert [(e.kind, e.node, e.reason) for e in found.events] == [
-        (e.kind, e.node, e.reason) for e in real.events
+    assert [(e.kind, e.node, e.values) for e in found.events] == [
+        (e.kind, e.node, e.values) for e in real.events
     ]
     assert real.accepted[: len(found.accepted)] == found.accepted
     if found.settled:

@@ -91,7 +91,7 @@ def test_why_each_node_was_expanded_or_not_and_what_was_not_kept():
             least = min(node.path_prob for node in step.nodes)
             for event in step.events:
                 assert event.kind != "prune" or event.values["path_prob"] <= least * (1 + 1e-6)
-    assert gates == {"depth", "children", "node_budget"}
+    assert gates == {"max_depth", "best", "outranked"}
 
 
 # Other strategies on draft heads

@@ -25,7 +25,7 @@ OPENING_BYTES = 400_000
 OPENING_MESSAGES = 30
 OPENING_WIDGETS = 150
 STEP_CALLS = 1_100
-NODE_CALLS = 90
+NODE_CALLS = 240
 """Calls of our own functions in one step: of any, and more for each node of its tree."""
 
 

@@ -75,7 +75,6 @@ def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
     assert math.isclose(node.path_prob, math.exp(tree.path_log_prob[i]))
     assert node.kv_slot == step.prefix_length + i
     assert node.entropy >= 0
-    assert node.reason
     if parent < 0 and step.root_choice is None:
         assert (node.verdict, node.target_prob) == ("root", None)
     else:

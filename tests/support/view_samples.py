@@ -31,7 +31,7 @@ EOS = 999
 SETTINGS: Mapping[str, float | int | str] = {
     "high_confidence": 0.9, "low_confidence": 0.4, "base_depth": 5, "max_depth": 8, "node_budget": 256,
 }  # fmt: skip
-WAITING = Adaptation("the window is not full yet")
+WAITING = Adaptation("waiting", {"iterations": 2, "needed": 8})
 SLOT_BYTES = 2 * 8 * 320 * 4
 
 
@@ -133,16 +133,12 @@ def _record(tree, node, path, choice, drafted_root, prefix, chance) -> NodeRecor
     token = int(tree.token[node])
     if node == 0 and not drafted_root:
         verdict = "root"
-        reason = "the target's own newest token"
     elif node in path:
         verdict = "accepted"
-        reason = "equals the target's choice"
     elif parent in path or (node == 0 and drafted_root):
         verdict = "rejected"
-        reason = "the target chose another token"
     else:
         verdict = "not reached"
-        reason = "its parent is not on the accepted path"
     own = choice.get(node, chance.randrange(len(WORDS)))
     chosen = choice.get(parent) == token
     target = (
@@ -158,7 +154,7 @@ def _record(tree, node, path, choice, drafted_root, prefix, chance) -> NodeRecor
     )
     return NodeRecord(
         node, token, float(np.exp(tree.log_prob[node])), float(np.exp(tree.path_log_prob[node])), target, own,
-        verdict, reason, prefix + node, chance.uniform(0.2, 2.5), top, draft_top,
+        verdict, prefix + node, chance.uniform(0.2, 2.5), 0.61, top, draft_top,
     )  # fmt: skip
 
 
@@ -170,15 +166,23 @@ def _events(tree: DraftTree, nodes: Sequence[NodeRecord]) -> tuple[Event, ...]:
             values |= {
                 "confidence": max(prob for _, prob in nodes[node].draft_top),
                 "branches": len(children),
+                "added": len(children),
+                "rule": "middle",
+                "low_confidence": 0.4,
+                "high_confidence": 0.9,
             }
-            events.append(Event("expand", node, "middling confidence", values))
+            events.append(Event("expand", node, values))
         else:
             events.append(
                 Event(
                     "stop",
                     node,
-                    "path probability below the threshold",
-                    values | {"threshold": 0.1},
+                    values
+                    | {
+                        "gate": "stop_probability",
+                        "setting": "stop_probability",
+                        "threshold": 0.1,
+                    },
                 )
             )
     return tuple(events)
@@ -261,11 +265,11 @@ def trace(iterations: int = 12, prompt: int = 30, seed: int = 0) -> Trace:
         )
         path = greedy_path(tree, chance.randint(0, 6))
         before = dict(settings)
-        adaptation = Adaptation("inside the dead band")
+        adaptation = Adaptation("within", {"mean": 0.7, "iterations": 8, "low": 0.6, "high": 0.8})
         if index in {iterations // 3, 2 * iterations // 3}:
             settings["base_depth"] += 1
             depths = {"base_depth": before["base_depth"]}, {"base_depth": settings["base_depth"]}
-            adaptation = Adaptation("acceptance 0.84 is above 0.8", *depths)
+            adaptation = Adaptation("bolder", {"mean": 0.84, "iterations": 8, "high": 0.8}, *depths)
         bonus = chance.randrange(len(WORDS))
         step = build_step(
             tree, path, index=index, prefix=prefix, bonus=bonus, seed=index, adaptation=adaptation

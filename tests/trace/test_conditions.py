@@ -58,7 +58,7 @@ FORMER = replace(STEP, index=1, committed=(3,), adaptation=Adaptation("calm"))
     ],
 )
 def test_an_expression_holds_where_it_should(text, holds):
-    step = replace(STEP, events=(STEP.events[0], Event("route", None, "both", {"route": "both"})))
+    step = replace(STEP, events=(STEP.events[0], Event("route", None, {"route": "both"})))
     assert parse(text, NAMES)(step) is holds
 
 
@@ -106,7 +106,7 @@ def test_every_field_is_read_from_a_step():
 def test_a_changed_route_is_found_wherever_a_run_goes_on():
     routes = ["copy", "copy", "plain", "plain", "plain", "copy"]
     steps = [
-        replace(STEP, index=i, events=(Event("route", None, name, {"route": name}),))
+        replace(STEP, index=i, events=(Event("route", None, {"route": name}),))
         for i, name in enumerate(routes)
     ]
     condition = parse("route != previous.route")

@@ -163,7 +163,7 @@ def test_the_graph_holds_the_record():
             "path_prob",
             "target_choice",
             "verdict",
-            "reason",
+            "choice_prob",
             "kv_slot",
             "entropy",
         ):

@@ -26,7 +26,7 @@ from speclab import views
 from speclab.prompts import Message
 from speclab.trace.records import Event
 from speclab.views.decisions import block_table
-from speclab.views.phases import decisions, fresh, node_kinds, own_kind, positions
+from speclab.views.phases import Position, decisions, fresh, node_kinds, own_kind, positions
 from speclab.views.run_data import iteration
 from speclab.views.sentences import node_sentence, position_sentence, summary
 from speclab.views.text_html import prompt_piece, text_html, text_piece
@@ -37,10 +37,10 @@ from speclab.views.tree_picture import notes
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (five_nodes(), ("4 drafted, 2 accepted", "bonus ' said'")),
-        (one_node(), ("nothing drafted", "wrote ' old'")),
-        (drafted_root(accept=False), ("7 drafted, none accepted", "wrote ' and'")),
-        (ended_inside(), ("5 drafted, 2 accepted", "the text ends here")),
+        (five_nodes(), ("4 drafted, 2 accepted, 1 bonus", "3 tokens")),
+        (one_node(), ("nothing drafted", "1 token")),
+        (drafted_root(accept=False), ("7 drafted, 0 accepted, 1 correction", "1 token")),
+        (ended_inside(), ("5 drafted, 2 accepted", "the text ended")),
         (
             replace(five_nodes(), note="A near-tie was broken"),
             ("4 drafted, 2 accepted", "A near-tie was broken."),
@@ -67,15 +67,11 @@ def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
         Event(
             "marginal",
             None,
-            "",
             {"level": depth, "token": 1, "token_prob": 0.6, "second": 8, "second_prob": 0.3},
         )
         for depth in (1, 2, 3)
     ]
-    pops = [
-        Event("pop", node, f"turn {turn}", {"order": turn, "path_prob": 0.5})
-        for node, turn in turns.items()
-    ]
+    pops = [Event("pop", node, {"order": turn, "path_prob": 0.5}) for node, turn in turns.items()]
     step = replace(step, events=(*block, *pops))
     drafted = [position for position in positions(step) if position.phase == "draft"]
     kinds = [node_kinds(step, position) for position in drafted]
@@ -96,7 +92,7 @@ def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
     assert absent == [[1, 2, 3, 4], [2, 3, 4], [2, 4], [4], []], "rows that the mask leaves out"
     sentences = [position_sentence(step, position) for position in drafted]
     assert sentences[0].count("' old' 60 %") == 3
-    assert sentences[2].endswith("node 3, turn 2.")
+    assert "node 3, number 2" in sentences[2]
     assert [row[-1].text for row in parse(block_table(step)).iter("tr")][1:] == ["2", "2", "0"], (
         "nodes of each depth"
     )
@@ -104,13 +100,14 @@ def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
 
 def test_a_node_says_its_probabilities_its_verdict_and_what_the_target_chose():
     step = five_nodes()
-    drafted, verdict, grown = node_sentence(step, 2)
-    assert drafted == "Node 2 ' miller', drafted with 30 %"
-    assert "rejected, the target chose ' old' (61 %)" in verdict
-    assert "path probability below the threshold" in grown
-    assert "accepted" in node_sentence(step, 1)[1]
-    assert "not reached" in node_sentence(odd_tokens(), 22)[1]
-    assert "the root" in node_sentence(step, 0)[0]
+    known = node_sentence(step, 2)
+    assert "Node 2 ' miller', drafted with 30 %" in known
+    assert "rejected, the target chose ' old' (61 %)" in known
+    assert "stop probability 10 %" in known
+    assert "rejected" not in node_sentence(step, 2, Position("draft"))
+    assert "accepted" in node_sentence(step, 1)
+    assert "not reached" in node_sentence(odd_tokens(), 22)
+    assert "the root" in node_sentence(step, 0)
 
 
 @settings(max_examples=20)
