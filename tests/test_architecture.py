@@ -61,18 +61,18 @@ ARROWS = {
 
 SHARES = {
     "top": 10_500,
-    "trace": 7_000,
+    "trace": 7_400,
     "models, heads, loading, pair": 30_500,
     "drafters": 25_000,
     "engine": 13_000,
     "analysis": 20_500,
-    "views": 26_500,
+    "views": 27_400,
     "lab": 17_000,
     "bench": 2_900,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 148_000, "tests": 156_000}
-SCRIPTS = {"speclab/views": 24_000, "speclab/lab": 1_000}
+WHOLE = {"speclab": 149_500, "tests": 157_000}
+SCRIPTS = {"speclab/views": 34_000, "speclab/lab": 1_000}
 """Most tokens of JavaScript."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""
