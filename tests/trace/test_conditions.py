@@ -52,9 +52,9 @@ FORMER = replace(STEP, index=1, committed=(3,), adaptation=Adaptation("calm"))
         ("node_budget > 1", False),
         ("previous.accepted < 9", False),
         ("accepted / (nodes - 4) > 0", False),
-        ("'a' * 3000000000 in text", False),
-        ("((text * 50000) * 50000) * 50000 == 1", False),
-        ("0 * tokens == [0]", False),
+        ("'a' * 3 == 'aaa'", False),
+        ("0 * text == ''", False),
+        ("tokens * 2 == tokens + tokens", False),
     ],
 )
 def test_an_expression_holds_where_it_should(text, holds):
