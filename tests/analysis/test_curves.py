@@ -140,3 +140,9 @@ def test_a_setting_without_a_range_and_a_strategy_that_cannot_run_are_refused():
     *_, curve = sweep(Replayer(run), speclab.LinearSpeculation(), "draft_tokens", (2, 3))
     assert all("draft" in point.refused for point in curve.points)
     assert curve.best is None
+
+
+@pytest.mark.parametrize("name", ["prune_probability", "stop_probability"])
+def test_the_ends_of_an_open_range_are_accepted(name):
+    for end in bounds(speclab.DynaTree.model_fields[name]):
+        assert getattr(speclab.DynaTree(**{name: end}), name) == end
