@@ -142,7 +142,6 @@ def test_a_setting_without_a_range_and_a_strategy_that_cannot_run_are_refused():
     assert curve.best is None
 
 
-@pytest.mark.parametrize("name", ["prune_probability", "stop_probability"])
-def test_the_ends_of_an_open_range_are_accepted(name):
-    for end in bounds(speclab.DynaTree.model_fields[name]):
-        assert getattr(speclab.DynaTree(**{name: end}), name) == end
+def test_the_ends_of_an_open_range_are_accepted():
+    for end in bounds(speclab.DynaTree.model_fields["prune_probability"]):
+        assert speclab.DynaTree(prune_probability=end).prune_probability == end
