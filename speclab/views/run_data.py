@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from speclab.trace.codecs import adapter
 from speclab.trace.records import Step, Trace
 from speclab.views import (
     cache_picture,
@@ -28,6 +29,12 @@ from speclab.views.theme import LOOKS, template
 from speclab.views.tokens import labels, plot_lines
 
 Data = dict[str, Any]
+PURE = (
+    "text.js", "phases.js", "words.js", "tree.js", "mask.js", "caches.js", "node.js", "metrics.js",
+)  # fmt: skip
+"""The page's files from a record to figures, in order: no DOM, no state."""
+PAGE: tuple[str, ...] = ()
+"""The files that show the figures, in order."""
 _STYLE = """
 :root { color-scheme: light dark }
 body { margin: 0; padding: 8px 20px 24px; background: #fff }
@@ -66,7 +73,7 @@ def header(trace: Trace) -> Data:
         for kind, look in LOOKS.items()
     }  # fmt: skip
     return {
-        "title": sentences.title(trace),
+        **run_header(trace),
         "prompt": text_html.prompt_piece(trace),
         "legend": text_html.legend(),
         "sentence": f"Before the first iteration: {sentences.prompt_words(trace)}, and the prefill's first token.",
@@ -82,6 +89,40 @@ def header(trace: Trace) -> Data:
         "node": node_picture.bars_template(),
         "facts": tree_picture.FACTS,
     }
+
+
+def run_header(trace: Trace) -> Data:
+    """What the page needs of a run besides its steps."""
+    return {
+        "prompt_ids": list(trace.prompt_ids),
+        "first_token": trace.first_token,
+        "texts": dict(trace.texts),
+        "prompt_parts": trace.prompt_parts(),
+        "settings": dict(trace.settings),
+        "models": dict(trace.models),
+        "finished": trace.finished,
+        "max_new_tokens": trace.settings.get("max_new_tokens"),
+        "version": trace.version,
+        "title": sentences.title(trace),
+    }
+
+
+def step_data(step: Step) -> Data:
+    """A step as a trace writes it, which is what the page draws."""
+    data: Data = adapter(Step).dump_python(step, mode="json")
+    return data
+
+
+@cache
+def script() -> str:
+    """The page's files in one scope, after the templates and looks that they read."""
+    data = [f"const {name.upper()} = {read(name + '.json')};" for name in ("words", "looks")]
+    return "\n".join([*data, *(read(f"page/{name}") for name in (*PURE, *PAGE))])
+
+
+def style() -> str:
+    """The page's style sheet."""
+    return read("page.css")
 
 
 def iteration(step: Step, trace: Trace) -> Data:
@@ -235,5 +276,5 @@ def plotly_js() -> bytes:
 
 @cache
 def read(name: str) -> str:
-    """Read page.js or page.css."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+    """Read a file of this folder."""
+    return Path(__file__).parent.joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,163 @@
+// @ts-check
+// The KV caches over an iteration: a strip for each, 64 slots a row, during the pass and after the commit. As cache_picture.py.
+
+const CACHE_ROW = 64;
+const CACHE_PITCH = 18;
+const CACHE_LEFT = 84;
+const CACHE_FREE = 4; // rows of free slots that are drawn
+const ORDER = "123456789abcdefghijklmnopqrstuvwxyz";
+
+/** The state of the slots from `first` on, during the pass or after the commit. @returns {string[]} */
+function slotStates(record, prefix, prompt, first, after) {
+  const end = after ? record.after : record.before + record.written;
+  const old = Math.min(record.before, prefix);
+  const kept = new Set(record.kept);
+  return Array.from({ length: Math.max(end - first, 0) }, (_, index) => {
+    const slot = first + index;
+    if (slot < old) return slot < prompt ? "prompt" : "committed";
+    if (slot < prefix) return "written now";
+    if (after) return kept.size ? "kept" : "rebuilt";
+    return kept.has(slot) ? "kept" : "dropped";
+  });
+}
+
+/** The first slot of a strip: what lies before was there and stays. @param {any} record @param {number} prefix */
+function firstSlot(record, prefix) {
+  return Math.floor(Math.max(Math.min(record.before, record.after, prefix) - 1, 0) / CACHE_ROW) * CACHE_ROW;
+}
+
+/** The figures of the caches, none if none was recorded. @param {Step} step @param {number} promptLength @param {number | null} selected */
+function cacheFigures(step, promptLength = 0, selected = null) {
+  if (!step.caches.length) return [];
+  const strips = { cells: [], labels: [], notes: [], signs: [], moves: [] };
+  for (const record of step.caches) addStrip(strips, step, record, promptLength);
+  const count = strips.cells.length;
+  const line = { color: "var(--sl-ink)", width: 2 };
+  const shapes = strips.signs.filter(sign => selected !== null && sign.node === selected)
+    .map(({ x, y }) => ({ type: "rect", x0: x - 0.5, x1: x + 0.5, y0: y - 0.5, y1: y + 0.5, line }));
+  const font = { size: 11, family: LOOKS.mono, color: "var(--sl-muted)" };
+  const layout = {
+    margin: { l: CACHE_LEFT, r: 12, t: 8, b: 8 }, height: CACHE_PITCH * count + 16,
+    xaxis: { visible: false, range: [-0.5, CACHE_ROW - 0.5], fixedrange: true },
+    yaxis: {
+      range: [count - 0.5, -0.5], tickvals: strips.labels.map(label => label[0]), ticktext: strips.labels.map(label => label[1]),
+      tickfont: font, showgrid: false, showline: false, fixedrange: true,
+    },
+    annotations: strips.notes, shapes, dragmode: false, meta: { sentence: cacheLines(step).join(" "), name: "caches" },
+  };
+  return [{ data: cacheTraces(strips, font), layout }];
+}
+
+/** Adds the strip of a cache: two blocks of rows, and arrows between them. */
+function addStrip(strips, step, record, prompt) {
+  const { prefix_length: prefix } = step;
+  const heading = text => {
+    const look = { xref: "x", yref: "y", yanchor: "middle", font: { size: 12, color: "var(--sl-ink)" } };
+    strips.notes.push(noteAt(plotText(text), -0.5, strips.cells.length, look));
+    strips.cells.push([]);
+  };
+  heading(words("cache", "heading", cacheValues(record)));
+  const first = firstSlot(record, prefix);
+  if (first) heading(words("cache", prompt ? "folded prompt" : "folded", { last: first - 1, prompt: Math.min(prompt, first) }));
+  const landed = new Map(record.kept.map((slot, index) => [slot, record.after - record.kept.length + index]));
+  const origins = new Map([...landed].map(([slot, goal]) => [goal, slot]));
+  const places = [new Map(), new Map()];
+  for (const after of [false, true]) {
+    if (after) strips.cells.push([]); // room for arrows
+    const states = slotStates(record, prefix, prompt, first, after);
+    const used = Math.ceil(states.length / CACHE_ROW) * CACHE_ROW;
+    const most = Math.max(used, Math.min(record.capacity - first, used + CACHE_FREE * CACHE_ROW), 1);
+    while (states.length < most) states.push("free");
+    for (let start = 0; start < states.length; start += CACHE_ROW) {
+      const y = strips.cells.length;
+      const row = states.slice(start, start + CACHE_ROW);
+      strips.labels.push([y, start ? `from ${first + start}` : after ? "after" : "during"]);
+      strips.cells.push(row.map(state => Object.keys(LOOKS.caches).indexOf(state)));
+      row.forEach((state, x) => {
+        const slot = first + start + x;
+        places[Number(after)].set(slot, [x, y]);
+        const origin = after ? (origins.get(slot) ?? -1) : slot;
+        if (LOOKS.caches[state].sign) strips.signs.push({ x, y, ...slotSign(step, record, slot, state, origin, landed) });
+      });
+    }
+  }
+  for (const [from, to] of record.moved)
+    if (places[0].has(from) && places[1].has(to)) strips.moves.push([places[0].get(from), places[1].get(to)]);
+}
+
+/** The sign of a slot, what it holds in words, its node. @param {Step} step @param {any} record @param {number} slot @param {string} state @param {number} origin @param {Map<number, number>} landed */
+function slotSign(step, record, slot, state, origin, landed) {
+  const { sign, label } = LOOKS.caches[state];
+  const row = origin - step.prefix_length;
+  const node = record.name === "target" && row >= 0 && row < step.nodes.length ? row : null; // a draft's slots are not recorded per node
+  const held = node === null ? "" : words("cache", "node", { node, token: step.nodes[node].token }, step.texts);
+  const goal = landed.get(slot);
+  const moved = origin === slot && goal !== undefined && goal !== slot ? words("cache", "moved", { goal }) : "";
+  const order = record.kept.indexOf(origin);
+  return {
+    sign: state === "kept" && order >= 0 ? (ORDER[order] ?? "•") : sign,
+    tip: plotText(words("cache", "slot", { slot, held, label, moved })),
+    strong: ["kept", "rebuilt"].includes(state),
+    node,
+  };
+}
+
+function cacheTraces({ cells, signs, moves }, font) {
+  const colors = Object.values(LOOKS.caches).map(look => look.color);
+  const traces = [{ ...codeMap(cells, colors), ygap: 2, hoverinfo: "skip" }];
+  const column = name => signs.map(sign => sign[name]);
+  if (signs.length)
+    traces.push({
+      type: "scatter", mode: "text", x: column("x"), y: column("y"), text: column("sign"), hovertext: column("tip"),
+      hoverinfo: "text", customdata: column("node"),
+      textfont: { ...font, color: column("strong").map(strong => (strong ? "#FFFFFF" : "var(--sl-ink)")) },
+    });
+  if (moves.length) {
+    const points = moves.flatMap(([from, to]) => [from, to, [null, null]]);
+    const size = moves.flatMap(() => [0, 9, 0]);
+    traces.push({
+      type: "scatter", mode: "lines+markers", x: points.map(point => point[0]), y: points.map(point => point[1]),
+      line: { color: "var(--sl-muted)", width: 1.5 }, hoverinfo: "skip",
+      marker: { symbol: "arrow", angleref: "previous", size, color: "var(--sl-muted)" },
+    });
+  }
+  return traces;
+}
+
+/** The legend of the states that occur. @param {Step} step @returns {{label: string, color: string, sign: string}[]} */
+function cacheKey(step) {
+  const used = new Set(["free"]);
+  for (const record of step.caches)
+    for (const after of [false, true])
+      slotStates(record, step.prefix_length, 1, firstSlot(record, step.prefix_length), after).forEach(state => used.add(state));
+  return Object.entries(LOOKS.caches).filter(([state]) => used.has(state)).map(([, look]) => look);
+}
+
+function cacheValues(record) {
+  return {
+    name: record.name[0].toUpperCase() + record.name.slice(1),
+    full: record.before + record.written,
+    after: record.after,
+    memory: byteCount(record.after * record.slot_bytes),
+    written: record.written,
+    kept: record.kept.length,
+    moved: record.moved.length,
+    checks: Object.entries(cacheChecks(record)).map(([name, passed]) => `${passed ? "✓" : "✗"} ${name}`).join(" "),
+  };
+}
+
+/** A line per cache. @param {Step} step @returns {string[]} */
+function cacheLines(step) {
+  return step.caches.map(record => words("cache", "line", cacheValues(record)));
+}
+
+/** Whether each check of a cache after a commit passed. @param {any} record @returns {Record<string, boolean>} */
+function cacheChecks(record) {
+  const rising = values => values.every((value, index) => !index || value > values[index - 1]);
+  return {
+    length: record.name === "target" ? record.after === record.committed : record.after <= record.committed,
+    positions: rising(record.kept),
+    moves: record.moved.every(([from, to]) => from > to && record.kept.includes(from)) && rising(record.moved.map(move => move[1])),
+    space: Math.max(record.before + record.written, record.after) <= record.capacity,
+  };
+}

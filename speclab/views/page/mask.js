@@ -1,0 +1,190 @@
+// @ts-check
+// The mask of a verification pass: the prefix folded into a band, then the nodes, then rows that are no candidates. As mask_picture.py.
+
+const MASK = { hidden: 0, ancestor: 1, self: 2, missing: 3, extra: 4, seen: 5 };
+const MASK_SIZE = { top: 40, bottom: 22, right: 8, band: 46, gap: 5, cells: 170, most: 380, name: 9, char: 6.7 };
+const EVERY = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
+
+/** Bits of a hexadecimal row. @param {string} row @param {number} count @returns {boolean[]} */
+function bitsOf(row, count) {
+  return Array.from({ length: count }, (_, bit) => Boolean((parseInt(row[bit >> 2], 16) >> (3 - (bit & 3))) & 1));
+}
+
+/** `[N][N]` codes: the nodes, then the rows that are not candidates. @param {Step} step @returns {number[][]} */
+function maskCodes(step) {
+  const count = step.nodes.length;
+  const size = count + step.extra.length;
+  const codes = step.mask.map((row, node) => {
+    const expected = new Set([node]);
+    for (let at = step.tree.parent[node]; at >= 0; at = step.tree.parent[at]) expected.add(at);
+    const cells = bitsOf(row, count).map((given, column) => {
+      if (given !== expected.has(column)) return given ? MASK.extra : MASK.missing;
+      if (!given) return MASK.hidden;
+      return column === node ? MASK.self : MASK.ancestor;
+    });
+    return [...cells, ...new Array(size - count).fill(MASK.hidden)];
+  });
+  step.extra.forEach((extra, index) => {
+    const row = new Array(size).fill(MASK.hidden);
+    for (const seen of extra.sees) row[seen] = MASK.seen;
+    row[count + index] = MASK.self;
+    codes.push(row);
+  });
+  return codes;
+}
+
+/** The codes known at a position: before verify the expected ones, of the nodes drafted so far. @param {Step} step @param {Position} position */
+function maskCells(step, position) {
+  const codes = maskCodes(step);
+  if (reached(position, "verify")) return codes;
+  const kinds = kindsAt(step, position);
+  const drafting = position.phase === "draft";
+  const absent = codes.map((_, row) => drafting && (kinds[row] ?? null) === null);
+  let count = codes.length;
+  while (absent[count - 1]) count -= 1;
+  const expected = code => (code === MASK.missing ? MASK.ancestor : code === MASK.extra ? MASK.hidden : code);
+  return codes.slice(0, count).map((row, y) =>
+    row.slice(0, count).map((code, x) => (absent[y] || absent[x] ? MASK.hidden : expected(code))));
+}
+
+/** Whether the target received the expected mask. @param {Step} step */
+function verdictOfMask(step) {
+  const codes = maskCodes(step).slice(0, step.nodes.length).flat();
+  const missing = codes.filter(code => code === MASK.missing).length;
+  const extra = codes.filter(code => code === MASK.extra).length;
+  return words("mask", missing || extra ? "differs" : "same", { missing, extra });
+}
+
+/** @param {Step} step */
+function maskSentence(step) {
+  const count = step.nodes.length;
+  const low = Math.min(...step.prefix_seen);
+  const high = Math.max(...step.prefix_seen);
+  const whole = low === step.prefix_length;
+  const prefix = words("mask", whole ? "prefix" : low === high ? "newest" : "newest range", { low, high });
+  const seen = step.mask.reduce((sum, row) => sum + bitsOf(row, count).filter(Boolean).length, 0);
+  const values = { rows: count, prefix, seen, cells: count * count, verdict: verdictOfMask(step) };
+  const sentence = words("mask", "sentence", values);
+  return step.extra.length ? `${sentence} ${words("mask", "extra", { rows: step.extra.length })}` : sentence;
+}
+
+/** Pixels of a cell, and what is named. @param {Step} step */
+function maskSizes(step) {
+  const size = step.nodes.length + step.extra.length;
+  const across = Math.min(16, MASK_SIZE.cells / size);
+  const high = Math.min(22, (MASK_SIZE.most - MASK_SIZE.top - MASK_SIZE.bottom) / size, 1.5 * across);
+  const named = high >= 12;
+  const tokens = [...step.tree.token, ...step.extra.map(row => row.token)];
+  const labels = tokens.map((token, row) => (named ? `${row} ${clip(labelOf(token, step.texts), MASK_SIZE.name)}` : String(row)));
+  const characters = Math.max(...labels.map(columnsOf));
+  return { size, wide: across, high, labels, left: 10 + MASK_SIZE.char * characters, start: -0.5 - (MASK_SIZE.gap + MASK_SIZE.band) / across };
+}
+
+/** @param {Step} step @param {Position} position @param {{selected?: number | null}} options */
+function maskFigure(step, position = WHOLE, { selected = null } = {}) {
+  const sizes = maskSizes(step);
+  const { size, wide, high, left, labels, start } = sizes;
+  const cells = maskCells(step, position);
+  const known = cells.length;
+  const span = count => [...Array(size).keys()].filter(row => row % count === 0);
+  const rows = span(EVERY.find(count => count * high >= 12)).filter(row => row < known);
+  const columns = span(EVERY.find(count => count * wide >= 8 * String(size).length + 6));
+  const font = { size: 11, family: LOOKS.mono, color: "var(--sl-muted)" };
+  const axis = { showgrid: false, tickfont: font, fixedrange: true, showline: false };
+  const gap = wide < 5 ? 0 : 1;
+  const heat = { ...codeMap(cells, LOOKS.mask.colors), xgap: gap, ygap: gap, x0: 0, dx: 1, y0: 0, dy: 1, hoverinfo: "none" };
+  const shapes = maskRules(step, start, size, high);
+  if (selected !== null) {
+    const line = { color: "var(--sl-ink)", width: 2 };
+    const [low, above, end] = [selected - 0.5, selected + 0.5, size - 0.5];
+    shapes.push({ type: "rect", x0: start, x1: end, y0: low, y1: above, line });
+    shapes.push({ type: "rect", x0: low, x1: above, y0: -0.5, y1: end, line });
+  }
+  const layout = {
+    margin: { l: left, r: MASK_SIZE.right, t: MASK_SIZE.top, b: MASK_SIZE.bottom },
+    width: left + MASK_SIZE.band + MASK_SIZE.gap + wide * size + MASK_SIZE.right,
+    height: MASK_SIZE.top + high * size + MASK_SIZE.bottom,
+    xaxis: { ...axis, range: [start, size - 0.5], tickvals: columns, side: "top" },
+    yaxis: { ...axis, range: [size - 0.5, -0.5], tickvals: rows, ticktext: rows.map(row => plotText(labels[row])) },
+    shapes, annotations: [...maskNotes(step, size, wide), ...(reached(position, "verify") ? maskFindings(step) : [])],
+    meta: { sentence: maskSentence(step), name: "mask", start, rows: step.nodes.length }, dragmode: false, barmode: "overlay",
+  };
+  return { data: [prefixBand(step, start, wide, known), heat, ...maskMarks(cells)], layout };
+}
+
+/** A heatmap of whole numbers, each in its own colour. @param {number[][]} z @param {string[]} colors */
+function codeMap(z, colors) {
+  const colorscale = colors.flatMap((color, code) => [[code / colors.length, color], [(code + 1) / colors.length, color]]);
+  return { type: "heatmap", z, xgap: 1, ygap: 1, colorscale, zmin: -0.5, zmax: colors.length - 0.5, showscale: false };
+}
+
+/** Squares and crosses where the mask differs from the expected one. @param {number[][]} cells */
+function maskMarks(cells) {
+  return Object.entries(LOOKS.mask.marks).flatMap(([name, { symbol, color }]) => {
+    const points = cells.flatMap((row, y) => row.flatMap((code, x) => (code === MASK[name] ? [[x, y]] : [])));
+    if (!points.length) return [];
+    const marker = { symbol, size: 5, color, line: { width: 1.5, color } };
+    const [x, y] = [0, 1].map(part => points.map(point => point[part]));
+    return [{ type: "scatter", mode: "markers", x, y, hoverinfo: "skip", marker }];
+  });
+}
+
+/** The folded prefix: a bar per row for its visible share, newest tokens to the right. */
+function prefixBand(step, start, wide, known) {
+  const seen = [...step.prefix_seen, ...step.extra.map(row => row.prefix_seen)].slice(0, known);
+  const length = Math.max(step.prefix_length, 1);
+  const x = seen.map(count => (MASK_SIZE.band / wide) * count / length);
+  const end = start + MASK_SIZE.band / wide;
+  return {
+    type: "bar", orientation: "h", y: seen.map((_, row) => row), x, base: x.map(share => end - share), width: 0.92,
+    marker: { color: LOOKS.mask.prefix }, hoverinfo: "none",
+  };
+}
+
+/** Lines between levels, and before the rows that are not candidates. */
+function maskRules(step, start, size, high) {
+  if (high < 3) return [];
+  const depth = [...shapeOf(step.tree).depth, ...step.extra.map(() => -1)];
+  const look = { type: "line", line: { color: "var(--sl-muted)", width: 1 }, opacity: 0.6 };
+  return depth.flatMap((level, row) => {
+    const edge = row - 0.5;
+    if (!row || level === depth[row - 1]) return [];
+    return [{ ...look, x0: edge, x1: edge, y0: -0.5, y1: size - 0.5 }, { ...look, x0: start, x1: size - 0.5, y0: edge, y1: edge }];
+  });
+}
+
+/** A text of a figure, without an arrow. @param {string} text @param {number} x @param {number} y @param {object} more */
+function noteAt(text, x, y, more = {}) {
+  return { text, x, y, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false, ...more };
+}
+
+/** The prefix, and the depths below the columns. */
+function maskNotes(step, size, wide) {
+  const depth = shapeOf(step.tree).depth;
+  const look = { xref: "x", yref: "y", font: { size: 11, color: "var(--sl-muted)" } };
+  const below = { ...look, xanchor: "center", yanchor: "top" };
+  const low = size - 0.5;
+  // above the ticks, so that a long prefix never covers one
+  const notes = [
+    noteAt(words("mask", "prefix note", { length: step.prefix_length }), -0.5, -0.5,
+      { ...look, xanchor: "right", xshift: -MASK_SIZE.gap - 2, yshift: 14 }),
+    noteAt("depth", -0.7, low, { ...below, xanchor: "right" }),
+  ];
+  for (let level = 0; level <= Math.max(...depth); level += 1) {
+    const first = depth.indexOf(level);
+    const count = depth.lastIndexOf(level) - first + 1;
+    if (count * wide >= 8 * String(level).length) notes.push(noteAt(String(level), first + (count - 1) / 2, low, below));
+  }
+  const extra = (step.nodes.length + size - 1) / 2;
+  if (step.extra.length) notes.push(noteAt(WORDS.mask["no candidates"], extra, low, { ...below, yshift: -11 }));
+  return notes;
+}
+
+/** A sign on the prefix band of each row with a finding. @param {Step} step */
+function maskFindings(step) {
+  const signs = new Map();
+  for (const finding of step.findings)
+    if (finding.node !== null && !signs.has(finding.node)) signs.set(finding.node, markOf(finding)[0]);
+  const look = { xref: "x", yref: "y", xanchor: "right", yanchor: "middle", font: { color: "#1F2328" }, xshift: -MASK_SIZE.gap - 2 };
+  return [...signs].sort((a, b) => a[0] - b[0]).map(([row, sign]) => noteAt(sign, -0.5, row, look));
+}

@@ -1,0 +1,155 @@
+// @ts-check
+// Runs over iterations: timeline, metrics, the payoff, the text. As run_picture.py and text_html.py.
+
+const MOST = 120; // iterations in a picture
+const LEAST = 16; // iterations that an axis has room for
+
+/** How many of the first iterations a picture leaves out. @param {number} count @param {number} cursor */
+function firstShown(count, cursor) {
+  return Math.max(Math.min(cursor - MOST / 2, count - MOST), 0);
+}
+
+/** Accepted tokens that were committed. @param {Step} step */
+function gainedByDraft(step) {
+  return Math.min(step.accepted.length, step.committed.length);
+}
+
+/** Ticks at iterations that exist; few iterations still get the room of LEAST. @param {number} first @param {number} count */
+function iterationAxis(first, count) {
+  const every = [1, 2, 5, 10].find(step => count <= 25 * step || step === 10);
+  const numbers = Array.from({ length: count }, (_, index) => first + index + 1).filter(number => number % every === 0);
+  return { range: [first + 0.4, first + Math.max(count, LEAST) + 0.6], tickvals: numbers };
+}
+
+/** One bar per iteration, a frame around that of the cursor, a sign above findings. The result of iteration `hidden` is not shown.
+ *  @param {Step[]} steps all of the run @param {number} first left out @param {number | null} hidden its index @param {number} cursor */
+function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length) {
+  const shown = steps.slice(first, first + MOST);
+  const x = shown.map(step => step.index + 1);
+  const known = (step, value) => (step.index === hidden ? null : value);
+  const accepted = shown.map(step => known(step, gainedByDraft(step)));
+  const own = kind => shown.map(step => known(step, step.bonus !== null && ownKind(step) === kind ? 1 : null));
+  const bar = { type: "bar", x, customdata: x, width: 0.8, hoverinfo: "none" };
+  const pattern = { shape: "/", fgcolor: "#1F2328", size: 4, solidity: 0.25, fillmode: "overlay" }; // not only yellow
+  const { bonus, corrected } = LOOKS.nodes;
+  const data = [
+    { ...bar, y: shown.map(step => step.counts.longest_path + 1), marker: { color: "var(--sl-faint)" }, name: "drafted" },
+    { ...bar, y: accepted, marker: { color: LOOKS.nodes.accepted.color }, name: "accepted" },
+    { ...bar, y: own("bonus"), base: accepted, marker: { color: bonus.color }, name: "bonus" },
+    { ...bar, y: own("corrected"), base: accepted, marker: { color: corrected.color, pattern }, name: "corrected" },
+  ].filter(trace => trace.y.some(value => value !== null));
+  const above = { xref: "x", xanchor: "center", yanchor: "top" };
+  const signs = shown.filter(step => step.findings.length)
+    .map(step => noteAt(markOf(step.findings[0])[0], step.index + 1, 1, above));
+  const frame = { type: "rect", x0: cursor - 0.5, x1: cursor + 0.5, yref: "paper", y0: 0, y1: 1 };
+  const shapes = [{ ...frame, line: { color: "var(--sl-ink)", width: 1.5 } }];
+  const end = first + shown.length;
+  const veil = { x0: cursor + 0.5, x1: end + 0.5, fillcolor: "var(--sl-paper)", opacity: 0.6, line: { width: 0 } };
+  if (cursor < end) shapes.push({ ...frame, ...veil });
+  if (first) signs.push(noteAt(words("timeline", "earlier", { count: first }), 0, 1, { yanchor: "top", font: { size: 11 } }));
+  const axis = { showgrid: false, fixedrange: true };
+  const layout = {
+    margin: { l: 6, r: 6, t: 4, b: 18 }, height: 62, barmode: "overlay", dragmode: false, annotations: signs, shapes,
+    xaxis: { ...axis, showline: false, ...iterationAxis(first, shown.length) },
+    yaxis: { ...axis, visible: false, rangemode: "tozero" },
+    meta: { sentence: words("timeline", "sentence", { count: steps.length, cursor }), name: "timeline" },
+  };
+  return { data, layout };
+}
+
+/** Tokens per iteration above milliseconds by phase. @param {Step[]} steps up to the cursor @param {number} first left out */
+function metricsFigure(steps, first = 0) {
+  const shown = steps.slice(first);
+  const x = shown.map(step => step.index + 1);
+  const bar = { type: "bar", x, customdata: x };
+  const accepted = shown.map(gainedByDraft);
+  const own = shown.map((step, index) => step.committed.length - accepted[index]);
+  const { accepted: blue, bonus } = LOOKS.nodes;
+  const data = [
+    { ...bar, y: accepted, name: "accepted", marker: { color: blue.color }, legend: "legend" },
+    { ...bar, y: own, name: "target's token", marker: { color: bonus.color }, legend: "legend" },
+    ...Object.entries(LOOKS.phases).map(([name, color]) => ({
+      ...bar, y: shown.map(step => (step.seconds[name] ? 1000 * step.seconds[name] : null)), yaxis: "y2", name,
+      marker: { color }, legend: "legend2", hovertemplate: `%{y:.2f} ms ${name}<extra></extra>`,
+    })),
+  ].filter(trace => trace.y.some(value => value !== null));
+  const legend = { orientation: "h", x: 1, xanchor: "right", yanchor: "bottom", itemclick: false, traceorder: "normal" };
+  const axis = { fixedrange: true, rangemode: "tozero", nticks: 4 };
+  const layout = {
+    margin: { l: 48, r: 12, t: 26, b: 36 }, height: 300, barmode: "stack", bargap: 0.2, hovermode: "x unified",
+    dragmode: false, showlegend: true, legend: { ...legend, y: 1 }, legend2: { ...legend, y: 0.42 },
+    xaxis: { fixedrange: true, showgrid: false, title: { text: "iteration" }, anchor: "y2", ...iterationAxis(first, shown.length) },
+    yaxis: { ...axis, domain: [0.56, 1] }, yaxis2: { ...axis, domain: [0, 0.42] },
+    annotations: [noteAt(WORDS.metrics.tokens, 0, 1), noteAt(WORDS.metrics.milliseconds, 0, 0.42)],
+    meta: { sentence: metricsSentence(steps), name: "metrics" },
+  };
+  return { data, layout };
+}
+
+/** The counts of the steps, added up. @param {Step[]} steps @returns {Record<string, number>} */
+function countsOf(steps) {
+  const total = {};
+  for (const { counts } of steps)
+    for (const [name, value] of Object.entries(counts)) total[name] = (total[name] ?? 0) + Number(value);
+  return total;
+}
+
+/** Four numbers, each with its definition. @param {Step[]} steps @returns {{name: string, value: string, definition: string}[]} */
+function metricNumbers(steps) {
+  const total = countsOf(steps);
+  return WORDS.numbers.map(({ name, part, whole, format, definition }) => {
+    const value = total[whole] ? total[part] / total[whole] : 0;
+    return { name, definition, value: filled(`{value:${format}}`, { value }) };
+  });
+}
+
+/** @param {Step[]} steps */
+function metricsSentence(steps) {
+  if (!steps.length) return WORDS.metrics.none;
+  const [rate, share, , speed] = metricNumbers(steps).map(one => one.value);
+  return words("metrics", "sentence", { count: steps.length, rate, share, speed });
+}
+
+/** The payoff: tokens per pass of the target, and passes that plain decoding needs besides. @param {Step[]} steps */
+function score(steps) {
+  const { committed = 0, target_calls: passes = 0 } = countsOf(steps);
+  return { tokensPerPass: passes ? committed / passes : 0, passesSaved: committed - passes, passes };
+}
+
+/** @typedef {{text: string, kind: string, iteration: number, token: number, title: string}} Piece
+ *  kind: prompt, role, template, first, accepted, bonus, corrected, rejected */
+
+/** The text as pieces: first the prompt and the first token, then one list per step. Byte tokens are joined to characters.
+ *  @param {Record<string, any>} header @param {Step[]} steps @returns {Piece[][]} */
+function textPieces(header, steps) {
+  const parts = header.prompt_parts.length ? header.prompt_parts : [[null, 0, header.prompt_ids.length]];
+  const prompt = parts.flatMap(([role, start, stop]) => header.prompt_ids.slice(start, stop).map(token => {
+    const kind = role === null ? "prompt" : role ? "role" : "template";
+    return pieceOf(token, header.texts, kind, 0, role || "");
+  }));
+  const first = pieceOf(header.first_token, header.texts, "first", 0, WORDS.text.first);
+  const lists = [[...prompt, first], ...steps.map(stepPieces)];
+  const written = lists.flat().filter(piece => piece.kind !== "rejected");
+  joinedBytes(written.map(piece => piece.text)).forEach((text, index) => { written[index].text = text; });
+  return lists;
+}
+
+/** @param {number} token @param {Texts} texts @param {string} kind @param {number} iteration @param {string} title @returns {Piece} */
+function pieceOf(token, texts, kind, iteration, title = "") {
+  return { text: texts[token] ?? `#${token}`, kind, iteration, token, title };
+}
+
+/** The pieces of an iteration: before a correction the rejected candidates. @param {Step} step @returns {Piece[]} */
+function stepPieces(step) {
+  const taken = decisions(step);
+  return step.committed.flatMap((token, index) => {
+    const node = step.accepted[index] ?? null;
+    const kind = node === null ? ownKind(step) : "accepted";
+    const losers = (taken[index]?.candidates ?? []).filter(one => one !== node);
+    const source = node === null ? "target" : step.tree.source[node];
+    const title = words("text", kind, { token, source, number: step.index + 1 }, step.texts);
+    const struck = kind === "corrected" ? losers : [];
+    const rejected = struck.map(one => pieceOf(step.tree.token[one], step.texts, "rejected", step.index + 1));
+    return [...rejected, pieceOf(token, step.texts, kind, step.index + 1, title)];
+  });
+}

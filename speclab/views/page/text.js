@@ -1,0 +1,136 @@
+// @ts-check
+// Tokens and numbers as text: no invisible characters, no accidental markup. As tokens.py.
+
+const VISIBLE = { " ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍" };
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Zs}]/u;
+const MARKS = /[\p{Mn}\p{Mc}\p{Me}]/u;
+const WIDE =
+  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe10-\ufe19\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u;
+const BYTES = /<0x([0-9A-Fa-f]{2})>/g;
+const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** @typedef {Record<number | string, string>} Texts */
+
+/** Whitespace as symbols, other hidden characters as code points. @param {string} text */
+function display(text) {
+  if (!text) return "∅";
+  const visible = [...text].map(char => {
+    if (char in VISIBLE) return VISIBLE[char];
+    if (!HIDDEN.test(char)) return char;
+    return `<U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
+  });
+  if (MARKS.test([...text][0])) visible.unshift("◌");
+  return visible.join("").replace(/([␣⏎⇥])\1{3,}/g, run => `${run[0]}×${run.length}`);
+}
+
+/** The visible text of a token id. @param {number} token @param {Texts} texts */
+function labelOf(token, texts) {
+  return token in texts ? display(texts[token]) : `#${token}`;
+}
+
+/** A token in a sentence, with plain spaces: `' the'`. @param {number} token @param {Texts} texts */
+function quoted(token, texts) {
+  if (!(token in texts)) return `'#${token}'`;
+  let visible = display(texts[token]);
+  if (!visible.includes("×") && texts[token].trim()) visible = visible.replaceAll("␣", " ");
+  return `'${clip(visible, 24)}'`;
+}
+
+/** Columns in a monospaced font: wide characters take two, combining marks none. @param {string} text */
+function columnsOf(text) {
+  let columns = 0;
+  for (const char of text) if (!MARKS.test(char)) columns += WIDE.test(char) ? 2 : 1;
+  return columns;
+}
+
+/** @param {string} text @param {number} columns */
+function clip(text, columns) {
+  if (columnsOf(text) <= columns) return text;
+  const chars = [...text];
+  while (chars.length && columnsOf(chars.join("")) >= columns) chars.pop();
+  return `${chars.join("")}…`;
+}
+
+/** Escapes for plotly, which reads `<b>` as markup and `$…$` as a formula. @param {string} text */
+function plotText(text) {
+  return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "&#36;");
+}
+
+/** 0.934 → `93 %`, 0.0374 → `3.7 %`, 0.0002 → `<0.1 %`. @param {number} probability */
+function percent(probability) {
+  const share = 100 * probability;
+  if (share >= 9.95 || share === 0) return `${share.toFixed(0)} %`;
+  return share >= 0.1 ? `${share.toFixed(1)} %` : "<0.1 %";
+}
+
+/** @param {number} count @param {string} noun @param {string} [nouns] */
+function plural(count, noun, nouns) {
+  return `${count} ${count === 1 ? noun : (nouns ?? `${noun}s`)}`;
+}
+
+/** A number as Python's `g` writes it. @param {number} value */
+function general(value) {
+  if (value !== 0 && Math.abs(value) < 1e-4) {
+    const [digits, power] = value.toExponential(5).split("e");
+    return `${Number(digits)}e-${power.slice(1).padStart(2, "0")}`;
+  }
+  return String(Number(value.toPrecision(6)));
+}
+
+/** `1.5 MiB`. @param {number} bytes */
+function byteCount(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let unit = 0;
+  while (bytes >= 1024 && unit < units.length - 1) {
+    bytes /= 1024;
+    unit += 1;
+  }
+  return unit ? `${bytes.toFixed(1)} ${units[unit]}` : `${bytes} B`;
+}
+
+/** Texts with byte tokens joined to characters; a byte stays `<0xE2>` where it forms none. The
+ *  character stands where its last byte is. @param {string[]} texts @returns {string[]} */
+function joinedBytes(texts) {
+  const joined = texts.map(() => "");
+  /** @type {[number, number][]} */
+  let run = []; // index of the text, byte
+  const flush = () => {
+    while (run.length) {
+      const length = sequenceLength(run.map(([, byte]) => byte));
+      const bytes = run.splice(0, length || 1);
+      const [last, byte] = bytes[bytes.length - 1];
+      const hex = byte.toString(16).toUpperCase().padStart(2, "0");
+      joined[last] += length ? UTF8.decode(Uint8Array.from(bytes, pair => pair[1])) : `<0x${hex}>`;
+    }
+  };
+  texts.forEach((text, index) => {
+    let end = 0;
+    for (const match of text.matchAll(BYTES)) {
+      if (match.index > end) {
+        flush();
+        joined[index] += text.slice(end, match.index);
+      }
+      run.push([index, parseInt(match[1], 16)]);
+      end = match.index + match[0].length;
+    }
+    if (end < text.length) {
+      flush();
+      joined[index] += text.slice(end);
+    }
+  });
+  flush();
+  return joined;
+}
+
+/** How many of the first bytes form a character of UTF-8; 0 if they form none. @param {number[]} bytes */
+function sequenceLength(bytes) {
+  for (let length = 1; length <= Math.min(4, bytes.length); length += 1) {
+    try {
+      UTF8.decode(Uint8Array.from(bytes.slice(0, length)));
+      return length;
+    } catch {
+      continue;
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,190 @@
+// @ts-check
+// Every sentence of the pictures: templates of words.json, filled with the numbers of a record. As words.py and sentences.py.
+
+/** A template of a group, filled. @param {string} group @param {string} name @param {Record<string, any>} values @param {Texts} [texts] */
+function words(group, name, values = {}, texts = {}) {
+  return filled(WORDS[group][name], values, texts);
+}
+
+/** A template with its places filled; a value that is not recorded is `?`.
+ *  @param {string} template @param {Record<string, any>} values @param {Texts} [texts] */
+function filled(template, values, texts = {}) {
+  return template.replace(/\{(\w+)(?::([^}]*))?\}/g, (_, name, form) => {
+    const value = values[name];
+    return value === null || value === undefined ? "?" : formatted(value, form ?? "", texts);
+  });
+}
+
+/** @param {any} value @param {string} form @param {Texts} texts @returns {string} */
+function formatted(value, form, texts) {
+  if (form === "token") return quoted(value, texts);
+  if (form === "percent") return percent(value);
+  if (form === "name") return String(value).replaceAll("_", " ");
+  if (form.startsWith("count of ")) return plural(value, ...form.slice(9).split("/"));
+  if (form.endsWith("f")) return value.toFixed(Number(form.slice(1, -1)));
+  if (form === "g") return general(value);
+  return String(value);
+}
+
+/** Why the drafter changed its settings; empty if it adapts nothing. @param {{kind: string, values: object}} change */
+function adaptationWords(change) {
+  return filled(WORDS.adapt[change.kind] ?? change.kind, change.values);
+}
+
+/** A drafting decision: `2 children: confidence 0.62 between 0.40 and 0.90`. @param {any} event @param {Texts} [texts] */
+function eventWords(event, texts = {}) {
+  const values = { ...event.values };
+  const how = values.rule || values.gate || values.by;
+  const names = [`${event.kind}.${how}.${values.route}`, `${event.kind}.${how}`, event.kind];
+  const name = names.find(one => one in WORDS.event);
+  if (!("added" in values)) values.added = values.branches;
+  const sentence = name ? words("event", name, values, texts) : event.kind;
+  return "part" in values ? filled(WORDS.part, { part: values.part, event: sentence }) : sentence;
+}
+
+/** `Iteration 3: 10 drafted, 2 accepted, 1 bonus: 3 tokens for one pass.` @param {Step} step */
+function summary(step) {
+  const values = {
+    number: step.index + 1,
+    drafted: step.counts.drafted,
+    accepted: step.accepted.length,
+    gained: step.committed.length,
+  };
+  const end = step.bonus === null ? "ended" : ownKind(step);
+  const sentences = [words("summary", values.drafted ? end : "plain", values)];
+  sentences.push(...new Set(step.findings.map(markOf)));
+  if (step.note) sentences.push(noteWords(step));
+  if (step.counts.lossy && step.note !== "mask redrawn") sentences.push(WORDS.summary.lossy);
+  return `${sentences.join(". ")}.`;
+}
+
+/** The sentence of a step's note, or what another author wrote. @param {Step} step */
+function noteWords(step) {
+  const template = WORDS.note[step.note] ?? step.note;
+  return filled(template, { missing: step.missing.join(", ") }).replace(/\.+$/, "");
+}
+
+/** A phase of the iteration; for the whole iteration its summary. @param {Step} step @param {Position} position */
+function positionSentence(step, position = WHOLE) {
+  const { phase } = position;
+  if (phase === "all") return summary(step);
+  const values = { number: step.index + 1, phase, rows: step.nodes.length, gained: step.committed.length };
+  const start = words("position", "start", values);
+  if (phase === "draft") return start + draftSentence(step, position);
+  if (phase === "accept") return start + acceptSentence(step, position);
+  return start + words("position", phase, values);
+}
+
+/** @param {Step} step @param {Position} position */
+function acceptSentence(step, { level }) {
+  const taken = decisions(step);
+  if (!taken.length) return words("position", "undecided");
+  const number = Math.min(level ?? taken.length, taken.length);
+  return words("position", "accept", { number, count: taken.length, outcome: outcomeWords(step, taken[number - 1]) });
+}
+
+/** @param {Step} step @param {Position} position */
+function draftSentence(step, position) {
+  const drafted = growth(step);
+  const last = Math.max(...drafted);
+  const level = position.level ?? last;
+  if (!last && verifiedRoot(step)) return words("position", "nothing");
+  const popped = new Map(step.events.filter(one => one.kind === "pop").map(one => [one.values.order, one]));
+  if (popped.size && position.level === null) return words("position", "heap", { nodes: last });
+  if (popped.has(level)) {
+    const event = popped.get(level);
+    return words("position", "pop", { node: event.node, event: eventWords(event) });
+  }
+  const block = step.events.filter(one => one.kind === "marginal").map(one => rankedTokens(one, step)[0]);
+  if (block.length) return words("position", "block", { depths: block.length, tokens: block.join(", ") });
+  if (!level) return words("position", "root");
+  return words("position", "level", { level, last, nodes: drafted.filter(one => one === level).length });
+}
+
+/** The tokens that an event names, best first: `' the' 41 %`. @param {any} event @param {Step} step */
+function rankedTokens({ values }, step) {
+  const named = ["token", "second", "third"].filter(name => name in values);
+  return named.map(name => `${quoted(values[name] ?? 0, step.texts)} ${percent(values[`${name}_prob`] ?? 0)}`);
+}
+
+/** The outcome of a decision. @param {Step} step @param {Decision} decision */
+function outcomeWords(step, decision) {
+  let name = "bonus";
+  if (decision.winner !== null) name = "winner";
+  else if (decision.candidates.length) name = "rejected";
+  return words("outcome", decision.node < 0 ? `${name}.root` : name, decision, step.texts);
+}
+
+/** Why the accepted path ends. @param {Step} step */
+function ending(step) {
+  const taken = decisions(step);
+  const sentence = taken.length ? outcomeWords(step, taken[taken.length - 1]) : WORDS.outcome.ended;
+  return sentence[0].toUpperCase() + sentence.slice(1);
+}
+
+/** What is known of a node: its draft, its verdict, what a check found, why it has children.
+ *  @param {Step} step @param {number | string | null} node @param {Position} position */
+function nodeSentence(step, node, position = WHOLE) {
+  if (node === null) return WORDS.node.none;
+  if (node === OWN) return ending(step);
+  const record = step.nodes[node];
+  if (!record) return WORDS.node.none;
+  const known = reached(position, "verify");
+  let kind = step.missing.includes("log_prob") ? "unknown" : "drafted";
+  if (record.verdict === "root") kind = "root";
+  if (!known) kind = kind === "drafted" ? "open" : `open.${kind}`;
+  const values = {
+    node,
+    token: record.token,
+    draft_prob: record.draft_prob,
+    choice: choiceWords(step, node),
+    verdict: verdictWords(step, node),
+  };
+  const sentences = [words("node", kind, values, step.texts)];
+  if (known) sentences.push(...findingsAt(step, node).map(one => `${markOf(one)}: ${one.sentence}`));
+  const grown = step.events.filter(event => event.node === node && event.kind !== "prune");
+  for (const each of grown.map(event => eventWords(event, step.texts)))
+    sentences.push(`${each[0].toUpperCase()}${each.slice(1)}.`);
+  return sentences.join(" ");
+}
+
+/** The verdict of a node and why, from the numbers of the record. @param {Step} step @param {number} node */
+function verdictWords(step, node) {
+  const trial = step.trials.find(one => one.node === node);
+  const name = verdictName(step, node, Boolean(trial));
+  const values = { target_prob: step.nodes[node].target_prob, ...trial };
+  if (name === "rejected.root") values.choice = words("choice", "bare", { token: step.root_choice }, step.texts);
+  else if (name === "rejected") values.choice = choiceWords(step, step.tree.parent[node]);
+  return words("verdict", name, values);
+}
+
+/** @param {Step} step @param {number} node @param {boolean} tried */
+function verdictName(step, node, tried) {
+  const { verdict, target_prob } = step.nodes[node];
+  const parent = step.tree.parent[node];
+  if (verdict === "root") return "root";
+  if (verdict !== "not reached") {
+    if (tried) return `${verdict}.trial`;
+    if (verdict === "accepted") return target_prob === null ? "accepted.bare" : "accepted";
+    return parent >= 0 ? "rejected" : "rejected.root";
+  }
+  if (parent >= 0 && !["root", "accepted"].includes(step.nodes[parent].verdict))
+    return target_prob === null ? "path" : "path.known";
+  return step.trials.length ? "candidate" : "ended";
+}
+
+/** The target's choice after a node: `' iconic' (14 %)`. @param {Step} step @param {number} node */
+function choiceWords(step, node) {
+  const { target_choice, choice_prob } = step.nodes[node];
+  if (target_choice === -1) return WORDS.choice.unknown;
+  const values = { token: target_choice, prob: choice_prob };
+  return words("choice", choice_prob === null ? "bare" : "known", values, step.texts);
+}
+
+/** Compares the path of a node, run plainly, with the record; empty without a check. @param {Step} step @param {number} node */
+function plainSentence(step, node) {
+  if (!step.plain.length) return "";
+  const [token, prob] = step.plain[node].reduce((best, one) => (one[1] > best[1] ? one : best));
+  const recorded = new Map(step.nodes[node].target_top).get(token);
+  return words("plain", recorded === undefined ? "alone" : "both", { token, prob, recorded }, step.texts);
+}
