@@ -97,6 +97,7 @@ def test_changes_citation_and_package_are_of_one_version():
     assert cited["authors"] == PROJECT["authors"]
     assert cited["license"] == PROJECT["license"]
     assert cited["repository-code"] == ADDRESS
+    assert f"git clone {ADDRESS} " in (ROOT / "README.md").read_text(encoding="utf-8")
     released = re.findall(r"(?m)^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     assert released[0] == speclab.__version__
 
