@@ -30,7 +30,7 @@ from speclab.views.tokens import labels, plot_lines
 
 Data = dict[str, Any]
 PURE = (
-    "text.js", "phases.js", "words.js", "tree.js", "mask.js", "caches.js", "node.js", "metrics.js",
+    "text.js", "figure.js", "phases.js", "words.js", "tree.js", "mask.js", "caches.js", "node.js", "metrics.js",
 )  # fmt: skip
 """The page's files from a record to figures, in order: no DOM, no state."""
 PAGE: tuple[str, ...] = ()

@@ -3,7 +3,6 @@
 
 const CACHE_ROW = 64;
 const CACHE_PITCH = 18;
-const CACHE_LEFT = 84;
 const CACHE_FREE = 4; // rows of free slots that are drawn
 const ORDER = "123456789abcdefghijklmnopqrstuvwxyz";
 
@@ -32,20 +31,15 @@ function cacheFigures(step, promptLength = 0, selected = null) {
   const strips = { cells: [], labels: [], notes: [], signs: [], moves: [] };
   for (const record of step.caches) addStrip(strips, step, record, promptLength);
   const count = strips.cells.length;
-  const line = { color: "var(--sl-ink)", width: 2 };
-  const shapes = strips.signs.filter(sign => selected !== null && sign.node === selected)
-    .map(({ x, y }) => ({ type: "rect", x0: x - 0.5, x1: x + 0.5, y0: y - 0.5, y1: y + 0.5, line }));
-  const font = { size: 11, family: LOOKS.mono, color: "var(--sl-muted)" };
-  const layout = {
-    margin: { l: CACHE_LEFT, r: 12, t: 8, b: 8 }, height: CACHE_PITCH * count + 16,
-    xaxis: { visible: false, range: [-0.5, CACHE_ROW - 0.5], fixedrange: true },
-    yaxis: {
-      range: [count - 0.5, -0.5], tickvals: strips.labels.map(label => label[0]), ticktext: strips.labels.map(label => label[1]),
-      tickfont: font, showgrid: false, showline: false, fixedrange: true,
-    },
-    annotations: strips.notes, shapes, dragmode: false, meta: { sentence: cacheLines(step).join(" "), name: "caches" },
-  };
-  return [{ data: cacheTraces(strips, font), layout }];
+  const framed = strips.signs.filter(sign => selected !== null && sign.node === selected);
+  const [tickvals, ticktext] = [0, 1].map(part => strips.labels.map(label => label[part]));
+  const layout = layoutOf("caches", cacheLines(step).join(" "), {
+    height: CACHE_PITCH * count + 16,
+    yaxis: { range: [count - 0.5, -0.5], tickvals, ticktext },
+    annotations: strips.notes,
+    shapes: framed.map(({ x, y }) => frameAt(x - 0.5, x + 0.5, y - 0.5, y + 0.5)),
+  });
+  return [{ data: cacheTraces(strips), layout }];
 }
 
 /** Adds the strip of a cache: two blocks of rows, and arrows between them. */
@@ -102,22 +96,21 @@ function slotSign(step, record, slot, state, origin, landed) {
   };
 }
 
-function cacheTraces({ cells, signs, moves }, font) {
+function cacheTraces({ cells, signs, moves }) {
   const colors = Object.values(LOOKS.caches).map(look => look.color);
-  const traces = [{ ...codeMap(cells, colors), ygap: 2, hoverinfo: "skip" }];
+  const traces = [{ ...codeMap(cells, colors), ygap: 2 }];
   const column = name => signs.map(sign => sign[name]);
   if (signs.length)
     traces.push({
-      type: "scatter", mode: "text", x: column("x"), y: column("y"), text: column("sign"), hovertext: column("tip"),
-      hoverinfo: "text", customdata: column("node"),
-      textfont: { ...font, color: column("strong").map(strong => (strong ? "#FFFFFF" : "var(--sl-ink)")) },
+      ...LOOKS.traces.signs, x: column("x"), y: column("y"), text: column("sign"), hovertext: column("tip"),
+      customdata: column("node"),
+      textfont: { size: 11, family: LOOKS.mono, color: column("strong").map(strong => (strong ? "#FFFFFF" : "var(--sl-ink)")) },
     });
   if (moves.length) {
     const points = moves.flatMap(([from, to]) => [from, to, [null, null]]);
     const size = moves.flatMap(() => [0, 9, 0]);
     traces.push({
-      type: "scatter", mode: "lines+markers", x: points.map(point => point[0]), y: points.map(point => point[1]),
-      line: { color: "var(--sl-muted)", width: 1.5 }, hoverinfo: "skip",
+      ...LOOKS.traces.moves, x: points.map(point => point[0]), y: points.map(point => point[1]),
       marker: { symbol: "arrow", angleref: "previous", size, color: "var(--sl-muted)" },
     });
   }

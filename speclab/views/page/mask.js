@@ -89,33 +89,24 @@ function maskFigure(step, position = WHOLE, { selected = null } = {}) {
   const span = count => [...Array(size).keys()].filter(row => row % count === 0);
   const rows = span(EVERY.find(count => count * high >= 12)).filter(row => row < known);
   const columns = span(EVERY.find(count => count * wide >= 8 * String(size).length + 6));
-  const font = { size: 11, family: LOOKS.mono, color: "var(--sl-muted)" };
-  const axis = { showgrid: false, tickfont: font, fixedrange: true, showline: false };
   const gap = wide < 5 ? 0 : 1;
-  const heat = { ...codeMap(cells, LOOKS.mask.colors), xgap: gap, ygap: gap, x0: 0, dx: 1, y0: 0, dy: 1, hoverinfo: "none" };
+  const heat = { ...codeMap(cells, LOOKS.mask.colors), xgap: gap, ygap: gap };
   const shapes = maskRules(step, start, size, high);
+  const end = size - 0.5;
   if (selected !== null) {
-    const line = { color: "var(--sl-ink)", width: 2 };
-    const [low, above, end] = [selected - 0.5, selected + 0.5, size - 0.5];
-    shapes.push({ type: "rect", x0: start, x1: end, y0: low, y1: above, line });
-    shapes.push({ type: "rect", x0: low, x1: above, y0: -0.5, y1: end, line });
+    shapes.push(frameAt(start, end, selected - 0.5, selected + 0.5));
+    shapes.push(frameAt(selected - 0.5, selected + 0.5, -0.5, end));
   }
-  const layout = {
-    margin: { l: left, r: MASK_SIZE.right, t: MASK_SIZE.top, b: MASK_SIZE.bottom },
+  const layout = layoutOf("mask", maskSentence(step), {
+    margin: { l: left },
     width: left + MASK_SIZE.band + MASK_SIZE.gap + wide * size + MASK_SIZE.right,
     height: MASK_SIZE.top + high * size + MASK_SIZE.bottom,
-    xaxis: { ...axis, range: [start, size - 0.5], tickvals: columns, side: "top" },
-    yaxis: { ...axis, range: [size - 0.5, -0.5], tickvals: rows, ticktext: rows.map(row => plotText(labels[row])) },
-    shapes, annotations: [...maskNotes(step, size, wide), ...(reached(position, "verify") ? maskFindings(step) : [])],
-    meta: { sentence: maskSentence(step), name: "mask", start, rows: step.nodes.length }, dragmode: false, barmode: "overlay",
-  };
+    xaxis: { range: [start, end], tickvals: columns },
+    yaxis: { range: [end, -0.5], tickvals: rows, ticktext: rows.map(row => plotText(labels[row])) },
+    shapes,
+    annotations: [...maskNotes(step, size, wide), ...(reached(position, "verify") ? maskFindings(step) : [])],
+  });
   return { data: [prefixBand(step, start, wide, known), heat, ...maskMarks(cells)], layout };
-}
-
-/** A heatmap of whole numbers, each in its own colour. @param {number[][]} z @param {string[]} colors */
-function codeMap(z, colors) {
-  const colorscale = colors.flatMap((color, code) => [[code / colors.length, color], [(code + 1) / colors.length, color]]);
-  return { type: "heatmap", z, xgap: 1, ygap: 1, colorscale, zmin: -0.5, zmax: colors.length - 0.5, showscale: false };
 }
 
 /** Squares and crosses where the mask differs from the expected one. @param {number[][]} cells */
@@ -125,7 +116,7 @@ function maskMarks(cells) {
     if (!points.length) return [];
     const marker = { symbol, size: 5, color, line: { width: 1.5, color } };
     const [x, y] = [0, 1].map(part => points.map(point => point[part]));
-    return [{ type: "scatter", mode: "markers", x, y, hoverinfo: "skip", marker }];
+    return [{ ...LOOKS.traces.marks, x, y, marker }];
   });
 }
 
@@ -135,27 +126,19 @@ function prefixBand(step, start, wide, known) {
   const length = Math.max(step.prefix_length, 1);
   const x = seen.map(count => (MASK_SIZE.band / wide) * count / length);
   const end = start + MASK_SIZE.band / wide;
-  return {
-    type: "bar", orientation: "h", y: seen.map((_, row) => row), x, base: x.map(share => end - share), width: 0.92,
-    marker: { color: LOOKS.mask.prefix }, hoverinfo: "none",
-  };
+  return { ...LOOKS.traces.band, y: seen.map((_, row) => row), x, base: x.map(share => end - share) };
 }
 
 /** Lines between levels, and before the rows that are not candidates. */
 function maskRules(step, start, size, high) {
   if (high < 3) return [];
   const depth = [...shapeOf(step.tree).depth, ...step.extra.map(() => -1)];
-  const look = { type: "line", line: { color: "var(--sl-muted)", width: 1 }, opacity: 0.6 };
+  const look = LOOKS.rule;
   return depth.flatMap((level, row) => {
     const edge = row - 0.5;
     if (!row || level === depth[row - 1]) return [];
     return [{ ...look, x0: edge, x1: edge, y0: -0.5, y1: size - 0.5 }, { ...look, x0: start, x1: size - 0.5, y0: edge, y1: edge }];
   });
-}
-
-/** A text of a figure, without an arrow. @param {string} text @param {number} x @param {number} y @param {object} more */
-function noteAt(text, x, y, more = {}) {
-  return { text, x, y, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false, ...more };
 }
 
 /** The prefix, and the depths below the columns. */

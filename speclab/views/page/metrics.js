@@ -29,15 +29,14 @@ function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length) 
   const known = (step, value) => (step.index === hidden ? null : value);
   const accepted = shown.map(step => known(step, gainedByDraft(step)));
   const own = kind => shown.map(step => known(step, step.bonus !== null && ownKind(step) === kind ? 1 : null));
-  const bar = { type: "bar", x, customdata: x, width: 0.8, hoverinfo: "none" };
-  const pattern = { shape: "/", fgcolor: "#1F2328", size: 4, solidity: 0.25, fillmode: "overlay" }; // not only yellow
+  const bar = { ...LOOKS.traces.iterations, x, customdata: x };
   const { bonus, corrected } = LOOKS.nodes;
-  const data = [
+  const data = withValues([
     { ...bar, y: shown.map(step => step.counts.longest_path + 1), marker: { color: "var(--sl-faint)" }, name: "drafted" },
     { ...bar, y: accepted, marker: { color: LOOKS.nodes.accepted.color }, name: "accepted" },
     { ...bar, y: own("bonus"), base: accepted, marker: { color: bonus.color }, name: "bonus" },
-    { ...bar, y: own("corrected"), base: accepted, marker: { color: corrected.color, pattern }, name: "corrected" },
-  ].filter(trace => trace.y.some(value => value !== null));
+    { ...bar, y: own("corrected"), base: accepted, marker: { color: corrected.color, pattern: LOOKS.hatch }, name: "corrected" },
+  ]);
   const above = { xref: "x", xanchor: "center", yanchor: "top" };
   const signs = shown.filter(step => step.findings.length)
     .map(step => noteAt(markOf(step.findings[0])[0], step.index + 1, 1, above));
@@ -47,43 +46,30 @@ function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length) 
   const veil = { x0: cursor + 0.5, x1: end + 0.5, fillcolor: "var(--sl-paper)", opacity: 0.6, line: { width: 0 } };
   if (cursor < end) shapes.push({ ...frame, ...veil });
   if (first) signs.push(noteAt(words("timeline", "earlier", { count: first }), 0, 1, { yanchor: "top", font: { size: 11 } }));
-  const axis = { showgrid: false, fixedrange: true };
-  const layout = {
-    margin: { l: 6, r: 6, t: 4, b: 18 }, height: 62, barmode: "overlay", dragmode: false, annotations: signs, shapes,
-    xaxis: { ...axis, showline: false, ...iterationAxis(first, shown.length) },
-    yaxis: { ...axis, visible: false, rangemode: "tozero" },
-    meta: { sentence: words("timeline", "sentence", { count: steps.length, cursor }), name: "timeline" },
-  };
-  return { data, layout };
+  const sentence = words("timeline", "sentence", { count: steps.length, cursor });
+  const xaxis = iterationAxis(first, shown.length);
+  return { data, layout: layoutOf("timeline", sentence, { annotations: signs, shapes, xaxis }) };
 }
 
 /** Tokens per iteration above milliseconds by phase. @param {Step[]} steps up to the cursor @param {number} first left out */
 function metricsFigure(steps, first = 0) {
   const shown = steps.slice(first);
   const x = shown.map(step => step.index + 1);
-  const bar = { type: "bar", x, customdata: x };
+  const bar = { ...LOOKS.traces.metrics, x, customdata: x };
   const accepted = shown.map(gainedByDraft);
   const own = shown.map((step, index) => step.committed.length - accepted[index]);
   const { accepted: blue, bonus } = LOOKS.nodes;
-  const data = [
+  const data = withValues([
     { ...bar, y: accepted, name: "accepted", marker: { color: blue.color }, legend: "legend" },
     { ...bar, y: own, name: "target's token", marker: { color: bonus.color }, legend: "legend" },
     ...Object.entries(LOOKS.phases).map(([name, color]) => ({
       ...bar, y: shown.map(step => (step.seconds[name] ? 1000 * step.seconds[name] : null)), yaxis: "y2", name,
       marker: { color }, legend: "legend2", hovertemplate: `%{y:.2f} ms ${name}<extra></extra>`,
     })),
-  ].filter(trace => trace.y.some(value => value !== null));
-  const legend = { orientation: "h", x: 1, xanchor: "right", yanchor: "bottom", itemclick: false, traceorder: "normal" };
-  const axis = { fixedrange: true, rangemode: "tozero", nticks: 4 };
-  const layout = {
-    margin: { l: 48, r: 12, t: 26, b: 36 }, height: 300, barmode: "stack", bargap: 0.2, hovermode: "x unified",
-    dragmode: false, showlegend: true, legend: { ...legend, y: 1 }, legend2: { ...legend, y: 0.42 },
-    xaxis: { fixedrange: true, showgrid: false, title: { text: "iteration" }, anchor: "y2", ...iterationAxis(first, shown.length) },
-    yaxis: { ...axis, domain: [0.56, 1] }, yaxis2: { ...axis, domain: [0, 0.42] },
-    annotations: [noteAt(WORDS.metrics.tokens, 0, 1), noteAt(WORDS.metrics.milliseconds, 0, 0.42)],
-    meta: { sentence: metricsSentence(steps), name: "metrics" },
-  };
-  return { data, layout };
+  ]);
+  const annotations = [noteAt(WORDS.metrics.tokens, 0, 1), noteAt(WORDS.metrics.milliseconds, 0, 0.42)];
+  const xaxis = iterationAxis(first, shown.length);
+  return { data, layout: layoutOf("metrics", metricsSentence(steps), { annotations, xaxis }) };
 }
 
 /** The counts of the steps, added up. @param {Step[]} steps @returns {Record<string, number>} */

@@ -49,25 +49,17 @@ function barsFigure(step, panels, notes, nodes, sentence) {
     const key = number ? String(number + 1) : "";
     const start = number / panels.length;
     const end = (number + 0.8) / panels.length;
-    const quiet = { showticklabels: false, showgrid: false, fixedrange: true };
-    axes[`xaxis${key}`] = { ...quiet, domain: [start, end], range: [0, 1.02] };
+    axes[`xaxis${key}`] = { ...LOOKS.layouts.node.xaxis, domain: [start, end] };
     annotations.push(noteAt(WORDS.bars[name], start, 1));
     return {
-      type: "bar", orientation: "h", x: tokens.map(token => values.get(token) ?? null), y, xaxis: `x${key}`, yaxis: "y",
-      text: tokens.map(token => (values.has(token) ? percent(values.get(token)) : "")), textposition: "outside",
-      cliponaxis: false, customdata: tokens.map(token => nodes.get(token) ?? null), hoverinfo: "skip",
-      marker: { color: LOOKS.sources[PANELS.indexOf(name)] }, textfont: { size: 11, color: "var(--sl-ink)" },
+      ...LOOKS.traces.bars, x: tokens.map(token => values.get(token) ?? null), y, xaxis: `x${key}`,
+      text: tokens.map(token => (values.has(token) ? percent(values.get(token)) : "")),
+      customdata: tokens.map(token => nodes.get(token) ?? null),
+      marker: { color: LOOKS.sources[PANELS.indexOf(name)] },
     };
   });
-  const yaxis = {
-    tickvals: y, ticktext: barTicks(step, tokens, notes), tickfont: { size: 12, family: LOOKS.mono, color: "var(--sl-ink)" },
-    range: [tokens.length - 0.5, -0.5], fixedrange: true, showgrid: false, automargin: true,
-  };
-  const layout = {
-    margin: { l: 8, r: 8, t: 28, b: 6 }, height: 60 + 22 * tokens.length, bargap: 0.3, dragmode: false, annotations, yaxis, ...axes,
-    meta: { sentence, name: "node" },
-  };
-  return { data, layout };
+  const yaxis = { tickvals: y, ticktext: barTicks(step, tokens, notes), range: [tokens.length - 0.5, -0.5] };
+  return { data, layout: layoutOf("node", sentence, { height: 60 + 22 * tokens.length, annotations, yaxis, ...axes }) };
 }
 
 /** The tokens with notes, and the most probable others. @param {Map<number, number>[]} probs @param {Map<number, string>} notes @returns {number[]} */
@@ -244,15 +236,12 @@ function treesBeside(trees, sentence, width) {
     data.push(...own.data.map(trace => ({ ...trace, xaxis: `x${key}`, yaxis: `y${key}` })));
     const start = (number * (room + gap)) / width;
     const domain = [start, start + room / width];
-    axes[`xaxis${key}`] = { ...own.axes.xaxis, domain, anchor: `y${key}`, fixedrange: true, visible: false };
-    axes[`yaxis${key}`] = { range: [rows - 0.5, -0.5], anchor: `x${key}`, visible: false, fixedrange: true };
+    const { xaxis, yaxis } = LOOKS.layouts.trees;
+    axes[`xaxis${key}`] = { ...xaxis, ...own.axes.xaxis, domain, anchor: `y${key}` };
+    axes[`yaxis${key}`] = { ...yaxis, range: [rows - 0.5, -0.5], anchor: `x${key}` };
     return noteAt(`<b>${plotText(title)}</b>`, start, 1, { yshift: 6 });
   });
-  const layout = {
-    margin: { l: 0, r: 0, t: top, b: 4 }, height: pitch * rows + top + 4, annotations, dragmode: false, ...axes,
-    meta: { sentence, name: "trees" },
-  };
-  return { data, layout };
+  return { data, layout: layoutOf("trees", sentence, { height: pitch * rows + top + 4, annotations, ...axes }) };
 }
 
 /** An iteration and the same one decoded again, side by side. @param {Step} before @param {Step} after @param {[string, string]} names */

@@ -177,7 +177,7 @@ function linkTraces(table, kinds, { x, chars }) {
     line.y.push(parent.row, ...bend.map(share => parent.row + (3 * share ** 2 - 2 * share ** 3) * drop), null);
   });
   return Object.entries(LOOKS.links).filter(([kind]) => lines[kind])
-    .map(([kind, line]) => ({ type: "scatter", mode: "lines", ...lines[kind], line, hoverinfo: "skip" }));
+    .map(([kind, line]) => ({ ...LOOKS.traces.links, ...lines[kind], line }));
 }
 
 /** @param {Entry} entry @param {string} kind */
@@ -210,11 +210,9 @@ function treeTraces(table, kinds, { width, height, second = {}, rings = new Set(
   const half = height / pitch / 2;
   const middle = (rows - 1) / 2;
   const ends = x[x.length - 1] + mark + char * chars[chars.length - 1];
-  const xaxis = {
-    tickvals: x, ticktext: x.map((_, depth) => (depth ? `${depth}` : "depth 0")), side: "top", tickangle: 0,
-    range: [0, Math.max(width, ends)], showgrid: false,
-  };
-  return { data, axes: { xaxis, yaxis: { range: [middle + half, middle - half], visible: false } }, rows };
+  const ticktext = x.map((_, depth) => (depth ? `${depth}` : "depth 0"));
+  const xaxis = { tickvals: x, ticktext, range: [0, Math.max(width, ends)] };
+  return { data, axes: { xaxis, yaxis: { range: [middle + half, middle - half] } }, rows };
 }
 
 /** The symbols; plotly shows no hover boxes, the page's node line says more. */
@@ -222,7 +220,7 @@ function markTrace(shown, x, rings) {
   const looks = shown.map(({ kind }) => LOOKS.nodes[kind]);
   const ringed = shown.map(({ entry }) => rings.has(entry.id));
   return {
-    type: "scatter", mode: "markers", name: "nodes", hoverinfo: "none",
+    ...LOOKS.traces.nodes,
     x: shown.map(({ entry }) => x[entry.depth]), y: shown.map(({ entry }) => entry.row),
     customdata: shown.map(({ entry }) => entry.id),
     marker: {
@@ -249,10 +247,7 @@ function labelTrace(shown, { x, chars }) {
 }
 
 function textTrace(shown, x, y, text, textfont) {
-  return {
-    type: "scatter", mode: "text", textposition: "middle right", hoverinfo: "skip", textfont,
-    x: shown.map(({ entry }) => x[entry.depth] + LOOKS.tree.mark - 2), y, text,
-  };
+  return { ...LOOKS.traces.labels, x: shown.map(({ entry }) => x[entry.depth] + LOOKS.tree.mark - 2), y, text, textfont };
 }
 
 /** The second lines of nodes: the drafting decision; from verify on findings and the target's choice (→).
@@ -307,9 +302,7 @@ function treeFigure(step, position = WHOLE, { width = 900, height = LOOKS.tree.h
   const second = overlay?.second ?? secondLines(step, position);
   const { data, axes } = treeTraces(table, kinds, { width, height: high - top - bottom, second, rings });
   const sentence = overlay?.sentence ?? `Draft tree. ${positionSentence(step, position)}`;
-  const layout = {
-    margin: { l: 0, r: 0, t: top, b: bottom }, width, height: high, dragmode: "pan", ...axes, meta: { sentence, name: "tree" },
-  };
+  const layout = layoutOf("tree", sentence, { width, height: high, ...axes });
   return { data, layout, table: table.map((entry, place) => ({ ...entry, kind: kinds[place] })), rows };
 }
 
