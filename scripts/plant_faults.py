@@ -41,7 +41,7 @@ HOLE = re.compile(r"[A-Z]")
 
 
 class Fault(NamedTuple):
-    """`where`: a function (`Class.method`) or a module (`trace.conditions`); JavaScript as `js:draw`."""
+    """`where`: a function (`Class.method`) or a module (`trace.conditions`), in JavaScript `js:tree.fold`."""
 
     where: str
     code: str
@@ -159,9 +159,10 @@ def _plant_script(fault: Fault) -> tuple[Path, str]:
     parser = Parser(Language(tree_sitter_javascript.language()))
     code = [token.text for token in _tokens(parser.parse(fault.code.encode()).root_node)]
     matches = []
-    for file in sorted(PACKAGE.rglob("*.js")):
+    stem, _, name = fault.where.removeprefix("js:").partition(".")
+    for file in sorted(PACKAGE.rglob(f"{stem}.js")):
         text = file.read_bytes()
-        for scope in _script_functions(parser.parse(text).root_node, fault.where[3:].encode()):
+        for scope in _script_functions(parser.parse(text).root_node, name.encode()):
             tokens = list(_tokens(scope))
             for i in range(len(tokens) - len(code) + 1):
                 if [token.text for token in tokens[i : i + len(code)]] == code:
