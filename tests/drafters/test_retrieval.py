@@ -78,6 +78,7 @@ def test_the_shipped_prompts_are_searched_by_default_and_without_a_tokenizer_not
         "match": 0,
         "occurrences": 0,
         "text_tokens": 0,
+        "by": "no text",
     }
 
 
