@@ -67,18 +67,16 @@ SHARES = {
     "engine": 13_000,
     "analysis": 20_500,
     "views": 27_600,
-    "lab": 17_000,
+    "lab": 16_000,
     "bench": 2_900,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 149_500, "tests": 157_000}
-SCRIPTS = {"speclab/views": 36_000, "speclab/lab": 1_000}
+WHOLE = {"speclab": 149_500, "tests": 157_500}
+SCRIPTS = {"speclab/views": 37_000, "speclab/lab": 1_000}
 """Most tokens of JavaScript."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""
 TOO_LONG = {
-    "page.js: mount",
-    "page.js: drawTree",
     "grow.py: grow",
     "custom_generate.py: custom_generate",
     "runner.py: logits",

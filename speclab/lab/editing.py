@@ -1,16 +1,15 @@
-"""Trees built by hand: parse nodes and tokens, and compare the result with the strategy's."""
+"""Trees built by hand: add and prune nodes of the tree shown, and verify the result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from speclab.drafters.by_hand import TreeEdit
+from speclab.drafters.by_hand import ByHand, TreeEdit
 from speclab.errors import NotRecordedError, PromptError, SettingsError
-from speclab.lab.state import LabState
+from speclab.lab.messages import to_page
+from speclab.lab.runs import Runs
+from speclab.lab.tasks import tree_data
 from speclab.trace.records import Step
-from speclab.views.preview import preview
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
@@ -19,37 +18,26 @@ if TYPE_CHECKING:
 class Editor:
     """The edits of the current tree, newest last, shown as a preview."""
 
-    def __init__(self, state: LabState, pair: Callable[[], ModelPair | None]) -> None:
-        self._state = state
-        self._pair = pair
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._state = runs.state
         self._edits: list[TreeEdit] = []
         self._step: Step | None = None
 
-    def tree(self) -> tuple[TreeEdit, Step]:
-        """The edited tree, and the iteration where the editing began."""
-        step = self._state.step
-        if step is None or not self._state.live:
-            raise SettingsError("There is no tree to edit: Step decodes the first iteration.")
-        if step.root_choice is not None:
-            raise NotRecordedError(
-                "The root of this tree was drafted; a tree built by hand starts at the newest "
-                "token."
-            )
-        if not self._edits:
-            self._edits = [TreeEdit.of(step)]
-            self._step = step
-        return self._edits[-1], step
+    @property
+    def edit(self) -> TreeEdit | None:
+        """The edited tree; None while nothing is edited."""
+        return self._edits[-1] if self._edits else None
 
     def add(self, node: int | str, token: int | None = None, text: str | None = None) -> None:
         """Add a child to a node, by token id or as typed."""
-        edit, _ = self.tree()
-        pair = self._pair()
-        assert pair is not None
-        self._show(edit.add(index_in(edit, node), token_of(pair, token, text)))
+        edit = self._begin()
+        assert self._runs.pair is not None
+        self._show(edit.add(index_in(edit, node), token_of(self._runs.pair, token, text)))
 
     def prune(self, node: int | str) -> None:
         """Remove a node and its descendants."""
-        edit, _ = self.tree()
+        edit = self._begin()
         self._show(edit.prune(index_in(edit, node)))
 
     def undo(self) -> None:
@@ -59,6 +47,29 @@ class Editor:
             self._show(self._edits.pop())
         else:
             self.leave()
+
+    def verify(self) -> Step:
+        """Verify the tree built by hand in a fork; afterwards the strategy goes on."""
+        if not self._state.edited:
+            raise SettingsError("The tree was not edited: add or prune a node first.")
+        edit = self._begin()
+        old = self._step
+        session = self._runs.session
+        config = self._state.applied
+        assert old is not None
+        assert session is not None
+        assert config is not None
+        by_hand = self._runs.working = session.fork(old.index, strategy=ByHand())
+        try:
+            step = by_hand.verify(edit)
+        finally:
+            self._runs.working = None
+        name = type(config.strategy).__name__
+        fork = by_hand.fork(strategy=config.strategy)
+        self._runs.take(fork, config, old.index, f"by hand, then {name}")
+        self.leave()
+        self._state.message = comparison(step, old)
+        return step
 
     def place(self) -> None:
         """Drop the edits if another iteration is shown."""
@@ -70,18 +81,37 @@ class Editor:
         if self._edits:
             self._edits = []
             self._step = None
-            self._state.preview(None)
+            self._state.edited = False
+            self._state.hide("preview")
+
+    def _begin(self) -> TreeEdit:
+        """The edited tree; at first the tree of the iteration shown."""
+        step = self._state.step
+        if step is None or not self._state.live:
+            raise SettingsError("There is no tree to edit: Step decodes the first iteration.")
+        if step.root_choice is not None:
+            raise NotRecordedError(
+                "The root of this tree was drafted; a tree built by hand starts at the newest "
+                "token."
+            )
+        if not self._edits:
+            self._edits = [TreeEdit.of(step)]
+            self._step = step
+        return self._edits[-1]
 
     def _show(self, edit: TreeEdit) -> None:
-        pair = self._pair()
-        step = self._step
+        pair = self._runs.pair
         assert pair is not None
-        assert step is not None
+        assert self._step is not None
         self._edits.append(edit)
-        words = f"By hand: {len(edit.tree)} nodes; {step.settings.get('strategy')} had {len(step.tree)}."
-        named = replace(step, texts={**step.texts, **pair.token_texts(edit.tree.token.tolist())})
-        sentence = f"{words} Nothing is verified yet."
-        self._state.preview(preview(named, edit.tree, recorded_nodes(edit), sentence))
+        self._state.edited = True
+        texts = pair.token_texts(edit.tree.token.tolist())
+        data = {
+            **tree_data(edit.tree, recorded_nodes(edit)),
+            "texts": {str(token): text for token, text in texts.items()},
+            "by": "hand",
+        }
+        self._state.show(to_page("preview", index=self._step.index, what_if=data))
 
 
 def recorded_nodes(edit: TreeEdit) -> list[int | None]:
@@ -92,11 +122,14 @@ def recorded_nodes(edit: TreeEdit) -> list[int | None]:
 def index_in(edit: TreeEdit, node: int | str) -> int:
     """Convert the page's name of a node, a number of the iteration or "new 3", to its number in the edited tree."""
     if isinstance(node, str):
-        return int(node.removeprefix("new "))
-    places = recorded_nodes(edit)
-    if node not in places:
+        number = node.removeprefix("new ")
+        if not number.isdecimal() or int(number) >= len(edit.tree):
+            raise SettingsError("Select a node of the tree first.")
+        return int(number)
+    nodes = recorded_nodes(edit)
+    if node not in nodes:
         raise SettingsError(f"Node {node} was pruned: choose another, or undo.")
-    return places.index(node)
+    return nodes.index(node)
 
 
 def token_of(pair: ModelPair, token: int | None, text: str | None) -> int:
@@ -119,19 +152,11 @@ def token_of(pair: ModelPair, token: int | None, text: str | None) -> int:
 
 
 def comparison(mine: Step, theirs: Step) -> str:
-    """`By hand 1 token from 14 nodes; DynaTree had 3 from 24.`"""
+    """`By hand 1 token from 13 drafted nodes; DynaTree had 3 from 23.`"""
     count = len(mine.committed)
     tokens = "1 token" if count == 1 else f"{count} tokens"
     name = theirs.settings.get("strategy")
-    return f"By hand {tokens} from {len(mine.tree)} nodes; {name} had {len(theirs.committed)} from {len(theirs.tree)}."
-
-
-def against(new: Step, old: Step) -> str:
-    """Compare two iterations: `14 nodes instead of 24, 3 accepted`."""
-    counts = (
-        ("nodes", len(new.tree), len(old.tree)),
-        ("accepted", len(new.accepted), len(old.accepted)),
-    )
-    return ", ".join(
-        f"{now} {what}" + (f" instead of {was}" if now != was else "") for what, now, was in counts
+    return (
+        f"By hand {tokens} from {len(mine.tree) - 1} drafted nodes; {name} had "
+        f"{len(theirs.committed)} from {len(theirs.tree) - 1}."
     )

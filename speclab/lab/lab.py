@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import CancelledError as Dropped
 from concurrent.futures import wait
+from functools import partial
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ipywidgets import VBox
+from anywidget import AnyWidget
+from traitlets import Dict, Int, TraitType, Unicode, observe, validate
 
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
-from speclab.errors import SettingsError
-from speclab.lab.commands import PHASES, Commands
-from speclab.lab.compare_tab import CompareBox
-from speclab.lab.screen import Screen
-from speclab.lab.settings_tab import Sliders, close
-from speclab.lab.setup import SetupForm, chats_with, heads_and_draft, setup_line
-from speclab.lab.state import LabConfig, LabState, ModelChoice
+from speclab.errors import CancelledError, SettingsError
+from speclab.lab.catalog import chats_with, heads_and_draft
+from speclab.lab.commands import Commands
+from speclab.lab.editing import Editor
+from speclab.lab.messages import Message, from_page
+from speclab.lab.outbox import Outbox
+from speclab.lab.runs import Runs
+from speclab.lab.saved import Saved
+from speclab.lab.state import PHASES, LabConfig, LabState, ModelChoice, refuse_empty
+from speclab.lab.tasks import Tasks
 from speclab.lab.worker import Worker
 from speclab.loading.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
@@ -29,39 +34,83 @@ from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
 from speclab.trace.records import Finding, Step, Trace
 from speclab.views import export_html
-from speclab.views.run_data import describe, snapshot
-from speclab.views.sentences import title
+from speclab.views.run_data import plotly_js, script, style
 
 if TYPE_CHECKING:
     from speclab.engine.session import Session
     from speclab.pair import ModelPair
 
+MOVES = ("cursor", "phase", "selected")
+"""The traits that say what is shown."""
 REAL = "smollm2"
 """The preset of a new lab if it was fetched; else the shipped family."""
+Result = TypeVar("Result")
+_log = logging.getLogger(__name__)
 
 
-class Lab(VBox):
+class PhaseName(str):
+    """The name of a phase; calling it shows another phase: `lab.phase("verify")`."""
+
+    _show: Callable[[str], None]
+
+    def __new__(cls, name: str, show: Callable[[str], None]) -> PhaseName:
+        phase = super().__new__(cls, name)
+        phase._show = show
+        return phase
+
+    def __call__(self, name: str) -> None:
+        """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
+        self._show(name)
+
+
+class _Phase(TraitType[str, str]):
+    """A trait with the phase shown, whose value can be called."""
+
+    default_value = "all"
+
+    def get(self, obj: Any, cls: type[Any] | None = None) -> Any:
+        return PhaseName(super().get(obj, cls) or "all", obj.show_phase)
+
+
+class Lab(AnyWidget):
     """A microscope over a Session.
 
     Methods do what the buttons do and wait until it is done. They raise errors, which the page
-    shows after a click.
+    shows after a click. A new lab decodes the first iteration by itself.
 
     Args:
-        pair: the models, or the name of a preset, which is loaded on first use; by default
-            "smollm2" if it was fetched (`speclab fetch smollm2`), else "mini".
+        pair: the models, or the name of a preset, which is loaded at once; by default "smollm2" if
+            it was fetched (`speclab fetch smollm2`), else "mini".
         strategy: by default DynaTree, or plain decoding if the models have no draft.
         prompt: text to continue; token ids; or messages, for models with a chat template. By
             default a shipped example.
-        predict: each iteration stops after drafting, so the user can predict what will be accepted.
+        predict: each iteration stops after drafting, so the user can guess what will be accepted.
         trace: a run to open, from `load_trace` or `load_steps`; `check` compares it with a given
             `pair`.
         settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`,
             `stop_at_eos`, `check`.
 
+    Attributes:
+        cursor, phase, selected: what is shown; settings: of the strategy that the next Step uses.
+            Other widgets can be linked to these traits in both directions.
+        iterations: decoded iterations; text: the text at the cursor; busy: the running work, empty
+            when idle. These traits can be read only.
+
     Raises:
         SpeclabError: the preset does not exist, or the strategy, the prompt or a setting is
             invalid.
     """
+
+    _esm = script() + Path(__file__).with_name("screen.js").read_text(encoding="utf-8")
+    _css = style()
+
+    cursor = Int()
+    phase = _Phase()
+    selected = Int(None, allow_none=True)
+    settings = Dict()
+    iterations = Int()
+    text = Unicode()
+    busy = Unicode()
 
     def __init__(
         self,
@@ -73,9 +122,12 @@ class Lab(VBox):
         trace: Trace | None = None,
         **settings: Any,
     ) -> None:
-        given, choice = (
-            (None, _preset(pair)) if pair is None or isinstance(pair, str) else (pair, None)
-        )
+        given = None
+        choice = None
+        if pair is None or isinstance(pair, str):
+            choice = _preset(pair)
+        else:
+            given = pair
         if strategy is None:
             drafts = any(heads_and_draft(choice, given))
             strategy = DynaTree() if drafts else Autoregressive()
@@ -83,59 +135,44 @@ class Lab(VBox):
             chats = chats_with(choice, given)
             text = examples(chat=chats)[0].text
             prompt = as_messages(text) if chats else text
+        elif given is None:
+            refuse_empty(prompt)
         wanted = LabConfig(choice, checked(strategy), prompt, SessionSettings(**settings))
-        self.state = state = LabState(wanted)
-        state.predict = predict
-        self._commands = do = Commands(
-            state,
-            given,
-            self._cancelled,
-            self._update,
-            lambda m: self._screen.post(m),
-            named=pair is not None,
-        )
-        self._worker = Worker(state, self._update, do.cancel)
-        self._screen = Screen(state, self._hear, self._setup, lambda: self._worker.began)
-        self._form = SetupForm(state, given, self._preview)
-        self._sliders = Sliders(
-            state,
-            self._preview,
-            lambda: self._ask(do.redo, "Decoding again", "step"),
-            lambda name: self._ask(lambda: do.curve(name), "Replaying", "settings"),
-        )
-        self._choices = CompareBox(
-            lambda names: self._ask(lambda: do.compare(names), "Comparing", "compare")
-        )
-        boxes = [self._form, self._screen, self._sliders, self._choices]
-        super().__init__(boxes, _dom_classes=["speclab-lab"])
+        super().__init__()
+        self.state = state = LabState(wanted, guess=predict)
+        self._outbox = Outbox(state, given, self.send)
+        self._worker = Worker(state, self._flush)
+        self._runs = runs = Runs(state, self._worker, given, named=pair is not None)
+        self._editor = editor = Editor(runs)
+        self._tasks = tasks = Tasks(runs, given)
+        self._commands = commands = Commands(runs, editor)
+        self._saved = Saved(state)
+        self._orders = self._commanded(commands, tasks, editor)
+        self._mirror()
+        self.on_msg(self._receive)
         if trace is not None:
-            self._wait(lambda: do.show_trace(trace, str(trace.settings.get("strategy", "run"))))
-        elif given is not None:
-            self._wait(do.start)
+            self._wait(partial(runs.open, trace, str(trace.settings.get("strategy", "run"))))
+            return
+        if given is not None:
+            self._wait(runs.start)
+        self._worker.submit(commands.step, "Decoding the first iteration", "start")
 
     @property
     def session(self) -> Session | None:
         """The session; None until the models are loaded."""
-        return self._commands.session
+        return self._runs.session
 
     def step(self) -> Step:
-        """Go on by one iteration.
-
-        The first call returns the first iteration even if a page already shows it.
-        """
-        return self._wait(self._commands.next, "Decoding")  # type: ignore[no-any-return]
+        """Decode one iteration."""
+        return self._wait(self._commands.step, "Decoding")
 
     def back(self) -> Step | None:
         """Show the previous iteration; None at the beginning. No model call."""
-        return self._wait(self._commands.back)  # type: ignore[no-any-return]
+        return self._wait(self._commands.back)
 
     def goto(self, index: int) -> Step | None:
         """Show the text after `index` iterations. No model call."""
-        return self._wait(lambda: self._commands.goto(index))  # type: ignore[no-any-return]
-
-    def phase(self, name: str) -> None:
-        """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
-        self._wait(lambda: self._commands.phase(name))
+        return self._wait(partial(self._commands.goto, index))
 
     def run(self, until: Condition | None = None) -> Step | None:
         """Decode until `until` holds, the text ends, or `stop` is called; returns the last step.
@@ -143,23 +180,32 @@ class Lab(VBox):
         `until`: a function of a step, or an expression such as `accepted < 2` (see
         `speclab.trace.conditions`).
         """
-        return self._wait(lambda: self._commands.run(until), "Decoding")  # type: ignore[no-any-return]
+        return self._wait(partial(self._commands.run, until), "Decoding")
 
     def stop(self) -> None:
         """Stop the running work, from any thread; decoded iterations are kept."""
-        self._worker.stop()
+        if self._worker.stop():
+            self._runs.cancel()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is running, at most `timeout` seconds; False if work is left."""
+        return self._worker.wait(timeout)
+
+    def show_phase(self, name: str) -> None:
+        """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
+        self._wait(partial(self._commands.phase, name))
 
     def select(self, node: int | None) -> None:
         """Select a node of the current tree, or none."""
-        self._wait(lambda: self._commands.select(node))
+        self._wait(partial(self._commands.select, node))
 
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Fork at the cursor with other settings; the former session stays unchanged."""
-        return self._wait(lambda: self._commands.fork(strategy, **settings), "Forking")  # type: ignore[no-any-return]
+        return self._wait(partial(self._commands.fork, strategy, **settings), "Forking")
 
     def check(self) -> tuple[Finding, ...]:
         """Check the run (`clinic.check`), mark the findings in the pictures and list them in the tab Check."""
-        return self._wait(self._commands.check, "Checking")  # type: ignore[no-any-return]
+        return self._wait(self._tasks.check, "Checking")
 
     def pin(self) -> None:
         """Pin the current iteration next to later ones (tab Compare), or unpin it."""
@@ -167,7 +213,7 @@ class Lab(VBox):
 
     def snapshot(self) -> str:
         """The current iteration as static HTML without scripts."""
-        return snapshot(self.state.trace, self.state.cursor)
+        return self._saved.html()
 
     def export(self, path: str | os.PathLike[str]) -> Path:
         """Write the run as one HTML page that steps through its iterations without a kernel."""
@@ -178,85 +224,142 @@ class Lab(VBox):
     def close(self) -> None:
         """End the thread and free widgets, session and caches."""
         worker = getattr(self, "_worker", None)  # None: the constructor refused its arguments
-        if worker is None or worker.closed:
-            return
-        worker.close()
-        self.state.unobserve_all()
-        self._commands.free()
-        self._sliders.free()
-        for box in self.children:
-            close(box)
-        self.layout.close()
+        if worker is not None and not worker.closed:
+            self.stop()
+            worker.close()
+            self.unobserve_all()
+            self.state.unobserve_all()
+            self._runs.free()
+            self._editor.leave()
+            self.state.panels = {}
+            self.layout.close()
         super().close()
 
     # From the page.
 
-    def _hear(self, said: dict[str, Any]) -> None:
-        """Handle a message of the page on any thread; commands are queued for the worker."""
-        do = self._commands
-        node = said.get("node", 0)
-        until = said.get("until") or {}
-        condition = (until.get("kind", "end"), until.get("value"))
-        orders: dict[str, tuple[Callable[[], Any], str, str]] = {
-            "hello": (self._begin, "", "step"),
-            "step": (do.step, "Decoding", "step"),
-            "run": (lambda: do.run_until(*condition), "Decoding", "until"),
-            "condition": (lambda: do.hint(*condition), "", "until"),
-            "add": (lambda: do.editor.add(node, said.get("token"), said.get("text")), "", "hand"),
-            "prune": (lambda: do.editor.prune(node), "", "hand"),
-            "undo": (do.editor.undo, "", "hand"),
-            "verify": (do.verify, "Verifying", "hand"),
-            "switch": (lambda: do.switch(int(said["run"])), "", "compare"),
-            "save": (lambda: do.save(said["what"]), "Saving", "files"),
-            "check": (do.check, "Checking", "check"),
-            "open": (lambda: do.open_trace(said["name"], said["data"]), "Opening", "files"),
+    def _commanded(
+        self, commands: Commands, tasks: Tasks, editor: Editor
+    ) -> dict[str, tuple[Callable[..., Any], str, str]]:
+        """By the message: what does it, what the page shows meanwhile, where its error belongs."""
+        return {
+            "step": (commands.step, "Decoding", "step"),
+            "run": (commands.run_until, "Decoding", "until"),
+            "condition": (commands.hint, "", "until"),
+            "want": (tasks.want, "", "page"),
+            "reset": (tasks.reset, "", "page"),
+            "redo": (commands.redo, "Decoding again", "step"),
+            "curve": (tasks.curve, "Replaying", "strategy"),
+            "add": (editor.add, "", "hand"),
+            "prune": (editor.prune, "", "hand"),
+            "undo": (editor.undo, "", "hand"),
+            "verify": (editor.verify, "Verifying", "hand"),
+            "switch": (self._runs.switch, "", "compare"),
+            "compare": (tasks.compare, "Comparing", "compare"),
+            "check": (tasks.check, "Checking", "check"),
+            "save": (tasks.save, "Saving", "files"),
+            "open": (tasks.open, "Opening", "files"),
         }
-        match said.get("do"):
-            case "shown":
-                self._at(said)
+
+    def _receive(self, _widget: object, content: Any, _buffers: object) -> None:
+        """Handle a message of the page on any thread; commands are queued for the worker."""
+        try:
+            name, fields = from_page(content)
+        except ValueError as error:
+            _log.warning("a message of the page was ignored: %s", error)
+            return
+        match name:
+            case "plotly":
+                self.send({"plotly": True}, [plotly_js()])
+            case "hello":
+                self._outbox.greet()
             case "stop":
                 self.stop()
-            case "change":
-                self._form.toggle()
-            case "predict_mode":
-                self.state.predict = bool(said.get("on"))
-            case str(name) if name in orders:
-                self._screen.greeted = self._screen.greeted or name == "hello"
-                self._ask(*orders[name])
+            case "shown":
+                self._shown(**fields)
+            case "guess":
+                self.state.guess = fields["on"]
+            case "picture":
+                self._saved.picture(**fields)
+            case _:
+                self._order(name, fields)
 
-    def _at(self, said: dict[str, Any]) -> None:
+    def _order(self, name: str, fields: Message) -> None:
+        """Queue a command of the page."""
+        work, busy, where = self._orders[name]
+        if "from" in fields:  # a word of Python
+            fields["start"] = fields.pop("from")
+        self._worker.submit(partial(work, **fields), busy, where)
+        if name in {"want", "reset"}:
+            self._worker.submit(self._tasks.preview, where="page", key="preview")
+
+    def _shown(self, cursor: int, phase: str, tab: str, **others: Any) -> None:
+        """Follow the page to the position that a person chose."""
         state = self.state
-        steps = state.trace.steps if state.trace is not None else ()
-        cursor = said.get("cursor")
-        phase = said.get("phase")
-        node = said.get("node")
-        late = said.get("moves", self._screen.moves) != self._screen.moves or state.busy
-        if isinstance(cursor, int) and 0 <= cursor <= len(steps) and phase in PHASES and not late:
-            node = node if isinstance(node, int) else None
-            self._screen.at(cursor, phase, node)
-            state.cursor = cursor
-            state.phase = phase
-            state.selected = node
-            self._ask(self._commands.place, key="place")
-        if said.get("tab") == "settings":
-            self._sliders.fill()
-        elif said.get("tab") == "compare":
-            self._choices.fill()
+        moves = others.get("moves")
+        late = state.busy or moves not in (None, self._outbox.moves)
+        if late or not 0 <= cursor <= len(state.steps) or phase not in PHASES:
+            return
+        node = others.get("node")
+        node = node if isinstance(node, int) else None
+        self._outbox.reported(cursor, phase, node)
+        moved = cursor != state.cursor
+        state.cursor = cursor
+        state.phase = phase
+        state.selected = node
+        if moved:
+            self._worker.submit(self._commands.place, key="place")
+        else:
+            self._mirror()
 
-    def _begin(self) -> None:
-        """Answer a new page with the current state, and decode the first iteration if there is none."""
-        self._update()
-        self._commands.begin()
+    # From linked widgets.
 
-    def _preview(self) -> None:
-        self._ask(self._commands.preview, "", "prompt", key="preview")
+    @validate("settings")
+    def _merged(self, proposal: Any) -> dict[str, Any]:
+        """Settings that are not named keep their values."""
+        if not hasattr(self, "state"):
+            return dict(proposal["value"])
+        strategy = self.state.wanted.strategy
+        return strategy.changed(**proposal["value"]).model_dump()
 
-    def _ask(
-        self, work: Callable[[], Any], busy: str = "", where: str = "page", key: str = ""
-    ) -> None:
-        self._worker.submit(work, busy, where, key)
+    @observe("settings", *MOVES)
+    def _linked(self, change: Any) -> None:
+        """Do what a linked widget, or a person in Python, asks for."""
+        name = change["name"]
+        value = change["new"]
+        wanted = self.state.wanted.strategy
+        if name == "settings":
+            if value != wanted.model_dump():
+                strategy = {"name": type(wanted).__name__, "settings": value}
+                self._order("want", {"strategy": strategy})
+        elif value != getattr(self.state, name):
+            commands = self._commands
+            moves: dict[str, Callable[[Any], object]] = {
+                "cursor": commands.goto,
+                "phase": commands.phase,
+                "selected": commands.select,
+            }
+            self._worker.submit(partial(moves[name], value), where="page", key=name)
 
-    def _wait(self, work: Callable[[], Any], busy: str = "") -> Any:
+    def _mirror(self) -> None:
+        """Copy the state to the traits."""
+        state = self.state
+        self.iterations = len(state.steps)
+        for name in (*MOVES, "busy"):
+            setattr(self, name, getattr(state, name))
+        self.settings = state.wanted.strategy.model_dump()
+        if state.trace is not None:
+            tokens = state.trace.token_ids(state.cursor)
+            self.text = "".join([state.trace.texts.get(token, "") for token in tokens])
+
+    # The worker.
+
+    def _flush(self) -> None:
+        self._outbox.flush()
+        self._mirror()
+        if not self._outbox.has_page:  # a page sends pictures when it pauses
+            self._saved.update()
+
+    def _wait(self, work: Callable[[], Result], busy: str = "") -> Result:
         """Wait for the worker and raise its error. Ctrl-C stops the work."""
         result = self._worker.submit(work, busy)
         try:
@@ -265,27 +368,20 @@ class Lab(VBox):
                 pass
             return result.result()
         except Dropped:
-            return None
+            raise CancelledError("Stopped before it began; nothing changed.") from None
         except KeyboardInterrupt:
             self.stop()
             self._worker.wait(10)
             raise
 
-    def _update(self) -> None:
-        self._screen.update()
+    def _ipython_display_(self) -> None:
+        data, metadata = super()._repr_mimebundle_() or ({}, {})
+        self._saved.display(self, data, metadata)
 
-    def _cancelled(self) -> Event:
-        return self._worker.cancelled
-
-    def _setup(self) -> str:
-        if self.state.trace is not None and not self.state.live:
-            return title(self.state.trace)
-        return setup_line(self.state.applied or self.state.wanted, self._commands.pair)
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
-        words = describe(self.state.trace, self.state.cursor)
-        return {**bundle, "text/plain": words, "text/html": self.snapshot()}
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        data, metadata = super()._repr_mimebundle_(**options) or ({}, {})
+        words = {"text/plain": self._saved.sentence(), "text/html": self.snapshot()}
+        return {**data, **words}, metadata
 
 
 def _preset(name: str | None) -> ModelChoice:

@@ -30,7 +30,7 @@ def listed() -> dict[Group, dict[str, dict[str, str]]]:
     return messages
 
 
-def to_page(name: str, **fields: Any) -> Message:
+def to_page(name: str, /, **fields: Any) -> Message:
     """A message to the page.
 
     Raises:
@@ -67,3 +67,12 @@ def _check(group: Group, name: str, fields: Mapping[str, Any]) -> None:
         wrong_bool = isinstance(value, bool) and kind not in {"bool", "any"}
         if wrong_bool or not isinstance(value, _TYPES[kind]):
             raise ValueError(f"{name}: {field} must be {kind}, not {value!r}")
+
+
+EMPTY = {
+    "preview": to_page("preview", index=-1, what_if=None),
+    "curve": to_page("curve", name="", values=[], points=[], plain={}, here=None),
+    "redone": to_page("redone", index=-1, old=None, changes=[]),
+    "pinned": to_page("pinned", step=None),
+}
+"""The messages that clear a panel."""

@@ -1,4 +1,7 @@
 // anywidget's side of the page: plotly.js once a browser page, messages in their order, and the kernel's end.
+const GONE = "The kernel is gone: run the cell again. You can still step through the decoded iterations.";
+const PATIENCE = 4000; // milliseconds that a connection may be lost
+
 async function plotlyFrom(model) {
   if (globalThis.speclabPlotly) return globalThis.speclabPlotly;
   const packed = await new Promise(done => {
@@ -22,36 +25,60 @@ async function plotlyFrom(model) {
   }
 }
 
+// Calls `gone` when the kernel ends in any way, and `back` when a lost connection is there again; returns how to stop.
+// JupyterLab and Notebook have these signals; other hosts mark their widgets themselves.
+function watchKernel(manager, gone, back) {
+  const kernel = manager?.kernel, session = manager?.context?.sessionContext;
+  let lost = 0;
+  const found = () => clearTimeout(lost);
+  const status = (_, name) => {
+    found();
+    if (/restarting|dead|terminating/.test(name)) gone();
+    if (name === "unknown") lost = setTimeout(gone, PATIENCE);
+  };
+  const connection = (_, name) => {
+    if (name === "connected") { found(); back(); }
+  };
+  const changed = (_, { newValue }) => newValue !== kernel && gone();
+  const signals = [
+    [kernel?.statusChanged, status], [kernel?.connectionStatusChanged, connection], [kernel?.disposed, gone],
+    [session?.kernelChanged, changed],
+  ].filter(([signal]) => signal?.connect);
+  for (const [signal, heard] of signals) signal.connect(heard);
+  return () => {
+    found();
+    for (const [signal, heard] of signals) signal.disconnect(heard);
+  };
+}
+
 export default {
-  async render({ model, el, signal }) {
+  async render({ model, el }) {
     const plotly = await plotlyFrom(model);
-    let gone = false, moves = 0; // where the kernel put the page last: what the page says of earlier places comes late
+    el.classList.add("speclab-lab"); // now the static output below may hide
+    let gone = false, moves = 0; // moves: how often the kernel moved the page; what the page says of earlier places comes late
     const send = message => {
-      if (message.do === "shown") el.closest(".speclab-lab")?.setAttribute("data-tab", message.tab);
-      if (!gone) model.send({ ...message, moves });
+      if (!gone) model.send(message.do === "shown" ? { ...message, moves } : message);
     };
-    const hear = handler => content => content.messages?.forEach(message => {
+    const heard = [];
+    const hear = content => content.messages?.forEach(message => {
       if (message.type === "show") moves = message.moves;
-      handler(message);
+      for (const handler of heard) handler(message);
     });
-    const host = { live: true, send, on: handler => model.on("msg:custom", hear(handler)), keys: el };
+    model.on("msg:custom", hear);
+    const host = { kind: "kernel", send, on: handler => heard.push(handler), keys: el };
     const page = mount(el, host, plotly);
-    const kernel = model.widget_manager?.kernel; // JupyterLab's and Notebook's; other hosts mark their widgets alone
-    const restarted = (_, status) => {
-      if (!/restarting|dead|terminating/.test(status)) return;
+    const end = () => {
       gone = true;
-      page.handle({ type: "restarted" });
+      page.handle({ type: "gone", sentence: GONE });
     };
-    const connected = (_, status) => status === "connected" && send({ do: "hello" }); // messages were lost meanwhile
-    kernel?.statusChanged.connect(restarted);
-    kernel?.connectionStatusChanged.connect(connected);
-    el.addEventListener("click", event => {
-      const button = event.target.closest("[data-send]");
-      if (button) send(JSON.parse(button.dataset.send));
-    });
+    const again = () => {
+      gone = false;
+      send({ do: "hello" }); // messages were lost meanwhile
+    };
+    const forget = watchKernel(model.widget_manager, end, again);
     return () => {
-      kernel?.statusChanged.disconnect(restarted);
-      kernel?.connectionStatusChanged.disconnect(connected);
+      forget();
+      model.off("msg:custom", hear);
       page.destroy();
     };
   },

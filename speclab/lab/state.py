@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traitlets import Dict, HasTraits, Instance, Int, Unicode
+from traitlets import Dict, Float, HasTraits, Instance, Int, Unicode
 
 from speclab.drafters.base import Strategy
-from speclab.errors import SettingsError
+from speclab.errors import PromptError, SettingsError
+from speclab.lab.messages import EMPTY, Message
 from speclab.loading.presets import PRESETS
 from speclab.prompts import PromptInput, is_conversation
 from speclab.settings import SessionSettings
@@ -18,6 +19,10 @@ from speclab.trace.records import Step, Trace
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
+
+PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
+FORM = ("models", "strategy", "session", "prompt")
+"""The parts of the setup; the page shows an error of a part beside its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +39,7 @@ class ModelChoice:
         """Arguments of `load_pair`."""
         if self.name:
             return {"name": self.name, "device": self.device}
-        return {
-            "target": self.target,
-            "draft": self.draft or None,
-            "heads": self.heads,
-            "device": self.device,
-        }
+        return {name: value or None for name, value in asdict(self).items() if name != "name"}
 
     def __str__(self) -> str:
         if not self.name:
@@ -64,13 +64,27 @@ class LabConfig:
         self, strategy: Strategy | None = None, settings: Mapping[str, Any] | None = None
     ) -> LabConfig:
         """A copy with changed settings, of the session or else of the strategy."""
-        given = dict(settings or {})
-        own = {name: given.pop(name) for name in SessionSettings.model_fields if name in given}
+        values = dict(settings or {})
+        session = {
+            name: values.pop(name) for name in SessionSettings.model_fields if name in values
+        }
         chosen = strategy or self.strategy
-        chosen = chosen.changed(**given) if given else chosen
-        return replace(
-            self, strategy=chosen, settings=self.settings.changed(**own) if own else self.settings
-        )
+        if values:
+            chosen = chosen.changed(**values)
+        return replace(self, strategy=chosen, settings=self.settings.changed(**session))
+
+    def data(self) -> Message:
+        """The setup as the page shows it in its form."""
+        return {
+            "models": None if self.models is None else asdict(self.models),
+            "strategy": {
+                "name": type(self.strategy).__name__,
+                "settings": self.strategy.model_dump(mode="json"),
+            },
+            "session": self.settings.model_dump(mode="json"),
+            "prompt": prompt_text(self.prompt),
+            "chat": is_conversation(self.prompt),
+        }
 
 
 def differences(old: LabConfig, new: LabConfig) -> list[str]:
@@ -96,6 +110,8 @@ def _changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]
 
 
 def _written(value: Any) -> str:
+    if value is None:
+        return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -120,6 +136,12 @@ def prompt_of(pair: ModelPair, config: LabConfig) -> Any:
     return [int(word) for word in words]
 
 
+def refuse_empty(prompt: PromptInput) -> None:
+    """Raises PromptError for a prompt without text."""
+    if not prompt_text(prompt).strip():
+        raise PromptError("The prompt is empty: write a text, or choose an example.")
+
+
 def refuse_long(pair: ModelPair | None, config: LabConfig) -> None:
     """Raises SettingsError for a prompt that leaves no room in the models' context."""
     if pair is None or pair.context is None:
@@ -132,14 +154,15 @@ def refuse_long(pair: ModelPair | None, config: LabConfig) -> None:
 
 
 class LabState(HasTraits):
-    """The state of a lab. Commands change it on the worker's thread; the screen sends the changes
+    """The state of a lab. Commands change it on the worker's thread; the outbox sends the changes
     to the page.
 
     `trace`: the current run, or None. `cursor`: iterations shown. `phase`: draft, flatten, verify,
-    accept, commit or all. `selected`: a node. `busy`: the running work, empty when idle.
-    `sentence`: its result. `error`: one sentence, or empty. `wanted`: the settings of the form and
-    the sliders. `panels`: messages for stage and tabs (preview, curve, redone, compared, …), by
-    name.
+    accept, commit or all. `selected`: a node. `busy`: the running work, empty when idle;
+    `progress`: its share that is done, None if unknown. `message`: its result. `errors`: sentences
+    by place, newest last. `wanted`: the setup that the next Step applies. `panels`: the newest
+    message of each kind for stage and tabs (preview, curve, redone, …); `posts`: messages to send
+    once.
     """
 
     trace = Instance(Trace, allow_none=True)
@@ -147,53 +170,69 @@ class LabState(HasTraits):
     phase = Unicode("all")
     selected = Int(None, allow_none=True)
     busy = Unicode()
-    sentence = Unicode()
-    error = Unicode()
+    progress = Float(None, allow_none=True)
+    message = Unicode()
+    errors = Dict()
     wanted = Instance(LabConfig)
     panels = Dict()
 
-    def __init__(self, wanted: LabConfig) -> None:
+    def __init__(self, wanted: LabConfig, *, guess: bool = False) -> None:
         super().__init__(wanted=wanted)
-        # where an error is shown: step, prompt, until, settings, hand, compare, files
-        self.where = ""
         self.applied: LabConfig | None = None  # the setup of the current run
         self.number = -1  # the number of the current run
         self.live = False  # whether the current run has a session
-        self.predict = False
+        self.edited = False  # whether the tree shown was edited by hand
+        self.guess = guess
+        self.posts: list[Message] = []
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The decoded iterations of the current run."""
+        return self.trace.steps if self.trace is not None else ()
 
     @property
     def step(self) -> Step | None:
         """The current iteration; None before the first."""
-        steps = self.trace.steps if self.trace is not None else ()
-        return steps[self.cursor - 1] if 0 < self.cursor <= len(steps) else None
+        return self.steps[self.cursor - 1] if 0 < self.cursor <= len(self.steps) else None
 
     @property
-    def pending(self) -> str:
-        """A sentence on the changes that the next Step applies; empty without changes."""
+    def pending(self) -> list[str]:
+        """The changes that the next Step applies."""
         if self.applied is None or self.wanted == self.applied:
-            return ""
-        words = "; ".join(differences(self.applied, self.wanted))
-        if not self.wanted.forks_from(self.applied):
-            return f"Changed: {words}. It starts a new run."
-        return f"Changed: {words}. Applies from iteration {self.cursor + 1} on."
+            return []
+        return differences(self.applied, self.wanted)
+
+    @property
+    def new_run(self) -> bool:
+        """Whether the changes need a new run."""
+        return self.applied is not None and not self.wanted.forks_from(self.applied)
+
+    @property
+    def error(self) -> str:
+        """The newest error, or an empty text."""
+        return next(reversed(self.errors.values()), "")
 
     def fail(self, where: str, sentence: str) -> None:
-        """Show an error next to its cause; an empty sentence removes it."""
-        self.where = where
-        self.error = sentence
+        """Show an error next to its cause."""
+        self.mend([where])
+        self.errors = {**self.errors, where: sentence}
 
-    def preview(self, data: Any) -> None:
-        """Show a preview on the tree; None removes it."""
-        if data is not None or self.panels.get("preview", {}).get("preview") is not None:
-            self.panels = {
-                **self.panels,
-                "preview": {"type": "preview", "index": self.cursor - 1, "preview": data},
-            }
+    def mend(self, places: Iterable[str]) -> None:
+        """Remove the errors of these places."""
+        gone = set(places)
+        self.errors = {where: words for where, words in self.errors.items() if where not in gone}
 
-    def put(self, tab: str, place: str, *parts: Any) -> None:
-        """Show figures and HTML in a place of a tab; without parts, clear the place."""
-        if parts or place in self.panels:
-            self.panels = {
-                **self.panels,
-                place: {"type": "parts", "tab": tab, "place": place, "parts": list(parts)},
-            }
+    def moved(self) -> None:
+        """Remove what belongs to the former position: its message, and errors outside the form."""
+        self.message = ""
+        self.mend(set(self.errors) - set(FORM))
+
+    def show(self, message: Message) -> None:
+        """Show a panel; it stays until a newer message of its type."""
+        self.panels = {**self.panels, message["type"]: message}
+
+    def hide(self, *names: str) -> None:
+        """Clear panels that show something."""
+        for name in names:
+            if name in self.panels and self.panels[name] != EMPTY[name]:
+                self.show(EMPTY[name])

@@ -9,14 +9,12 @@ from concurrent.futures import CancelledError as Dropped
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Condition, Event, Thread, current_thread
-from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from speclab.errors import CancelledError, SpeclabError
-from speclab.lab.state import LabState
+from speclab.lab.state import FORM, LabState
 
-OWNED = {"prompt", "settings"}
-"""Places whose form removes its own errors."""
+Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
@@ -37,27 +35,42 @@ class Request:
 class Worker:
     """Runs requests one after another, and reports work and errors in the state.
 
-    `cancelled`: set to end the running work. `update`: sends the changes to the page; called only
-    on this thread.
+    `flush`: sends the changes of the state to the page; called only on this thread.
     """
 
-    def __init__(
-        self, state: LabState, update: Callable[[], None], interrupt: Callable[[], None]
-    ) -> None:
-        self.cancelled = Event()
-        self.began = 0.0
+    def __init__(self, state: LabState, flush: Callable[[], None]) -> None:
+        self.flush = flush
         self._state = state
-        self._update = update
-        self._interrupt = interrupt
+        self._cancelled = Event()
         self._waiting: deque[Request] = deque()
         self._changed = Condition()
         self._running: Request | None = None
         self._closed = False
         self._thread: Thread | None = None
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the running work was stopped."""
+        return self._cancelled.is_set()
+
+    def check(self) -> None:
+        """Raises CancelledError if the running work was stopped."""
+        if self.cancelled:
+            raise CancelledError("Stopped; nothing changed.")
+
+    def report(self, busy: str, progress: float | None = None) -> None:
+        """Tell the page what the running work does now, and which share of it is done."""
+        self._state.busy = busy
+        self._state.progress = progress
+        self.flush()
+
     def submit(
-        self, work: Callable[[], Any], busy: str = "", where: str = "", key: str = ""
-    ) -> Future[Any]:
+        self, work: Callable[[], Result], busy: str = "", where: str = "", key: str = ""
+    ) -> Future[Result]:
         """Queue work.
 
         `busy`: shown while it runs. `key`: a newer request replaces a waiting one with the same
@@ -80,18 +93,14 @@ class Worker:
             self._changed.notify_all()
         return request.result
 
-    def stop(self) -> None:
-        """Drop waiting work and end the running work."""
+    def stop(self) -> bool:
+        """Drop waiting work and stop the running work; False if nothing was running."""
         with self._changed:
             self._drop()
             if self._running is None:
-                return
-            self.cancelled.set()
-        self._interrupt()
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
+                return False
+            self._cancelled.set()
+            return True
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the worker is idle; False if `timeout` came first."""
@@ -102,7 +111,6 @@ class Worker:
 
     def close(self) -> None:
         """End the thread after the running work."""
-        self.stop()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -118,7 +126,7 @@ class Worker:
         while True:
             with self._changed:
                 self._running = None
-                self.cancelled.clear()
+                self._cancelled.clear()
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: bool(self._waiting) or self._closed)
                 if self._closed:
@@ -130,38 +138,42 @@ class Worker:
     def _run(self, request: Request) -> None:
         state = self._state
         error: BaseException | None = None
-        self.began = monotonic()
+        result = None
         if request.busy:
             state.busy = request.busy
-            state.sentence = ""
-            self._update()
+            state.moved()
+            self.flush()
         try:
             result = request.work()
-            if state.where not in OWNED and (request.busy or request.where == state.where):
-                state.fail("", "")
-        except CancelledError as stopped:
-            state.sentence = str(stopped)
-            error = stopped
-        except SpeclabError as refused:
-            error = refused
-            if request.where and str(refused) != state.error:
-                state.fail(request.where, str(refused))
-        except BaseException as bug:  # show bugs too
-            error = bug
-            if request.where:
-                _log.exception("the lab failed")
-                sentence = (
-                    f"Something went wrong inside speclab ({type(bug).__name__}: {bug}); nothing "
-                    "decoded is lost."
-                )
-                state.fail(request.where, sentence)
+            if request.where not in FORM:
+                state.mend([request.where])
+        except BaseException as raised:
+            error = raised
+            self._explain(raised, request.where)
         state.busy = ""
+        state.progress = None
         try:
-            self._update()
-        except Exception as bug:  # drawing errors must not end the thread
+            self.flush()
+        except Exception as bug:  # errors in a message must not end the thread
             _log.exception("the page could not be told")
             error = error or bug
         if error is None:
             request.result.set_result(result)
         else:
             request.result.set_exception(error)
+
+    def _explain(self, error: BaseException, where: str) -> None:
+        """Show an error that no caller waits for."""
+        if isinstance(error, CancelledError):
+            self._state.message = str(error)
+        elif not where or str(error) in self._state.errors.values():
+            return
+        elif isinstance(error, SpeclabError):
+            self._state.fail(where, str(error))
+        else:  # show bugs too
+            _log.error("the lab failed", exc_info=error)
+            self._state.fail(
+                where,
+                f"Something went wrong inside speclab ({type(error).__name__}: {error}); nothing "
+                "decoded is lost.",
+            )

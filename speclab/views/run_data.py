@@ -33,7 +33,7 @@ PURE = (
     "text.js", "figure.js", "phases.js", "words.js", "tree.js", "mask.js", "caches.js", "node.js", "metrics.js",
 )  # fmt: skip
 """The page's files from a record to figures, in order: no DOM, no state."""
-PAGE: tuple[str, ...] = ()
+PAGE = ("state.js", "draw.js", "controls.js", "settings.js", "compare.js", "page.js")
 """The files that show the figures, in order."""
 _STYLE = """
 :root { color-scheme: light dark }
@@ -56,7 +56,7 @@ const unpack = async packed => {
     script.textContent = await unpack(data.plotly);
     document.head.append(script);
     const run = JSON.parse(await unpack(data.run));
-    const page = mount(root, { live: false, send() {}, on() {}, keys: document }, window.Plotly);
+    const page = mount(root, { kind: "none", send() {}, on() {}, keys: document }, window.Plotly);
     page.handle({ type: "run", keep: 0, ...run });
   } catch (error) {
     root.append(`The pictures cannot be shown (${error.message}): open the page in a browser of 2024 or later.`);
@@ -227,9 +227,9 @@ def page(trace: Trace, name: str, cursor: int | None = None) -> str:
     """
     shown = min(1, len(trace.steps)) if cursor is None else cursor
     run = {
-        "header": header(trace),
+        "header": run_header(trace),
         "cursor": shown,
-        "iterations": [iteration(step, trace) for step in trace.steps],
+        "steps": [step_data(step) for step in trace.steps],
     }
     data = json.dumps({"run": pack(run), "plotly": b64encode(plotly_js()).decode()})
     items = "".join([f"<li>{escape(sentences.summary(step))}</li>" for step in trace.steps])
@@ -238,7 +238,7 @@ def page(trace: Trace, name: str, cursor: int | None = None) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}{read("page.css")}</style></head><body>'
         f'<main id="page"></main>{without}<script type="application/json" id="data">{data}</script>'
-        f"<script>{read('page.js')}{_START}</script></body></html>"
+        f"<script>{script()}{_START}</script></body></html>"
     )
 
 

@@ -58,7 +58,7 @@ _RUN = """source => {
 }"""
 _DONE = """from ipywidgets.widgets.widget import _instances
 import speclab
-[lab._worker.wait() for lab in [*_instances.values()] if isinstance(lab, speclab.Lab)]
+[lab.wait() for lab in [*_instances.values()] if isinstance(lab, speclab.Lab)]
 """
 _AT_REST = f"""async code => {{
   const frames = async () => {{ for (let i = 0; i < 3; i++) await new Promise(done => requestAnimationFrame(done)); }};

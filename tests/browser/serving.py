@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -74,6 +75,12 @@ def jupyter(home: Home, notebook: Path) -> list[str]:
 def voila(home: Home) -> list[str]:
     """As `speclab app` starts it, on its own notebook."""
     return host.app_command(None, ["--no-browser", f"--port={home.port}", "--Voila.ip=127.0.0.1"])
+
+
+def marimo(home: Home, app: Path) -> list[str]:
+    """A marimo app without its code."""
+    options = ["--headless", "--no-token", "--host=127.0.0.1", f"--port={home.port}"]
+    return [sys.executable, "-m", "marimo", "run", str(app), *options]
 
 
 def _free() -> int:

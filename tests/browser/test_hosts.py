@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from opened import KERNEL_IDLE, PAINTED, TREE, Opened
-from serving import FRESH, Home, serving, voila
+from serving import FRESH, Home, marimo, serving, voila
 
 pytestmark = pytest.mark.browser
 
@@ -57,3 +58,36 @@ def test_notebook_7_runs_the_notebook_and_the_lab_steps(browser, server, outgoin
     asked_nobody(classic, outgoing)
     assert {*classic.complaints} <= OWN
     classic.page.close()
+
+
+MARIMO = """import marimo
+
+app = marimo.App()
+
+
+@app.cell
+def _():
+    import marimo as mo
+    import speclab
+
+    lab = speclab.Lab("mini", prompt="Once upon a time", max_new_tokens=120)
+    mo.ui.anywidget(lab)
+    return
+"""
+
+
+def test_marimo_shows_the_lab_and_it_steps(browser, outgoing, tmp_path: Path):
+    """Its outputs lie in shadow roots, which selectors of the page do not enter; Playwright's do."""
+    home = Home.make(tmp_path)
+    app = tmp_path / "app.py"
+    app.write_text(MARIMO)
+    with serving(marimo(home, app), home, outgoing):
+        opened = Opened.at(browser, f"http://127.0.0.1:{home.port}/")
+        opened.page.locator(".speclab-status", has_text="Iteration 1:").wait_for()
+        opened.page.locator("button.speclab-step:not([disabled])").click()
+        opened.page.locator(".speclab-status", has_text="Iteration 2:").wait_for()
+        assert opened.page.locator(".speclab-tree .main-svg").first.is_visible()
+        opened.shot("marimo")
+        asked_nobody(opened, outgoing)
+        assert opened.complaints == []
+        opened.page.close()

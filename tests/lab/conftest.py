@@ -8,7 +8,7 @@ from typing import Any
 import comm
 import pytest
 import torch
-from lab_tools import PROMPT, Page
+from lab_tools import PATIENCE, PROMPT, Page
 from support.tiny import tiny
 
 from speclab.lab import Lab
@@ -45,8 +45,10 @@ def make(pair: ModelPair) -> Iterator[Callable[..., Lab]]:
 
 @pytest.fixture
 def lab(make: Callable[..., Lab]) -> Lab:
-    """A lab over the tiny pair, before its first iteration."""
-    return make()
+    """A lab over the tiny pair, its first iteration decoded."""
+    lab = make()
+    assert lab.wait(PATIENCE)
+    return lab
 
 
 @pytest.fixture

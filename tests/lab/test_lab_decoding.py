@@ -6,7 +6,8 @@ import random
 import threading
 
 import pytest
-from lab_tools import PATIENCE, PROMPT, Page, settle
+from ipywidgets import Dropdown, IntSlider, dlink, link
+from lab_tools import PATIENCE, PROMPT, Page
 
 import speclab
 from speclab import SettingsError
@@ -18,7 +19,7 @@ def plain(pair, count):
 
 
 def test_python_steps_goes_back_runs_and_forks(lab, pair):
-    first = lab.step()
+    first = lab.state.step
     assert first.index == 0
     assert lab.step().index == 1
     assert lab.back() is first
@@ -36,19 +37,49 @@ def test_python_steps_goes_back_runs_and_forks(lab, pair):
     assert len(before.steps) == 2, "the former run stays as it is"
 
 
-def test_the_first_call_of_step_gives_the_first_iteration_unless_a_person_asked_for_more(
-    make, sent
-):
-    shown = make()
-    clicked = make()
-    Page(shown, sent)
-    assert shown.state.cursor == 1, "decoded unasked, so that a tree is there"
-    assert [shown.step().index, shown.step().index] == [0, 1]
-    Page(clicked, sent).say(do="step")
-    assert clicked.step().index == 2
+def test_a_new_lab_decodes_its_first_iteration_and_step_always_steps(make, sent):
+    lab = make()
+    assert [lab.step().index, lab.step().index] == [1, 2]
+    page = Page(lab, sent)
+    assert page.place == (3, "all", None)
+    page.say(do="step")
+    assert lab.step().index == 4
 
 
-def test_python_gets_errors_raised_and_the_page_is_not_bothered(lab, sent):
+def test_traits_are_linked_to_other_widgets_in_both_directions(lab):
+    lab.step()
+    slider = IntSlider(max=9)
+    link((slider, "value"), (lab, "cursor"))
+    slider.value = 1
+    lab.wait(PATIENCE)
+    assert (lab.state.cursor, lab.session.cursor) == (1, 1)
+    lab.step()
+    assert (slider.value, lab.iterations, lab.busy) == (2, 2, "")
+    phases = Dropdown(options=["draft", "verify", "all"])
+    link((lab, "phase"), (phases, "value"))
+    phases.value = "verify"
+    lab.wait(PATIENCE)
+    assert lab.state.phase == "verify"
+    lab.phase("draft")
+    assert (phases.value, lab.phase) == ("draft", "draft")
+    slider.value = 9
+    lab.wait(PATIENCE)
+    assert lab.cursor == lab.state.cursor == slider.value == 2, "there is no iteration 9"
+    assert lab.state.error
+
+
+def test_a_linked_setting_changes_what_the_next_step_uses(lab):
+    budget = IntSlider(5, min=1, max=64)
+    dlink((budget, "value"), (lab, "settings"), lambda value: {"node_budget": value})
+    budget.value = 3
+    lab.wait(PATIENCE)
+    assert (lab.settings["node_budget"], lab.settings["max_depth"]) == (3, 8)
+    assert len(lab.step().tree) <= 3
+    with pytest.raises(SettingsError):
+        lab.settings = {"node_budgt": 3}
+
+
+def test_python_gets_errors_raised_and_the_page_is_not_bothered(lab, pair, sent):
     page = Page(lab, sent)
     for wrong in (
         lambda: lab.goto(99),
@@ -59,11 +90,13 @@ def test_python_gets_errors_raised_and_the_page_is_not_bothered(lab, sent):
         lambda: speclab.Lab("llama-9"),
         lambda: speclab.Lab("mini", node_budget=3),
         lambda: speclab.Lab("mini", "DynaTree"),
+        lambda: speclab.Lab("mini", prompt=" "),
+        lambda: speclab.Lab(pair, prompt=[]),
     ):
         with pytest.raises(SpeclabError, match=r"^[^\n]{10,}$"):
             wrong()
     page.hear()
-    assert page.status["error"] is None
+    assert page.error is None
     assert page.holds_the_run()
     lab.close()
     with pytest.raises(SpeclabError, match="closed"):
@@ -76,7 +109,7 @@ def test_after_any_moves_the_page_holds_just_what_was_decoded(make, sent, pair, 
     lab = make(max_new_tokens=60)
     page = Page(lab, sent)
     for _ in range(40):
-        count = len(page.iterations)
+        count = len(page.steps)
         match chance.randrange(8):
             case 0 | 1 | 2 if not lab.session.done:
                 page.say(do="step")
@@ -87,11 +120,11 @@ def test_after_any_moves_the_page_holds_just_what_was_decoded(make, sent, pair, 
             case 5 if lab.state.cursor:
                 lab.fork(node_budget=chance.randrange(2, 12))
             case 6:
-                page.say(do="switch", run=chance.randrange(len(lab._commands.runs)))
+                page.say(do="switch", run=chance.randrange(len(page.panels["runs"]["runs"])))
             case 7:
                 page.say(do="hello")
         page.hear()
-        assert page.status["error"] is None
+        assert page.error is None
         assert page.holds_the_run()
         assert lab.session.cursor == lab.state.cursor
     lab.run()
@@ -157,8 +190,7 @@ def test_stop_ends_a_run_and_what_was_decoded_stays(make, sent, pair, held):
     running = threading.Thread(target=lambda: lab.run(held))
     running.start()
     assert held.begun.wait(PATIENCE)
-    page._sent.clear()
-    lab._hear({"do": "stop"})
+    page.ask(do="stop")
     held.go_on.set()
     running.join(PATIENCE)
     page.hear()
@@ -167,7 +199,7 @@ def test_stop_ends_a_run_and_what_was_decoded_stays(make, sent, pair, held):
     assert page.holds_the_run()
     assert list(lab.session.token_ids) == list(plain(pair, 200))[: len(lab.session.token_ids)]
     page.say(do="step")
-    assert page.status["error"] is None
+    assert page.error is None
 
 
 def test_ctrl_c_in_a_cell_stops_what_runs_and_keeps_what_was_decoded(make, monkeypatch, held):
@@ -183,7 +215,7 @@ def test_ctrl_c_in_a_cell_stops_what_runs_and_keeps_what_was_decoded(make, monke
         patched.setattr(module, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             lab.run(held)
-    settle(lab)
+    assert lab.wait(PATIENCE)
     assert 1 < len(lab.session.token_ids) < 200
     assert lab.step() is lab.session.steps[-1]
 
@@ -193,12 +225,12 @@ def test_a_condition_is_checked_while_it_is_typed_and_refused_beside_it(page):
     assert "accepted" in page.others[-1]["sentence"], "the name that was meant"
     page.say(do="condition", until={"kind": "expression", "value": "accepted < 2"})
     assert page.others[-1] == {"type": "hint", "sentence": ""}
-    count = len(page.iterations)
+    count = len(page.steps)
     page.say(do="run", until={"kind": "expression", "value": "accepted <"})
-    assert page.status["error"]["where"] == "until"
-    assert len(page.iterations) == count
+    assert page.error["where"] == "until"
+    assert len(page.steps) == count
     page.say(do="run", until={"kind": "expression", "value": "iteration >= 2"})
-    assert page.status["error"] is None, "gone when it is mended"
+    assert page.error is None, "gone when it is mended"
 
 
 def test_phases_and_nodes_from_python_move_the_page_and_from_the_page_the_state(page):
@@ -225,20 +257,59 @@ def test_an_iteration_that_fails_is_undone_and_said_beside_step(page, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr("speclab.engine.session.iterate", broken)
         page.say(do="step")
-        assert page.status["error"]["where"] == "step"
-        assert "out of luck" in page.status["error"]["sentence"]
+        assert page.error["where"] == "step"
+        assert "out of luck" in page.error["sentence"]
         with pytest.raises(RuntimeError):
             page.lab.step()
     assert list(page.lab.session.token_ids) == before
     assert page.holds_the_run()
     page.say(do="step")
-    assert page.status["error"] is None
-    assert len(page.iterations) == 2
+    assert page.error is None
+    assert len(page.steps) == 2
 
 
-def test_a_lab_that_predicts_says_so_to_the_page_which_ends_it(make, sent):
+def test_a_lab_that_lets_people_guess_says_so_to_the_page_which_ends_it(make, sent):
     page = Page(make(predict=True), sent)
-    assert page.status["predict"] is True
-    page.say(do="predict_mode", on=False)
+    assert page.status["guess"] is True
+    page.say(do="guess", on=False)
     page.say(do="step")
-    assert page.status["predict"] is False
+    assert page.status["guess"] is False
+
+
+def test_a_message_goes_with_the_next_move(page):
+    page.say(do="run", until={"kind": "expression", "value": "iteration >= 2"})
+    assert page.status["message"]
+    page.go(1)
+    assert page.status["message"] is None
+    page.say(do="switch", run=7)
+    assert page.error
+    page.go(2)
+    assert page.error is None
+
+
+def test_messages_of_the_page_that_are_not_in_the_list_change_nothing(page):
+    before = page.lab.state.cursor
+    for wrong in ({"do": "jump"}, {"do": "step", "by": 3}, {"do": "shown", "cursor": "2"}):
+        page.say(**{"phase": "all", "tab": "node", **wrong} if wrong["do"] == "shown" else wrong)
+    page.say(do="shown", cursor=99, phase="all", tab="node")
+    assert page.lab.state.cursor == before
+    assert page.holds_the_run()
+
+
+def test_at_the_end_of_the_text_one_starts_over_or_makes_it_longer(make, sent):
+    page = Page(make(max_new_tokens=12), sent)
+    page.say(do="run", until={"kind": "end"})
+    assert (page.status["finished"], page.status["can_step"]) == ("max_new_tokens", False)
+    first = page.steps[0]
+    count = len(page.steps)
+    page.want(session={"max_new_tokens": 30})
+    assert page.status["can_step"]
+    page.say(do="step", **{"from": "here"})
+    assert len(page.steps) > count
+    assert page.steps[0] == first
+    page.want(strategy={"name": "LinearSpeculation", "settings": {}})
+    page.say(do="step", **{"from": "start"})
+    assert page.place == (1, "all", None)
+    assert page.steps[0]["settings"]["strategy"] == "LinearSpeculation"
+    assert [run["parent"] for run in page.panels["runs"]["runs"]] == [None, 0, None]
+    assert page.error is None

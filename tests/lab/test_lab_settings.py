@@ -1,14 +1,13 @@
-"""Sliders, their preview and curve; Apply, which decodes the iteration again; and a tree built by hand."""
+"""Settings, their preview and curve; Apply, which decodes the iteration again; and a tree built by hand."""
 
 from __future__ import annotations
 
 import pytest
-from lab_tools import PROMPT, Page, html
+from lab_tools import PROMPT, Page
 
 import speclab
 from speclab.analysis.whatif import what_if
 from speclab.drafters import strategies
-from speclab.lab.settings_tab import control, share
 
 SMALL = speclab.DynaTree(
     node_budget=12,
@@ -28,91 +27,117 @@ def page(make, sent):
     return page
 
 
-def slide(page, name, value):
-    page._sent.clear()
-    page.lab._sliders.controls[name].value = value
-    return page.hear()
+def test_the_catalog_describes_every_setting_of_every_strategy(page):
+    offered = {one["name"]: one for one in page.panels["catalog"]["strategies"]}
+    assert set(offered) == set(strategies(by_hand=False))
+    for name, kind in strategies(by_hand=False).items():
+        assert offered[name]["group"] in {"papers", "baselines", "training-free", "yours"}
+        fields = offered[name]["schema"]["properties"]
+        assert set(fields) == set(kind.model_fields)
+        for preset in offered[name]["presets"]:
+            kind(**preset["settings"])
+    assert offered["DynaTree"]["schema"]["properties"]["low_confidence"]["x-symbol"] == "τ_ℓ"
+    assert (
+        offered["DynaTree"]["schema"]["properties"]["low_confidence"]["x-measure"] == "confidence"
+    )
 
 
-def test_every_strategy_has_controls_that_hold_its_values():
-    for kind in strategies(by_hand=False).values():
-        for name, field in kind.model_fields.items():
-            widget = control(name, field, field.default)
-            if widget is not None and not field.is_required():
-                assert widget.value == field.default
-                assert not hasattr(widget, "max") or 0 <= share(widget, widget.value) <= 1
-
-
-def test_a_slider_previews_at_once_what_would_have_been_drafted(page):
+def test_a_setting_previews_at_once_what_would_have_been_drafted(page):
     step = page.lab.state.step
-    told = slide(page, "node_budget", 4)
-    assert len(told) == 1, "one message"
-    assert "node budget 12 → 4" in page.status["pending"]
+    page.set(node_budget=4)
+    assert page.status["pending"] == ["node budget 12 → 4"]
     expected = what_if(step, SMALL.changed(node_budget=4))
-    assert len(expected.tree) == 4
-    assert page.preview is not None
-    assert len(page.iterations) == 2, "nothing was decoded"
-    page.lab._sliders.reset.click()
-    page.hear()
+    assert page.preview["tree"]["token"] == expected.tree.token.tolist()
+    assert page.preview["recorded"] == list(expected.recorded)
+    assert page.preview["accepted"] == list(expected.accepted)
+    assert len(page.steps) == 2, "nothing was decoded"
+    page.say(do="reset")
     assert page.preview is None
-    assert page.status["pending"] is None
-    assert page.lab._sliders.controls["node_budget"].value == 12
+    assert page.status["pending"] == []
+    assert page.status["wanted"]["strategy"]["settings"]["node_budget"] == 12
 
 
 def test_apply_decodes_the_iteration_again_in_a_fork_and_shows_both_trees(page):
     former = page.lab.session
     old = page.lab.state.step
-    slide(page, "node_budget", 4)
-    page.lab._sliders.apply.click()
-    page.hear()
+    page.set(node_budget=4)
+    page.say(do="redo")
     assert page.lab.session is not former
     assert former.steps[1] is old
     assert page.lab.state.cursor == 2, "the same iteration"
     assert len(page.lab.state.step.tree) == 4
-    assert len(page.parts["redone"]) == 2
-    assert "4 nodes instead of" in html(page.parts["redone"])
+    redone = page.panels["redone"]
+    assert (redone["index"], redone["changes"]) == (1, ["node budget 12 → 4"])
+    assert redone["old"]["tree"]["token"] == old.tree.token.tolist()
     assert page.holds_the_run()
-    assert page.status["pending"] is page.preview is None
+    assert page.preview is None
+    assert page.status["pending"] == []
 
 
 def test_step_applies_what_is_pending_from_here_on(page):
     before = page.lab.session.steps
-    slide(page, "node_budget", 4)
+    page.set(node_budget=4)
     page.say(do="step")
     assert page.lab.session.steps[:2] == before
     assert len(page.lab.state.step.tree) <= 4
-    assert page.status["pending"] is None
+    assert page.status["pending"] == []
     assert page.place == (3, "all", None)
     assert page.holds_the_run()
 
 
-def test_settings_that_contradict_each_other_are_refused_beside_the_sliders_until_mended(page):
-    slide(page, "high_confidence", 0.2)
-    assert page.status["error"]["where"] == "settings"
-    assert "high_confidence" in page.status["error"]["sentence"]
-    assert "high_confidence" in page.lab._sliders.note.value
-    count = len(page.iterations)
+def test_settings_that_contradict_each_other_are_refused_until_mended(page):
+    page.set(high_confidence=0.2)
+    assert page.error["where"] == "strategy"
+    assert "high_confidence" in page.error["sentence"]
+    count = len(page.steps)
     page.say(do="step")
-    assert len(page.iterations) == count, "nothing pending is ignored"
-    slide(page, "low_confidence", 0.1)
-    assert page.status["error"] is None
+    assert len(page.steps) == count, "nothing pending is ignored"
+    assert page.error["where"] in {"strategy", "step"}
+    page.set(low_confidence=0.1)
+    assert page.error is None
     page.say(do="step")
     assert page.lab.session.strategy.high_confidence == 0.2
     assert page.lab.session.strategy.low_confidence == 0.1
 
 
+@pytest.mark.parametrize(
+    ("where", "wrong"),
+    [
+        ("strategy", {"name": "DynaTrie"}),
+        ("strategy", {"name": "DynaTree", "settings": {"node_budget": "many"}}),
+        ("strategy", {"name": "DynaTree", "settings": {"colour": 3}}),
+        ("session", {"temperature": -1}),
+        ("session", {"top_p": "0.9x"}),
+        ("session", {"max_new_tokens": 0}),
+        ("models", {"name": "llama-9"}),
+        ("models", {"name": "", "target": " "}),
+        ("prompt", " "),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence_and_gone_when_it_is_reset(page, where, wrong):
+    before = page.status["wanted"]
+    page.want(**{where: wrong})
+    assert page.error["where"] == where
+    assert 10 < len(page.error["sentence"]) < 500
+    assert page.status["wanted"] == before
+    page.say(do="reset")
+    assert page.error is None
+    page.say(do="step")
+    assert page.error is None
+
+
 def test_a_curve_replays_the_text_over_the_range_of_a_setting(page):
     page.say(do="run", until={"kind": "expression", "value": "iteration >= 8"})
     calls = page.lab.session.metrics.target_calls
-    page._sent.clear()
-    cell = page.lab._sliders._cells["node_budget"]
-    cell.children[0].children[1].click()
-    page.hear()
-    assert page.status["error"] is None
-    figure, words = page.parts["curve"]
-    assert figure
-    assert words.startswith("<p>")
+    page.say(do="curve", name="node_budget")
+    assert page.error is None
+    curve = page.panels["curve"]
+    assert [point["value"] for point in curve["points"]] == curve["values"]
+    assert curve["here"] == 12
+    assert curve["plain"]["tokens_per_iteration"] == pytest.approx(1)
     assert page.lab.session.metrics.target_calls == calls, "no target runs"
+    page.say(do="curve", name="colour")
+    assert page.error["where"] == "strategy"
 
 
 # By hand.
@@ -123,20 +148,20 @@ def test_a_tree_built_by_hand_is_verified_in_a_fork_and_the_strategy_goes_on(pag
     old = page.lab.state.step
     former = lab.session
     page.say(do="prune", node=1)
-    assert page.preview is not None
+    assert page.preview["by"] == "hand"
+    assert page.status["by_hand"]
     choice = old.nodes[0].target_choice
     have = {int(old.tree.token[child]) for child in old.tree.children[0]} - {int(old.tree.token[1])}
     if choice not in have:
         page.say(do="add", node=0, token=choice, text=None)
     page.say(do="verify")
-    assert page.status["error"] is None
+    assert page.error is None
     assert page.place == (2, "all", None)
     step = lab.state.step
     assert choice in step.tree.token[[int(child) for child in step.tree.children[0]]]
     assert step.accepted, "the target's own choice was in the tree"
-    assert page.status["sentence"].startswith("By hand ")
-    assert f"DynaTree had {len(old.committed)} from {len(old.tree)}" in page.status["sentence"]
-    assert html(page.parts["byhand"])
+    assert f"DynaTree had {len(old.committed)}" in page.status["message"]
+    assert not page.status["by_hand"]
     assert lab.session is not former
     assert lab.session.strategy == SMALL, "the former strategy goes on"
     page.say(do="step")
@@ -151,22 +176,25 @@ def test_a_tree_built_by_hand_is_verified_in_a_fork_and_the_strategy_goes_on(pag
 
 def test_edits_name_nodes_as_the_page_sees_them_and_are_taken_back(page):
     step = page.lab.state.step
-    edits = page.lab._commands.editor
     leaf = len(step.tree) - 1
     page.say(do="add", node=leaf, token=7, text=None)
-    edit = edits._edits[-1]
-    new = next(node for node in range(len(edit.tree)) if edit.recorded(node) is None)
+    new = page.preview["recorded"].index(None)
     page.say(do="add", node=f"new {new}", token=9, text=None)
-    tree = edits._edits[-1].tree
-    assert len(tree) == len(step.tree) + 2
-    assert tree.token[list(tree.path(len(tree) - 1))].tolist()[-2:] == [7, 9]
+    tree = page.preview["tree"]
+    assert len(tree["token"]) == len(step.tree) + 2
+    last = page.preview["recorded"].index(None, new + 1)
+    assert [tree["token"][tree["parent"][last]], tree["token"][last]] == [7, 9]
     page.say(do="undo")
     page.say(do="undo")
     assert page.preview is None
-    page.say(do="prune", node=0)
-    assert page.status["error"]["where"] == "hand"
+    assert not page.status["by_hand"]
+    page.say(do="verify")
+    assert page.error["where"] == "hand", "nothing was edited"
+    for node in (0, "own", "new 99"):
+        page.say(do="prune", node=node)
+        assert page.error["where"] == "hand"
     page.say(do="prune", node=leaf)
-    assert page.status["error"] is None
+    assert page.error is None
     page.go(1)
     assert page.preview is None, "another iteration is shown"
 
@@ -174,16 +202,17 @@ def test_edits_name_nodes_as_the_page_sees_them_and_are_taken_back(page):
 def test_a_token_is_typed_as_it_is_shown(make, sent):
     page = Page(make("mini", prompt="Once upon a time", max_new_tokens=40), sent)
     page.say(do="add", node=0, token=None, text="zebra crossing")
-    assert page.status["error"]["where"] == "hand"
+    assert page.error["where"] == "hand"
     page.say(do="add", node=0, token=None, text="#500")
-    assert page.status["error"] is None
-    assert 500 in page.lab._commands.editor._edits[-1].tree.token
+    assert page.error is None
+    assert 500 in page.preview["tree"]["token"]
+    assert page.preview["texts"]["500"]
 
 
 def test_a_strategy_that_cannot_be_previewed_is_still_pending(make, sent):
     page = Page(make(strategy=speclab.PromptLookup(), max_new_tokens=40), sent)
     page.go(1, tab="settings")
-    slide(page, "draft_tokens", 2)
-    assert page.status["error"] is None
+    page.set(draft_tokens=2)
+    assert page.error is None
     assert page.preview is None
-    assert "draft tokens" in page.status["pending"]
+    assert page.status["pending"][0].startswith("draft tokens")

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 
+import speclab.lab
 from speclab.lab.messages import from_page, listed, to_page
+from speclab.views.run_data import script
+
+NODES = [
+    node
+    for path in sorted(Path(speclab.lab.__file__).parent.glob("*.py"))
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+]
 
 
 def test_messages_in_the_list_pass():
@@ -46,3 +58,36 @@ def test_every_field_has_a_known_type():
         for fields in messages.values():
             for kind in fields.values():
                 assert kind in {"any", "bool", "int", "list", "node", "number", "object", "text"}
+
+
+def test_python_sends_and_reads_every_message():
+    sent = {
+        ast.literal_eval(node.args[0])
+        for node in NODES
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "to_page"
+    }
+    assert sent == set(listed()["to_page"])
+    matched = {
+        ast.literal_eval(case.pattern.value)
+        for node in NODES
+        if isinstance(node, ast.Match)
+        for case in node.cases
+        if isinstance(case.pattern, ast.MatchValue)
+    }
+    queued = {
+        ast.literal_eval(key)
+        for node in NODES
+        if isinstance(node, ast.FunctionDef) and node.name == "_commanded"
+        for part in ast.walk(node)
+        if isinstance(part, ast.Dict)
+        for key in part.keys
+    }
+    assert matched | queued == set(listed()["to_kernel"])
+
+
+def test_the_page_sends_and_reads_every_message():
+    page = script() + Path(speclab.lab.__file__).with_name("screen.js").read_text(encoding="utf-8")
+    sent = set(re.findall(r'\bdo: "(\w+)"', page))
+    assert sent == set(listed()["to_kernel"])
+    read = set(re.findall(r'case "(\w+)":', page)) | set(re.findall(r'type === "(\w+)"', page))
+    assert set(listed()["to_page"]) | set(listed()["from_host"]) <= read

@@ -1,0 +1,172 @@
+"""What the form offers: strategies with their settings, models and prompts, as data."""
+
+from __future__ import annotations
+
+from inspect import getdoc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from huggingface_hub import constants
+
+from speclab.drafters import strategies
+from speclab.drafters.base import Strategy, measure_of, small_matters
+from speclab.errors import SettingsError
+from speclab.lab.messages import Message
+from speclab.lab.state import ModelChoice
+from speclab.loading.presets import PRESETS, Preset, find
+from speclab.prompts import examples
+from speclab.settings import SessionSettings
+
+if TYPE_CHECKING:
+    from speclab.pair import ModelPair
+
+CURRENT = "current settings"
+"""The name of the form's strategy in a comparison."""
+_DEVICES = [
+    {"label": "automatic", "value": None},
+    {"label": "CPU", "value": "cpu"},
+    {"label": "CUDA", "value": "cuda"},
+    {"label": "Apple GPU", "value": "mps"},
+]
+
+
+def catalog(given: ModelPair | None) -> Message:
+    """The fields of the message `catalog`. `given`: the pair that the lab was given."""
+    kinds = strategies(by_hand=False)
+    chats = {False: examples(), True: examples(chat=True)}
+    return {
+        "strategies": [_strategy(name, kind) for name, kind in kinds.items()],
+        "models": _models(given),
+        "prompts": [
+            {"name": prompt.name, "kind": prompt.kind, "text": prompt.text, "chat": chat}
+            for chat, prompts in chats.items()
+            for prompt in prompts
+        ],
+        "devices": _DEVICES,
+        "session": SessionSettings.model_json_schema(),
+        "current": CURRENT,
+    }
+
+
+def schema(kind: type[Strategy]) -> Message:
+    """A strategy's JSON schema; `x-measure` and `x-small` of a field are for its slider."""
+    data: Message = kind.model_json_schema()
+    data.pop("description", None)
+    for name, field in kind.model_fields.items():
+        entry = data["properties"][name]
+        entry.pop("title", None)
+        entry["x-symbol"] = field.title or ""
+        entry["x-measure"] = measure_of(field)
+        entry["x-small"] = small_matters(field)
+    return data
+
+
+def _strategy(name: str, kind: type[Strategy]) -> Message:
+    return {
+        "name": name,
+        "group": kind.group,
+        "doc": (getdoc(kind) or "").partition("\n\n")[0].replace("\n", " "),
+        "schema": schema(kind),
+        "presets": [
+            {"name": preset, "settings": strategy.model_dump(mode="json")}
+            for preset, strategy in kind.presets().items()
+        ],
+    }
+
+
+def _models(given: ModelPair | None) -> list[Message]:
+    models = []
+    if given is not None:
+        models.append(_model(None, given.name or "given in Python", "", given.chats))
+    for name, preset in PRESETS.items():
+        way = ""
+        if preset.missing:
+            way = f"speclab fetch {name}"
+        elif not _here(preset):
+            way = f"downloads {_size(preset)}"
+        models.append(_model(name, f"{name} · {_size(preset)}", way, preset.chat))
+    return [*models, _model("", "your own …", "", False)]
+
+
+def _model(name: str | None, label: str, way: str, chat: bool) -> Message:
+    return {"name": name, "label": label, "here": not way, "way": way, "chat": chat}
+
+
+def _here(preset: Preset) -> bool:
+    """Whether nothing needs to be downloaded; imports no model library, as a page waits for it."""
+    cached = Path(constants.HF_HUB_CACHE)
+    return all(
+        Path(name).is_dir()
+        or (cached / f"models--{name.replace('/', '--')}" / "snapshots").is_dir()
+        for name in (preset.target, preset.draft)
+        if name is not None
+    )
+
+
+def _size(preset: Preset) -> str:
+    size = preset.weight_bytes(preset.dtype or "float16")
+    return f"{size / 2**30:.1f} GiB" if size >= 2**29 else f"{size / 2**20:.0f} MiB"
+
+
+def missing(choice: ModelChoice | None, given: ModelPair | None) -> dict[str, str]:
+    """What the models lack for each strategy that they cannot run, in a sentence, by its name."""
+    return {
+        name: sentence
+        for name, kind in strategies(by_hand=False).items()
+        if not any(field.is_required() for field in kind.model_fields.values())
+        and (sentence := lacking(kind(), choice, given))
+    }
+
+
+def lacking(strategy: Strategy, choice: ModelChoice | None, given: ModelPair | None) -> str:
+    """What the models lack for a strategy, in a sentence; empty if nothing is missing."""
+    heads, draft = heads_and_draft(choice, given)
+    name = type(strategy).__name__
+    if strategy.needs_block and not _block_heads(choice, given):
+        return f"{name} needs a block head and these models have none."
+    if strategy.heads_needed > heads:
+        return f"{name} needs {strategy.heads_needed} draft heads and these models have {heads}."
+    if strategy.needs_draft and not (heads or draft):
+        return f"{name} needs a draft model or a draft head and these models have none."
+    return ""
+
+
+def heads_and_draft(choice: ModelChoice | None, given: ModelPair | None) -> tuple[int, bool]:
+    """The number of draft heads and whether there is a draft model; loads nothing."""
+    if choice is None:
+        return (len(given.heads), given.draft is not None) if given is not None else (0, False)
+    if choice.name:
+        return len(PRESETS[choice.name].heads), PRESETS[choice.name].draft is not None
+    return len(choice.heads), bool(choice.draft)
+
+
+def chats_with(choice: ModelChoice | None, given: ModelPair | None) -> bool:
+    """Whether these models take messages, according to the preset or the pair's template."""
+    if choice is None:
+        return given is not None and given.chats
+    return bool(choice.name) and PRESETS[choice.name].chat
+
+
+def _block_heads(choice: ModelChoice | None, given: ModelPair | None) -> bool:
+    """Whether one of the heads drafts a whole block; True for heads by name, which are not loaded yet."""
+    if choice is None:
+        return given is not None and bool(given.block_heads)
+    return PRESETS[choice.name].has_block_head if choice.name else True
+
+
+def chosen_models(data: Any) -> ModelChoice | None:
+    """The models of the form; None for the given pair.
+
+    Raises:
+        SettingsError: there is no such preset, or no target.
+    """
+    if data is None:
+        return None
+    names = {name: str(data.get(name) or "").strip() for name in ("name", "target", "draft")}
+    heads = tuple(filter(None, map(str.strip, data.get("heads") or ())))
+    choice = ModelChoice(**names, heads=heads, device=data.get("device"))
+    if choice.name:
+        find(choice.name)
+    elif not choice.target:
+        raise SettingsError("Name a target: a hub id or a folder.")
+    return choice

@@ -1,0 +1,151 @@
+"""What a saved notebook shows of a lab: the last stage as pictures, its text, and a table of its nodes.
+
+The cell has two outputs: the widget, and below it static HTML, which is hidden while the widget is
+alive and is brought up to date after each pause.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from html import escape
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from speclab import views
+from speclab.lab.state import LabState
+from speclab.views.run_data import describe, snapshot
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from speclab.lab.lab import Lab
+
+_CHILD = ".jp-OutputArea-child"
+_STYLE = (
+    f"<style>{_CHILD}:has(.speclab-lab) + {_CHILD} .speclab-saved {{ display: none }} "
+    f"{_CHILD}:not(:has(.speclab-lab)):has(+ {_CHILD} .speclab-saved) {{ display: none }}</style>"
+)
+"""Hides the HTML below a live widget, and what JupyterLab writes in place of a dead one."""
+_MIMES = {"image/png", "image/svg+xml"}
+_LARGEST = 3_000_000
+"""Most characters of a picture."""
+
+
+_kaleido: list[Any] = []
+"""The library, once its browser runs."""
+
+
+class Saved:
+    """The static output of a lab."""
+
+    def __init__(self, state: LabState) -> None:
+        self._state = state
+        self._alone = False  # a program executes the notebook: no page will send pictures
+        self._display_id = ""
+        self._written: tuple[Any, ...] = ()
+        self._pictures: list[str] = []
+        self._pictured: tuple[Any, ...] = ()
+
+    def sentence(self) -> str:
+        """The current iteration in one sentence."""
+        return describe(self._state.trace, self._state.cursor)
+
+    def html(self) -> str:
+        """The current iteration as static HTML, with the page's pictures if they show it."""
+        pictures = self._pictures if self._pictured == self._position() else []
+        body = snapshot(self._state.trace, self._state.cursor)
+        return f'<div class="speclab-saved">{"".join(pictures)}{body}</div>'
+
+    def display(self, lab: Lab, data: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+        """Show the widget's bundle, and the static output below it."""
+        self._alone = _no_person()
+        if self._alone:
+            lab.wait()
+            self._draw()
+        self._display_id = uuid4().hex
+        self._written = self._position()
+        _publish({**data, "text/plain": "", "text/html": ""}, metadata)
+        _publish(self._bundle(), transient={"display_id": self._display_id})
+
+    def update(self) -> None:
+        """Bring the static output up to date, if another iteration or another picture is shown."""
+        written = (*self._position(), self._pictures)
+        if self._display_id and written != self._written and not (self._alone and self._state.busy):
+            if self._alone:
+                self._draw()
+            self._written = (*self._position(), self._pictures)
+            _publish(self._bundle(), transient={"display_id": self._display_id}, update=True)
+
+    def picture(self, cursor: int, images: Sequence[Any]) -> None:
+        """Take over the page's pictures of the iteration shown."""
+        if cursor == self._state.cursor:
+            self._pictures = [tag for image in images if (tag := _image(image))]
+            self._pictured = self._position()
+            self.update()
+
+    def _draw(self) -> None:
+        """Draw tree and mask with kaleido, if it works here."""
+        step = self._state.step
+        self._pictured = self._position()
+        self._pictures = []
+        if step is not None:
+            figures = {"tree": views.tree(step), "mask": views.mask(step)}
+            with suppress(Exception):  # without kaleido, or a browser for it, the table is enough
+                for name, figure in figures.items():
+                    data = base64.b64encode(_png(figure)).decode()
+                    self._pictures.append(_image({"name": name, "mime": "image/png", "data": data}))
+
+    def _position(self) -> tuple[Any, ...]:
+        return (self._state.number, self._state.cursor, len(self._state.steps))
+
+    def _bundle(self) -> dict[str, str]:
+        return {"text/plain": self.sentence(), "text/html": _STYLE + self.html()}
+
+
+def _no_person() -> bool:
+    """Whether a program such as nbconvert executes the notebook."""
+    from IPython import get_ipython
+
+    kernel = getattr(get_ipython(), "kernel", None)
+    if kernel is None or "VOILA_KERNEL_ID" in os.environ:
+        return False
+    return "cellId" not in kernel.get_parent("shell").get("metadata", {})
+
+
+def _png(figure: Figure) -> bytes:
+    """A figure drawn by kaleido; one browser draws all pictures of this process."""
+    import kaleido
+
+    if not _kaleido:
+        _kaleido.append(kaleido)
+        kaleido.start_sync_server(silence_warnings=True)
+        atexit.register(kaleido.stop_sync_server, silence_warnings=True)
+    png: bytes = kaleido.calc_fig_sync(figure.to_dict(), opts={"format": "png"})
+    return png
+
+
+def _publish(data: Mapping[str, Any], metadata: Any = None, **options: Any) -> None:
+    from IPython.display import publish_display_data
+
+    publish_display_data(data, metadata, **options)  # type: ignore[no-untyped-call]
+
+
+def _image(image: Mapping[str, Any]) -> str:
+    """A picture as an element that runs no script; empty if it is not a picture."""
+    data = str(image.get("data", ""))
+    mime = image.get("mime")
+    if mime not in _MIMES or len(data) > _LARGEST:
+        return ""
+    if mime == "image/svg+xml":
+        data = base64.b64encode(data.encode()).decode()
+    elif not re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", data):
+        return ""
+    width = image.get("width")
+    size = f' width="{width:.0f}"' if isinstance(width, int | float) else ""
+    name = escape(str(image.get("name", "picture")))
+    return f'<img src="data:{mime};base64,{data}" alt="{name}"{size} style="max-width:100%">'
