@@ -26,7 +26,7 @@ from speclab.views.networks import step_graph, with_tops
 from speclab.views.node_picture import draw_node, draw_residual
 from speclab.views.phases import Phase, Position
 from speclab.views.preview import draw_whatif
-from speclab.views.run_data import page, read
+from speclab.views.run_data import page, style
 from speclab.views.run_picture import draw_metrics, draw_timeline
 from speclab.views.text_html import text_html
 from speclab.views.theme import ThemeName
@@ -225,7 +225,7 @@ def graph(step: Step) -> DiGraph[int | str]:
 
 def text(trace: Trace, cursor: int | None = None) -> Html:
     """The prompt and the text of `cursor` iterations as HTML, with the origin of each token."""
-    return Html(f"<style>{read('page.css')}</style>{text_html(trace, cursor)}")
+    return Html(f"<style>{style()}</style>{text_html(trace, cursor)}")
 
 
 def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | None = None) -> Path:

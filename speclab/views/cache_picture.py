@@ -2,7 +2,7 @@
 the commit.
 
 Kept rows are numbered along the path (1, 2, 3 …), so a moved row keeps its number; arrows show the
-moves.
+moves. `page/caches.js` draws the same in the page.
 """
 
 from __future__ import annotations
@@ -12,46 +12,67 @@ from typing import Any
 
 from speclab.files import byte_count
 from speclab.trace.records import CacheRecord, Step
-from speclab.views.theme import INK, LOOKS, MUTED, PLOT_MONO, Spec, code_map, note, spec
-from speclab.views.tokens import plot_text, plural, quoted
+from speclab.views.theme import (
+    INK,
+    MUTED,
+    PLOT_MONO,
+    STYLE,
+    Spec,
+    code_map,
+    frame,
+    note,
+    spec,
+    trace,
+)
+from speclab.views.tokens import plot_text
+from speclab.views.words import fill
 
 ROW = 64
 PITCH = 18
-LEFT = 84
-"""Slots per row, pixels of a row, and pixels left of it."""
+FREE_ROWS = 4
+"""Slots per row, pixels of a row, and most rows of free slots."""
 ORDER = "123456789abcdefghijklmnopqrstuvwxyz"
 TARGET = "target"
-_BLUE = LOOKS["accepted"].color
-STATES: dict[str, tuple[str, str, str]] = {
-    "prompt": ("prompt", "#8FA3B5", "·"),
-    "committed": ("committed", "rgba(143,163,181,.5)", ""),
-    "written now": ("committed, written now", "rgba(143,163,181,.7)", "+"),
-    "kept": ("on the path: kept", _BLUE, "1"),
-    "dropped": ("off the path: dropped", "rgba(213,94,0,.25)", "×"),
-    "rebuilt": ("committed, passed again", _BLUE, "r"),
-    "free": ("allocated, free", "rgba(125,135,145,.13)", ""),
-}
-"""The meaning, colour and sign of every slot state."""
+STATES: dict[str, dict[str, str]] = STYLE["caches"]
 _CODES = {state: code for code, state in enumerate(STATES)}
 
 
-def slots(record: CacheRecord, prefix: int, prompt: int, *, after: bool) -> list[str]:
-    """The state of every slot in use, during the pass or after the commit.
+def slots(
+    record: CacheRecord, prefix: int, prompt: int, *, after: bool, first: int = 0
+) -> list[str]:
+    """The state of every slot in use from `first` on, during the pass or after the commit.
 
     `prefix`: entries of the committed text; `prompt`: how many of them belong to the prompt.
     """
+    kept = set(record.kept)
+    old = min(record.before, prefix)
     end = record.after if after else record.before + record.written
-    states = []
-    for slot in range(end):
-        if slot < min(record.before, prefix):
-            states.append("prompt" if slot < prompt else "committed")
-        elif slot < prefix:
-            states.append("written now")
-        elif after:
-            states.append("kept" if record.kept else "rebuilt")
-        else:
-            states.append("kept" if slot in record.kept else "dropped")
-    return states
+
+    def state(slot: int) -> str:
+        if slot < old:
+            return "prompt" if slot < prompt else "committed"
+        if slot < prefix:
+            return "written now"
+        if after:
+            return "kept" if kept else "rebuilt"
+        return "kept" if slot in kept else "dropped"
+
+    return [state(slot) for slot in range(first, end)]
+
+
+def first_slot(record: CacheRecord, prefix: int) -> int:
+    """The first slot that is drawn: what lies before was there and stays."""
+    return max(min(record.before, record.after, prefix) - 1, 0) // ROW * ROW
+
+
+@dataclass(frozen=True, slots=True)
+class _Sign:
+    x: int
+    y: int
+    sign: str
+    tip: str
+    strong: bool
+    node: int | None
 
 
 @dataclass
@@ -61,13 +82,12 @@ class _Strips:
     cells: list[list[int]] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
     notes: list[Spec] = field(default_factory=list)
-    signs: list[tuple[int, int, str, str, bool, int | None]] = field(default_factory=list)
+    signs: list[_Sign] = field(default_factory=list)
     moves: list[tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=list)
 
     def heading(self, text: str) -> None:
-        font = {"size": 12, "color": INK}
-        place = {"xref": "x", "yref": "y", "yanchor": "middle"}
-        self.notes.append(note(plot_text(text), -0.5, len(self.cells), **place, font=font))
+        place = {"xref": "x", "yref": "y", "yanchor": "middle", "font": {"size": 12, "color": INK}}
+        self.notes.append(note(plot_text(text), -0.5, len(self.cells), **place))
         self.cells.append([])
 
     def row(self, label: str, states: list[str]) -> int:
@@ -77,166 +97,134 @@ class _Strips:
 
 
 def draw_cache(step: Step, selected: int | None = None, *, prompt_length: int = 0) -> Spec:
-    """The caches of an iteration; empty if none was recorded.
-
-    `selected`: a node whose slot gets a frame.
-    """
+    """The caches of an iteration. `selected`: a node whose slot gets a frame."""
     strips = _Strips()
     for record in step.caches:
         _add(strips, step, record, prompt_length)
-    framed = [sign for sign in strips.signs if selected is not None and sign[5] == selected]
-    line = {"color": INK, "width": 2}
-    shapes = [
-        {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "line": line}
-        for x, y, *_ in framed
-    ]
-    font = {"size": 11, "family": PLOT_MONO, "color": MUTED}
+    framed = [sign for sign in strips.signs if selected is not None and sign.node == selected]
     count = len(strips.cells)
-    ticks = {
-        "tickvals": list(strips.labels),
-        "ticktext": list(strips.labels.values()),
-        "tickfont": font,
-    }
     return spec(
-        _traces(strips, font),
-        " ".join(cache_lines(step)) or "Caches: none.",
+        _traces(strips),
+        " ".join(cache_lines(step)),
         "caches",
-        height=PITCH * max(count, 1) + 16,
-        margin={"l": LEFT, "r": 12, "t": 8, "b": 8},
-        xaxis={"visible": False, "range": [-0.5, ROW - 0.5], "fixedrange": True},
+        height=PITCH * count + 16,
         yaxis={
             "range": [count - 0.5, -0.5],
-            **ticks,
-            "showgrid": False,
-            "showline": False,
-            "fixedrange": True,
+            "tickvals": list(strips.labels),
+            "ticktext": list(strips.labels.values()),
         },
         annotations=strips.notes,
-        shapes=shapes,
-        dragmode=False,
+        shapes=[frame(one.x - 0.5, one.x + 0.5, one.y - 0.5, one.y + 0.5) for one in framed],
     )
 
 
 def _add(strips: _Strips, step: Step, record: CacheRecord, prompt: int) -> None:
     prefix = step.prefix_length
-    strips.heading(f"{record.name.capitalize()} cache: {_sizes(record)}")
-    first = max(min(record.before, record.after, prefix) - 1, 0) // ROW * ROW
+    strips.heading(fill("cache", "heading", _values(record)))
+    first = first_slot(record, prefix)
     if first:
-        held = f", {min(prompt, first)} of the prompt" if prompt else ""
-        strips.heading(f"slots 0 to {first - 1}: committed{held}")
-    nodes: dict[int, tuple[int, str]] = {}  # a draft's slots are not recorded per node
-    if record.name == TARGET:
-        tokens = enumerate(step.tree.token.tolist())
-        nodes = {prefix + node: (node, quoted(token, step.texts)) for node, token in tokens}
+        values = {"last": first - 1, "prompt": min(prompt, first)}
+        strips.heading(fill("cache", "folded prompt" if prompt else "folded", values))
     places: dict[bool, dict[int, tuple[int, int]]] = {False: {}, True: {}}
     landed = {slot: record.after - len(record.kept) + i for i, slot in enumerate(record.kept)}
     origins = {goal: slot for slot, goal in landed.items()}
     for after in (False, True):
         if after:
             strips.cells.append([])  # room for arrows
-        states = slots(record, prefix, prompt, after=after)
-        end = max(min(-(-len(states) // ROW) * ROW, record.capacity), len(states), first + 1)
-        states += ["free"] * (end - len(states))
-        for start in range(first, end, ROW):
-            label = ("after" if after else "during") if start == first else f"from {start}"
+        states = slots(record, prefix, prompt, after=after, first=first)
+        used = -(-len(states) // ROW) * ROW
+        most = max(used, min(record.capacity - first, used + FREE_ROWS * ROW), 1)
+        states += ["free"] * (most - len(states))
+        for start in range(0, len(states), ROW):
+            label = f"from {first + start}" if start else "after" if after else "during"
             y = strips.row(label, states[start : start + ROW])
             for x, state in enumerate(states[start : start + ROW]):
-                slot = start + x
+                slot = first + start + x
                 places[after][slot] = (x, y)
                 origin = origins.get(slot, -1) if after else slot
-                if STATES[state][2]:
-                    strips.signs.append(
-                        _sign(record, (x, y), slot, state, origin, landed.get(slot, slot), nodes)
-                    )
+                if STATES[state]["sign"]:
+                    strips.signs.append(_sign(step, record, (x, y), slot, state, origin, landed))
     for old, new in record.moved:
         if old in places[False] and new in places[True]:
             strips.moves.append((places[False][old], places[True][new]))
 
 
 def _sign(
+    step: Step,
     record: CacheRecord,
     place: tuple[int, int],
     slot: int,
     state: str,
     origin: int,
-    goal: int,
-    nodes: dict[int, tuple[int, str]],
-) -> tuple[int, int, str, str, bool, int | None]:
-    """The sign in a slot, its tooltip, whether its background is blue, its node.
-
-    `nodes`: node and token by slot.
-    """
-    meaning, _, sign = STATES[state]
-    node, word = nodes.get(origin, (None, ""))
-    held = "" if node is None else f" node {node} {word},"
-    moved = f", moved to slot {goal}" if goal != slot and origin == slot else ""
+    landed: dict[int, int],
+) -> _Sign:
+    """The sign in a slot, and what it holds; a draft's slots are not recorded per node."""
+    sign = STATES[state]["sign"]
+    node = origin - step.prefix_length
+    known = record.name == TARGET and 0 <= node < len(step.tree)
+    values: dict[str, Any] = {
+        "slot": slot,
+        "label": STATES[state]["label"],
+        "held": "",
+        "moved": "",
+    }
+    if known:
+        token = {"node": node, "token": step.nodes[node].token}
+        values["held"] = fill("cache", "node", token, step.texts)
+    goal = landed.get(slot, slot)
+    if origin == slot and goal != slot:
+        values["moved"] = fill("cache", "moved", {"goal": goal})
     if state == "kept" and origin in record.kept:
         order = record.kept.index(origin)
         sign = ORDER[order] if order < len(ORDER) else "•"
-    return (
-        *place,
-        sign,
-        plot_text(f"slot {slot}:{held} {meaning}{moved}"),
-        state in {"kept", "rebuilt"},
-        node,
-    )
+    tip = plot_text(fill("cache", "slot", values))
+    strong = state in {"kept", "rebuilt"}
+    return _Sign(*place, sign, tip, strong, node if known else None)
 
 
-def _traces(strips: _Strips, font: Spec) -> list[Spec]:
-    heat = code_map(strips.cells, [color for _, color, _ in STATES.values()])
-    traces: list[Spec] = [{**heat, "ygap": 2, "hoverinfo": "skip"}]
-    if strips.signs:
-        x, y, sign, tip, strong, node = zip(*strips.signs, strict=True)
-        color = ["#FFFFFF" if each else INK for each in strong]
-        traces.append({
-            "type": "scatter", "mode": "text", "x": x, "y": y, "text": sign, "hovertext": tip, "hoverinfo": "text",
-            "customdata": node, "textfont": {**font, "color": color},
-        })  # fmt: skip
+def _traces(strips: _Strips) -> list[Spec]:
+    colors = [state["color"] for state in STATES.values()]
+    traces: list[Spec] = [{**code_map(strips.cells, colors), "ygap": 2}]
+    signs = strips.signs
+    if signs:
+        color = ["#FFFFFF" if sign.strong else INK for sign in signs]
+        traces.append(
+            trace(
+                "signs",
+                x=[sign.x for sign in signs],
+                y=[sign.y for sign in signs],
+                text=[sign.sign for sign in signs],
+                hovertext=[sign.tip for sign in signs],
+                customdata=[sign.node for sign in signs],
+                textfont={"size": 11, "family": PLOT_MONO, "color": color},
+            )
+        )
     if strips.moves:
-        steps: list[Any] = [each for start, end in strips.moves for each in (start, end, None)]
-        marker = {
-            "symbol": "arrow",
-            "angleref": "previous",
-            "size": [0, 9, 0] * len(strips.moves),
-            "color": MUTED,
-        }
-        traces.append({
-            "type": "scatter", "mode": "lines+markers", "x": [each and each[0] for each in steps],
-            "y": [each and each[1] for each in steps], "line": {"color": MUTED, "width": 1.5}, "marker": marker,
-            "hoverinfo": "skip",
-        })  # fmt: skip
+        points = [point for start, end in strips.moves for point in (start, end, (None, None))]
+        size = [0, 9, 0] * len(strips.moves)
+        marker = {"symbol": "arrow", "angleref": "previous", "size": size, "color": MUTED}
+        x, y = zip(*points, strict=True)
+        traces.append(trace("moves", x=list(x), y=list(y), marker=marker))
     return traces
 
 
-def key(step: Step) -> list[tuple[str, str, str]]:
-    """The legend of the states that occur."""
-    used = {"free"}
-    for record in step.caches:
-        used |= {
-            *slots(record, step.prefix_length, 1, after=False),
-            *slots(record, step.prefix_length, 1, after=True),
-        }
-    return [look for state, look in STATES.items() if state in used]
-
-
-def _sizes(record: CacheRecord) -> str:
-    return f"{record.before + record.written} → {record.after} slots"
+def _values(record: CacheRecord) -> dict[str, Any]:
+    marks = [f"{'✓' if passed else '✗'} {name}" for name, passed in checks(record).items()]
+    return {
+        "name": record.name[:1].upper() + record.name[1:],
+        "full": record.before + record.written,
+        "after": record.after,
+        "memory": byte_count(record.after * record.slot_bytes),
+        "written": record.written,
+        "kept": len(record.kept),
+        "moved": len(record.moved),
+        "checks": " ".join(marks),
+    }
 
 
 def cache_lines(step: Step) -> list[str]:
     """A line per cache, such as `Target cache: 73 → 55 slots, 2.4 MiB; 3 kept, 1 moved; checks: ✓ length …`"""
-    lines = []
-    for record in step.caches:
-        memory = byte_count(record.after * record.slot_bytes)
-        marks = " ".join(
-            [f"{'✓' if passed else '✗'} {name}" for name, passed in checks(record).items()]
-        )
-        kept = f"{plural(record.written, 'row')} written, {len(record.kept)} kept, {len(record.moved)} moved"
-        lines.append(
-            f"{record.name.capitalize()} cache: {_sizes(record)}, {memory}; {kept}; checks: "
-            f"{marks}."
-        )
-    return lines
+    return [fill("cache", "line", _values(record)) for record in step.caches]
 
 
 def checks(record: CacheRecord) -> dict[str, bool]:

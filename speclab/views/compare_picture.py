@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from speclab.views.theme import INK, LOOKS, MUTED, Spec, note, spec
-from speclab.views.tokens import clip, plot_lines, plot_text, plural, table
+from speclab.views.tokens import clip, plot_lines, plot_text, plural
 
 if TYPE_CHECKING:
-    from speclab.analysis.compare import ComparedRun, Comparison
+    from speclab.analysis.compare import Comparison
     from speclab.analysis.curves import Curve, Point, Setting
 
 BLUE = LOOKS["accepted"].color
@@ -62,32 +62,6 @@ def draw_compare(comparison: Comparison) -> Spec:
         annotations=[note("plain decoding: 1", 1, 1, xref="x")],
         dragmode=False,
     )
-
-
-def compare_table(comparison: Comparison) -> str:
-    """The results of the runs as an HTML table; seconds were measured in these runs."""
-    rows: list[tuple[object, ...]] = []
-    for run in comparison.runs:
-        if run.trace is None:
-            rows.append((run.name, "–", "–", "–", "–", f"did not run: {run.problem}"))
-            continue
-        metrics = run.trace.metrics
-        rows.append((run.name, f"{metrics.tokens_per_iteration:.2f}", f"{metrics.throughput:,.0f}",
-                     metrics.target_calls, len(run.token_ids), _text(comparison, run)))  # fmt: skip
-    caption = "Strategies on this prompt, each run once, one after another"
-    head = ("strategy", "tokens per iteration", "tokens/s", "target passes", "tokens", "text")
-    return table(caption + (" (stopped)." if comparison.stopped else "."), head, rows)
-
-
-def _text(comparison: Comparison, run: ComparedRun) -> str:
-    differs = comparison.differs_at(run)
-    if differs is None:
-        text = "same"
-    elif comparison.greedy:
-        text = f"differs from token {differs + 1}: in half precision that may be a tie"
-    else:
-        text = f"differs from token {differs + 1}, as samples do"
-    return f"{text}; {run.problem}" if run.problem else text
 
 
 def draw_curve(curve: Curve) -> Spec:

@@ -16,6 +16,7 @@ import networkx as nx
 from speclab.trace.records import Step
 from speclab.tree import DraftTree
 from speclab.views.phases import last_on_path, own_kind
+from speclab.views.theme import STYLE
 from speclab.views.tokens import label, quoted
 
 Graph: TypeAlias = "nx.DiGraph[Any]"
@@ -177,33 +178,30 @@ def _with_stubs(made: Graph, shown: set[Any]) -> Graph:
     return small
 
 
-CHAR = 7.25
-MARK = 15
-LEFT = 24
-RIGHT = 10
-"""Pixels: one character of a label, from a node to its label, left of all nodes, right of all labels."""
-GAPS = (18, 64)
-"""Least and most pixels from the labels of one column to the nodes of the next."""
-
-
 def columns(widths: Sequence[int], room: float) -> tuple[list[float], list[int]]:
     """For each depth, the position of its nodes and the most characters of its labels, in `room`
     pixels.
 
     Labels are cut only if they do not fit, the longest first. `widths`: characters of the widest
-    label at each depth. The page uses the same layout (`columns` in page.js).
+    label at each depth.
     """
-    free = room - LEFT - RIGHT - MARK * len(widths)
-    least = GAPS[0] * (len(widths) - 1)
+    sizes = STYLE["tree"]
+    mark = sizes["mark"]
+    char = sizes["char"]
+    narrow, wide = sizes["gaps"]
+    free = room - sizes["left"] - sizes["right"] - mark * len(widths)
+    least = narrow * (len(widths) - 1)
     most = max(widths)
-    while most > 4 and free < least + CHAR * sum(min(width, most) for width in widths):
+    while most > 4 and free < least + char * sum(min(width, most) for width in widths):
         most -= 1
     chars = [min(width, most) for width in widths]
-    gap = GAPS[1] if len(widths) == 1 else (free - CHAR * sum(chars)) / (len(widths) - 1)
-    gap = min(max(gap, GAPS[0]), GAPS[1])
+    gap = wide
+    if len(widths) > 1:
+        gap = (free - char * sum(chars)) / (len(widths) - 1)
+    gap = min(max(gap, narrow), wide)
     places = []
-    left = float(LEFT)
-    for each in chars:
+    left = float(sizes["left"])
+    for most in chars:
         places.append(left)
-        left += MARK + CHAR * each + gap
+        left += mark + char * most + gap
     return places, chars

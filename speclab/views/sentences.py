@@ -14,11 +14,9 @@ from speclab.views.phases import (
     own_kind,
     verified_root,
 )
+from speclab.views.theme import STYLE
 from speclab.views.tokens import percent, plural, quoted
 from speclab.views.words import WORDS, event_words, fill, filled
-
-SIGNS = ("⚠", "≈")
-"""Of a fault, and of a tie."""
 
 
 def summary(step: Step) -> str:
@@ -47,7 +45,8 @@ def note_words(step: Step) -> str:
 
 def mark(finding: Finding) -> str:
     """`⚠ position`: how pictures mark a finding."""
-    return f"{SIGNS[finding.kind == TIE]} {finding.kind}"
+    sign = STYLE["signs"]["tie" if finding.kind == TIE else "fault"]
+    return f"{sign} {finding.kind}"
 
 
 def findings_at(step: Step, node: int) -> list[Finding]:
@@ -219,25 +218,6 @@ def choice_words(step: Step, node: int) -> str:
     if record.target_choice == UNKNOWN:
         name = "unknown"
     return fill("choice", name, values, step.texts)
-
-
-def tip(step: Step, node: int) -> tuple[list[str], list[str]]:
-    """The tooltip lines of a node: known from drafting, and known from verification."""
-    record = step.nodes[node]
-    depth = int(step.tree.depth[node])
-    drafted = [
-        f"node {node} {quoted(record.token, step.texts)} · id {record.token} · depth {depth}",
-        f"draft {percent(record.draft_prob)} · path {percent(record.path_prob)} · from "
-        f"{step.tree.source[node]}"
-        if "log_prob" not in step.missing
-        else "draft not recorded",
-        f"KV slot {record.kv_slot} · mask row {record.index} · position {step.prefix_length + depth}",
-    ]
-    verified = [f"target's choice after it: {choice_words(step, node)}"]
-    if record.target_prob is not None:
-        verified.insert(0, f"target {percent(record.target_prob)}")
-    verified.append("root" if record.verdict == "root" else verdict_words(step, node))
-    return drafted, verified
 
 
 def prompt_words(trace: Trace) -> str:

@@ -2,19 +2,20 @@
 
 A node's size is its path probability, its colour and symbol the verdict, its border the target's
 probability. A dark line leads to the child that the target chose, a thick blue line follows the
-committed path. `tree_table` contains the drawing as columns; `draw_tree` turns it into a plotly
-figure, and `drawTree` in page.js draws it in the browser.
+accepted path. `page/tree.js` draws the same in the page.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import floor, sqrt
 from typing import Any
 
 from speclab.trace.records import Event, Step
-from speclab.views.networks import CHAR, MARK, OWN, Graph, columns, fold, leaf_rows, step_graph
+from speclab.views.networks import OWN, Graph, columns, fold, leaf_rows, step_graph
 from speclab.views.phases import (
     WHOLE,
     Position,
@@ -24,170 +25,143 @@ from speclab.views.phases import (
     own_kind,
     own_shown,
 )
-from speclab.views.sentences import (
-    SIGNS,
-    findings_at,
-    mark,
-    position_sentence,
-    tip,
-    verdict_words,
-)
+from speclab.views.sentences import findings_at, mark, position_sentence, verdict_words
 from speclab.views.theme import (
-    ABSENT,
     COMMITTED,
     INK,
-    LINE,
     LOOKS,
     MUTED,
     PAPER,
     PLOT_MONO,
+    STYLE,
     Spec,
     spec,
+    trace,
 )
-from speclab.views.tokens import clip, labels, plot_lines, plot_text, table, width
+from speclab.views.tokens import clip, fixed, label, percent, plot_text, table, width
+from speclab.views.words import WORDS
 
-HEIGHT = 380
-TOP = 26
-BOTTOM = 10
-"""Pixels: the whole picture, above the tree for the depths, below it."""
-PITCH = (24, 48)
-"""Least and most pixels between rows."""
-FIRST_FINDINGS = 4
-"""Nodes with findings that are never folded."""
-ROWS = (HEIGHT - TOP - BOTTOM) // PITCH[0]
-LINKS = {
-    "link": {"color": LINE, "width": 1.2},
-    "gone": {"color": LINE, "width": 1.2, "dash": "dot"},
-    "choice": {"color": INK, "width": 1.4},
-    "path": {"color": LOOKS["accepted"].color, "width": 3.2},
-}
-BEND = (0.0, 0.12, 0.26, 0.42, 0.58, 0.74, 0.88, 1.0)
-FACTS = ("node", "token", "depth", "parent", "source", "draft p", "path p", "target p", "target's choice", "verdict",
-         "why")  # fmt: skip
-"""Columns of the table of nodes."""
-CODES = {look.code: kind for kind, look in LOOKS.items()}
+SIZES = STYLE["tree"]
+HEIGHT: int = SIZES["heights"][1]
+MARK = SIZES["mark"]
+CHAR = SIZES["char"]
+BEND = SIZES["bend"]
+"""Shares of the way from the end of a column to a node."""
+NEVER_FOLDED = 4
+"""Nodes with findings."""
+Kinds = Mapping[Any, str | None]
 
 
-def tree_table(
-    made: Graph,
-    tooltips: Mapping[Any, str] | None = None,
-    rows: int = ROWS,
-    first: Sequence[Any] = (),
-) -> dict[str, Any]:
-    """The drawing of a graph in columns, one entry per node or stub.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A node or stub of a drawing.
 
-    `parent`: index of the entry, -1 for none. `row`: from the top. `size`, `border`: pixels.
-    `choice`: whether the target chose this child. `tip`: tooltips of stubs and of the target's own
-    token. `folded`: nodes of a stub. `first`: nodes that are never folded.
+    `parent`: index of an entry, -1 for none. `row`: from the top. `size`, `border`: pixels.
+    `choice`: whether the target chose this child. `folded`: nodes of a stub.
     """
-    small = fold(made, rows, first)
+
+    id: Any
+    parent: int
+    depth: int
+    row: float
+    label: str
+    size: float
+    border: float
+    choice: bool
+    folded: Sequence[Any] = ()
+
+    def text(self, chars: Sequence[int] | None = None) -> str:
+        """Number and token, cut to the characters of its column."""
+        number = f"{self.id} " if isinstance(self.id, int) else ""
+        if chars is None:
+            return number + self.label
+        return number + clip(self.label, max(chars[self.depth] - len(number), 2))
+
+
+Shown = list[tuple[Entry, str]]
+"""Entries with their looks."""
+
+
+def tree_table(graph: Graph, rows: int, first: Sequence[Any] = ()) -> list[Entry]:
+    """The drawing of a graph in at most `rows` rows. `first`: nodes that are never folded."""
+    small = fold(graph, rows, first)
     places = leaf_rows(small)
-    ids = list(small)
-    index = {node: place for place, node in enumerate(ids)}
-    data = [small.nodes[node] for node in ids]
-    own = {index[node]: _own_tip(small, node) for node in ids if not isinstance(node, int)}
-    own |= {index[node]: tip for node, tip in (tooltips or {}).items() if node in index}
-    return {
-        "id": ids,
-        "parent": [index.get(each["parent"], -1) for each in data],
-        "depth": [each["depth"] for each in data],
-        "row": [places[node] for node in ids],
-        "rows": round(max(places.values())) + 1,
-        "label": [each["label"] for each in data],
-        "size": [_size(each, node) for node, each in zip(ids, data, strict=True)],
-        "border": [round(0.75 + 2.5 * each.get("target_prob", 0.0), 2) for each in data],
-        "choice": [_is_choice(small, node) for node in ids],
-        "tip": own,
-        "folded": {
-            index[node]: each["folded"]
-            for node, each in zip(ids, data, strict=True)
-            if "folded" in each
-        },
-    }
-
-
-def _size(data: Mapping[str, Any], node: Any) -> float:
-    if node == OWN:
-        return 14.0
-    return round(7 + 10 * sqrt(min(data.get("path_prob", 0.0), 1.0)), 1)
-
-
-def _is_choice(made: Graph, node: Any) -> bool:
-    parent = made.nodes.get(made.nodes[node]["parent"], {})
-    return "target_choice" in parent and parent["target_choice"] == made.nodes[node].get("token")
-
-
-def _own_tip(made: Graph, node: Any) -> str:
-    data = made.nodes[node]
-    name = f"'{data['label']}'"
-    if "folded" in data:
-        return plot_lines(f"{data['label'][1:]} nodes are folded here")
-    if node == OWN:
-        return plot_lines(
-            f"{name} · id {data['token']}",
-            f"{data['verdict']}: the target's own token, the next root",
+    index = {node: place for place, node in enumerate(small)}
+    return [
+        Entry(
+            id=node,
+            parent=index.get(data["parent"], -1),
+            depth=data["depth"],
+            row=places[node],
+            label=data["label"],
+            size=14.0 if node == OWN else 7 + 10 * sqrt(min(data.get("path_prob", 0.0), 1.0)),
+            border=0.75 + 2.5 * data.get("target_prob", 0.0),
+            choice=_is_choice(small, node),
+            folded=data.get("folded", ()),
         )
-    return plot_lines(name)
+        for node, data in small.nodes.items()
+    ]
 
 
-def codes(made: dict[str, Any], kinds: Mapping[Any, str | None]) -> str:
-    """One letter per entry of a table: the code of its look, or `ABSENT`."""
-    letters = []
-    for place, node in enumerate(made["id"]):
-        folded = made["folded"].get(place)
-        kind = kinds.get(node)
-        if folded is not None and any(kinds.get(each) for each in folded):
-            kind = "folded"
-        letters.append(LOOKS[kind].code if kind else ABSENT)
-    return "".join(letters)
+def _is_choice(graph: Graph, node: Any) -> bool:
+    parent = graph.nodes.get(graph.nodes[node]["parent"], {})
+    return "target_choice" in parent and parent["target_choice"] == graph.nodes[node].get("token")
+
+
+def entry_kinds(entries: Sequence[Entry], kinds: Kinds) -> list[str | None]:
+    """A look for each entry, None if it is not drawn yet."""
+    looks = []
+    for entry in entries:
+        if entry.folded:
+            known = any(kinds.get(node) for node in entry.folded)
+            looks.append("folded" if known else None)
+        else:
+            looks.append(kinds.get(entry.id))
+    return looks
 
 
 def step_kinds(step: Step, position: Position = WHOLE) -> dict[Any, str | None]:
     """A key of `LOOKS` for each node and for the target's own token; None if not known yet."""
     kinds: dict[Any, str | None] = dict(enumerate(node_kinds(step, position)))
-    if own_shown(step, position):
-        kinds[OWN] = own_kind(step)
+    kinds[OWN] = own_kind(step) if own_shown(step, position) else None
     return kinds
 
 
-def notes(step: Step, position: Position) -> dict[int, str]:
+def notes(step: Step, position: Position) -> dict[Any, str]:
     """The second lines of nodes: the drafting decision; from verify on findings, and the target's choice."""
+    lines: dict[Any, list[str]] = defaultdict(list)
     if position.reached("verify"):
-        lines = {
-            node.index: " ".join(map(mark, findings_at(step, node.index))) for node in step.nodes
-        }
-        if position.phase in {"verify", "accept"}:
-            words = labels([node.target_choice for node in step.nodes], step.texts)
-            lines = {
-                node.index: f"{lines[node.index]} →{words[node.target_choice]}".strip()
-                for node in step.nodes
-            }
-        return {node: line for node, line in lines.items() if line}
-    decided = defaultdict[int, list[Event]](list)
-    for event in events_until(step, position) if position.phase == "draft" else []:
-        if event.node is not None:
+        for record in step.nodes:
+            lines[record.index] += map(mark, findings_at(step, record.index))
+            if position.phase in {"verify", "accept"}:
+                lines[record.index].append(f"→{label(record.target_choice, step.texts)}")
+    elif position.phase == "draft":
+        decided = defaultdict[int | None, list[Event]](list)
+        for event in events_until(step, position):
             decided[event.node].append(event)
-    return {node: note for node, events in decided.items() if (note := _decided(events))}
+        lines |= {node: _decided(events) for node, events in decided.items() if node is not None}
+    return {node: " ".join(parts) for node, parts in lines.items() if parts}
 
 
-def _decided(events: Sequence[Event]) -> str:
-    """`62% ×3 −1`: confidence, children, pruned children; `■ stop` if a gate closed.
+def _decided(events: Sequence[Event]) -> list[str]:
+    """`62 % ×3 −1`: confidence, children, pruned children; `■ stop` if a gate closed.
 
-    `#5 2.1%`: its number in the order of a heap, and the probability of its path.
+    `#5 2.1 %`: its number in the order of a heap, and the probability of its path.
     """
-    popped = [event.values for event in events if event.kind == "pop"]
-    if popped:
-        return f"#{popped[0]['order']} {float(popped[0]['path_prob'] or 0):.1%}"
-    grown = [event.values for event in events if event.kind == "expand"]
-    if not grown:
-        return "■ stop" if any(event.kind == "stop" for event in events) else ""
-    sure = [sure for values in grown if isinstance(sure := values.get("confidence"), float)]
-    counts = [values.get("added", values.get("branches")) for values in grown]
-    pruned = sum(int(event.values.get("dropped") or 1) for event in events if event.kind == "prune")
-    parts = [f"{max(sure):.0%}"] if sure else []
-    parts += [f"×{sum(int(count or 0) for count in counts)}"] if any(counts) else []
+    values: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for event in events:
+        values[event.kind].append(event.values)
+    for popped in values["pop"]:
+        return [f"#{popped['order']}", percent(popped["path_prob"] or 0)]
+    if not values["expand"]:
+        return ["■ stop"] if values["stop"] else []
+    sure = [grown["confidence"] for grown in values["expand"] if "confidence" in grown]
+    children = sum(grown.get("added", grown.get("branches", 0)) for grown in values["expand"])
+    pruned = sum(cut.get("dropped") or 1 for cut in values["prune"])
+    parts = [percent(max(sure))] if sure else []
+    parts += [f"×{children}"] if children else []
     parts += [f"−{pruned}"] if pruned else []
-    return " ".join(parts)
+    return parts
 
 
 def draw_tree(
@@ -198,261 +172,190 @@ def draw_tree(
     width: int = 900,
     height: int = HEIGHT,
 ) -> Spec:
-    """The tree of an iteration as known at `position`, in `width` by `height` pixels."""
-    made = tree_table(
-        step_graph(step),
-        node_tips(step, position),
-        (height - TOP - BOTTOM) // PITCH[0],
-        marked(step),
-    )
-    kinds = codes(made, step_kinds(step, position))
+    """The tree of an iteration as known at `position`; `height` is the most that it takes."""
+    marked = [finding.node for finding in step.findings if finding.node is not None]
+    entries = tree_table(step_graph(step), most_rows(height), marked[:NEVER_FOLDED])
+    if not position.reached("verify"):
+        entries = [replace(entry, choice=False, border=1.0) for entry in entries]
+    kinds = entry_kinds(entries, step_kinds(step, position))
     rings = {*fresh(step, position), *([] if selected is None else [selected])}
     sentence = f"Draft tree. {position_sentence(step, position)}"
-    if not position.reached("verify"):
-        made |= {"choice": [False] * len(made["id"]), "border": [1.0] * len(made["id"])}
-    return tree_figure(made, kinds, sentence, width, height, notes(step, position), rings)
+    return tree_figure(entries, kinds, sentence, width, height, notes(step, position), rings)
 
 
-def marked(step: Step) -> list[int]:
-    """The nodes of the first findings, which the tree does not fold."""
-    return [finding.node for finding in step.findings if finding.node is not None][:FIRST_FINDINGS]
+def most_rows(height: int) -> int:
+    """How many rows fit."""
+    return int((height - SIZES["top"] - SIZES["bottom"]) // SIZES["pitch"][0])
 
 
-def node_tips(step: Step, position: Position = WHOLE) -> dict[int, str]:
-    """The tooltips of drafted nodes; the target's part appears after verification."""
-    tips = [tip(step, node) for node in range(len(step.tree))]
-    known = position.reached("verify")
-    return {
-        node: plot_lines(*drafted, *(verified if known else []))
-        for node, (drafted, verified) in enumerate(tips)
-    }
+def row_count(entries: Sequence[Entry]) -> int:
+    return round(max(entry.row for entry in entries)) + 1
 
 
 def tree_figure(
-    made: dict[str, Any],
-    kinds: str,
+    entries: Sequence[Entry],
+    kinds: Sequence[str | None],
     sentence: str,
     width: int = 900,
     height: int = HEIGHT,
     second: Mapping[Any, str] | None = None,
     rings: set[int] | None = None,
 ) -> Spec:
-    """The figure of a table. `kinds`: its codes. `second`: second lines. `rings`: ringed nodes."""
-    data, axes = tree_traces(
-        made, kinds, width, height - TOP - BOTTOM, second or {}, rings or set()
-    )
-    margin = {"l": 0, "r": 0, "t": TOP, "b": BOTTOM}
-    return spec(
-        data, sentence, "tree", width=width, height=height, margin=margin, dragmode="pan", **axes
-    )
+    """The figure of a table. `second`: second lines. `rings`: ringed nodes."""
+    margins = SIZES["top"] + SIZES["bottom"]
+    needed = margins + row_count(entries) * SIZES["row"]
+    high = min(height, max(SIZES["heights"][0], needed))
+    data, axes = tree_traces(entries, kinds, width, high - margins, second, rings)
+    return spec(data, sentence, "tree", width=width, height=high, **axes)
 
 
 def tree_traces(
-    made: dict[str, Any],
-    kinds: str,
+    entries: Sequence[Entry],
+    kinds: Sequence[str | None],
     width: int,
     height: int,
-    second: Mapping[Any, str],
-    rings: set[int],
+    second: Mapping[Any, str] | None = None,
+    rings: set[int] | None = None,
     widths: Sequence[int] | None = None,
 ) -> tuple[list[Spec], Spec]:
     """The traces and axes of a table. `widths`: columns' widths, by default from the labels."""
-    xs, chars = columns(widths or column_widths([made]), width)
-    shown = [place for place, code in enumerate(kinds) if code != ABSENT]
-    label_of = {place: _label(made, place, chars) for place in shown}
-    place_of = {"x": [xs[depth] for depth in made["depth"]], "y": made["row"]}
-    data = _links(
-        made,
-        kinds,
-        shown,
-        place_of["x"],
-        [xs[d] + MARK + CHAR * chars[d] for d in range(len(xs))],
-        label_of,
-    )
-    data.append(_marks(made, kinds, shown, place_of, rings))
-    data.append(_labels(made, kinds, shown, place_of, label_of))
-    pitch = min(max(height / made["rows"], PITCH[0]), PITCH[1])
-    lines = [
-        place for place in shown if second.get(made["id"][place]) and CODES[kinds[place]] != "gone"
-    ]
-    if lines:
-        rooms = [
-            int((right - left - MARK) / CHAR)
-            for left, right in zip(xs, [*xs[1:], width], strict=True)
-        ]
-        text = [
-            plot_text(clip(second[made["id"][place]], max(rooms[made["depth"][place]], 2)))
-            for place in lines
-        ]
-        y = [made["row"][place] + 11.5 / pitch for place in lines]
-        color = [INK if line.startswith(SIGNS) else MUTED for line in text]
+    xs, chars = columns(widths or column_widths([entries]), width)
+    rows = row_count(entries)
+    low, high = SIZES["pitch"]
+    pitch = min(max(height / rows, low), high)
+    shown = [(entry, kind) for entry, kind in zip(entries, kinds, strict=True) if kind]
+    data = _links(entries, shown, xs, chars)
+    data += [_marks(shown, xs, rings or set()), _labels(shown, xs, chars)]
+    noted = [one for one in shown if (second or {}).get(one[0].id) and one[1] != "gone"]
+    if second and noted:
+        edges = pairwise([*xs, width])
+        rooms = [floor((right - left - MARK) / CHAR) for left, right in edges]
+        lines = [clip(second[entry.id], max(rooms[entry.depth], 2)) for entry, _ in noted]
+        signs = tuple(STYLE["signs"].values())
+        color = [INK if line.startswith(signs) else MUTED for line in lines]
+        y = [entry.row + 12.5 / pitch for entry, _ in noted]
         font = {"family": PLOT_MONO, "size": 11, "color": color}
-        data.append(_text([place_of["x"][place] for place in lines], y, text, font))
+        data.append(_text(noted, xs, y, [plot_text(line) for line in lines], font))
     half = height / pitch / 2
-    middle = (made["rows"] - 1) / 2
+    middle = (rows - 1) / 2
     ends = xs[-1] + MARK + CHAR * chars[-1]
-    depths = {
-        "tickvals": xs,
-        "ticktext": ["depth 0", *map(str, range(1, len(xs)))],
-        "side": "top",
-        "tickangle": 0,
-    }
-    xaxis = {**depths, "range": [0, max(width, ends)], "showgrid": False}
-    return data, {
-        "xaxis": xaxis,
-        "yaxis": {"range": [middle + half, middle - half], "visible": False},
-    }
+    depths = ["depth 0", *map(str, range(1, len(xs)))]
+    xaxis = {"tickvals": xs, "ticktext": depths, "range": [0, max(width, ends)]}
+    return data, {"xaxis": xaxis, "yaxis": {"range": [middle + half, middle - half]}}
 
 
-def column_widths(tables: Sequence[dict[str, Any]]) -> list[int]:
+def column_widths(tables: Sequence[Sequence[Entry]]) -> list[int]:
     """Characters of the widest label at each depth over several tables."""
     widths: dict[int, int] = defaultdict(int)
-    for made in tables:
-        for place, depth in enumerate(made["depth"]):
-            widths[depth] = max(widths[depth], width(_label(made, place, None)))
+    for entries in tables:
+        for entry in entries:
+            widths[entry.depth] = max(widths[entry.depth], width(entry.text()))
     return [widths[depth] for depth in range(len(widths))]
 
 
-def _label(made: dict[str, Any], place: int, chars: Sequence[int] | None) -> str:
-    node = made["id"][place]
-    number = f"{node} " if isinstance(node, int) else ""
-    if chars is None:
-        return number + str(made["label"][place])
-    return number + clip(made["label"][place], max(chars[made["depth"][place]] - len(number), 2))
-
-
 def _links(
-    made: dict[str, Any],
-    kinds: str,
-    shown: Sequence[int],
-    x: Sequence[float],
-    ends: Sequence[float],
-    label_of: Mapping[int, str],
+    entries: Sequence[Entry], shown: Shown, xs: Sequence[float], chars: Sequence[int]
 ) -> list[Spec]:
     """One trace per kind of link: from the parent's label straight to the end of its column, then a curve."""
-    drawn: dict[str, tuple[list[Any], list[Any]]] = {kind: ([], []) for kind in LINKS}
-    for place in shown:
-        parent = made["parent"][place]
-        if parent < 0:
+    lines: dict[str, tuple[list[Any], list[Any]]] = {kind: ([], []) for kind in STYLE["links"]}
+    for entry, kind in shown:
+        if entry.parent < 0:
             continue
-        kind = CODES[kinds[place]]
-        name = "path" if kind in COMMITTED else kind if kind == "gone" else "link"
-        if name == "link" and made["choice"][place]:
-            name = "choice"
-        start = x[parent] + MARK + CHAR * width(label_of[parent]) + 3
-        bend = ends[made["depth"][parent]] + 2
-        end = x[place] - made["size"][place] / 2 - 3
-        top = made["row"][parent]
-        bottom = made["row"][place]
-        xs, ys = drawn[name]
-        xs += [round(start, 1), *(round(bend + share * (end - bend), 1) for share in BEND), None]
-        ys += [
-            top,
-            *(round(top + (3 * share**2 - 2 * share**3) * (bottom - top), 3) for share in BEND),
-            None,
-        ]
+        parent = entries[entry.parent]
+        column = xs[parent.depth] + MARK
+        start = column + CHAR * width(parent.text(chars)) + 3
+        bend = column + CHAR * chars[parent.depth] + 2
+        end = xs[entry.depth] - entry.size / 2 - 3
+        drop = entry.row - parent.row
+        x, y = lines[_link_kind(entry, kind)]
+        x += [start, *(bend + share * (end - bend) for share in BEND), None]
+        y += [parent.row, *(parent.row + _eased(share) * drop for share in BEND), None]
     return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": xs,
-            "y": ys,
-            "line": LINKS[name],
-            "hoverinfo": "skip",
-        }
-        for name, (xs, ys) in drawn.items()
-        if xs
+        trace("links", x=x, y=y, line=STYLE["links"][kind]) for kind, (x, y) in lines.items() if x
     ]
 
 
-def _marks(
-    made: dict[str, Any],
-    kinds: str,
-    shown: Sequence[int],
-    at: Mapping[str, Sequence[float]],
-    rings: set[int],
-) -> Spec:
-    looks = [LOOKS[CODES[kinds[place]]] for place in shown]
-    ringed = [made["id"][place] in rings for place in shown]
-    line = {
-        "color": [
-            INK if look.filled or ring else look.color
-            for look, ring in zip(looks, ringed, strict=True)
-        ],
-        "width": [
-            max(made["border"][place], 2.5 * ring)
-            for place, ring in zip(shown, ringed, strict=True)
-        ],
-    }
+def _eased(share: float) -> float:
+    return 3 * share**2 - 2 * share**3
+
+
+def _link_kind(entry: Entry, kind: str) -> str:
+    if kind in STYLE["links"]:
+        return kind
+    if kind in COMMITTED:
+        return "path"
+    return "choice" if entry.choice else "link"
+
+
+def _marks(shown: Shown, xs: Sequence[float], rings: set[int]) -> Spec:
+    """The symbols; there are no hover boxes, the page's node line says more."""
+    looks = [LOOKS[kind] for _, kind in shown]
+    ringed = [entry.id in rings for entry, _ in shown]
     marker = {
         "symbol": [look.symbol for look in looks],
-        "color": [look.color if look.filled else PAPER for look in looks],
-        "size": [made["size"][place] for place in shown],
-        "line": line,
+        "size": [entry.size for entry, _ in shown],
         "opacity": 1,
+        "color": [look.color if look.filled else PAPER for look in looks],
+        "line": {
+            "color": [
+                INK if look.filled or ring else look.color
+                for look, ring in zip(looks, ringed, strict=True)
+            ],
+            "width": [
+                max(entry.border, 2.5 * ring)
+                for (entry, _), ring in zip(shown, ringed, strict=True)
+            ],
+        },
     }
-    tooltips = [made["tip"].get(place, "") for place in shown]
-    return {
-        "type": "scatter", "mode": "markers", "x": [at["x"][place] for place in shown],
-        "y": [at["y"][place] for place in shown], "customdata": [made["id"][place] for place in shown],
-        "marker": marker, "hovertext": tooltips, "hoverinfo": "text", "name": "nodes",
-    }  # fmt: skip
+    ids = [entry.id for entry, _ in shown]
+    x = [xs[entry.depth] for entry, _ in shown]
+    return trace("nodes", x=x, y=[entry.row for entry, _ in shown], customdata=ids, marker=marker)
 
 
-def _labels(
-    made: dict[str, Any],
-    kinds: str,
-    shown: Sequence[int],
-    at: Mapping[str, Sequence[float]],
-    label_of: Mapping[int, str],
-) -> Spec:
-    committed = [CODES[kinds[place]] in COMMITTED for place in shown]
-    gone = [CODES[kinds[place]] == "gone" for place in shown]
+def _labels(shown: Shown, xs: Sequence[float], chars: Sequence[int]) -> Spec:
+    bold = [kind in COMMITTED for _, kind in shown]
+    texts = [plot_text(entry.text(chars)) for entry, _ in shown]
     font = {
         "family": PLOT_MONO,
         "size": 12,
-        "color": [INK if each else MUTED for each in committed],
-        "weight": [600 if each else 400 for each in committed],
+        "color": [INK if one else MUTED for one in bold],
+        "weight": [600 if one else 400 for one in bold],
     }
-    text = [
-        f"<s>{plot_text(label_of[place])}</s>" if struck else plot_text(label_of[place])
-        for place, struck in zip(shown, gone, strict=True)
+    struck = [
+        f"<s>{text}</s>" if kind == "gone" else text
+        for text, (_, kind) in zip(texts, shown, strict=True)
     ]
-    return _text(
-        [at["x"][place] for place in shown], [at["y"][place] for place in shown], text, font
-    )
+    return _text(shown, xs, [entry.row for entry, _ in shown], struck, font)
 
 
-def _text(x: Sequence[float], y: Sequence[float], text: Sequence[str], font: Spec) -> Spec:
-    shifted = [each + MARK - 2 for each in x]
-    look = {
-        "type": "scatter",
-        "mode": "text",
-        "textposition": "middle right",
-        "hoverinfo": "skip",
-        "textfont": font,
-    }
-    return {**look, "x": shifted, "y": list(y), "text": list(text)}
+def _text(
+    shown: Shown, xs: Sequence[float], y: Sequence[float], text: Sequence[str], font: Spec
+) -> Spec:
+    x = [xs[entry.depth] + MARK - 2 for entry, _ in shown]
+    return trace("labels", x=x, y=list(y), text=list(text), textfont=font)
 
 
 def tree_rows(step: Step) -> str:
     """Every node, as an HTML table."""
-    return table(f"Draft tree of iteration {step.index + 1}", FACTS, node_facts(step))
+    return table(f"Draft tree of iteration {step.index + 1}", WORDS["facts"], node_rows(step))
 
 
-def node_facts(step: Step) -> list[tuple[int | str, ...]]:
-    """The `FACTS` of every node as texts."""
-    rows: list[tuple[int | str, ...]] = []
-    words = labels(
-        [token for node in step.nodes for token in (node.token, node.target_choice)], step.texts
-    )
+def node_rows(step: Step) -> list[list[int | str]]:
+    """The facts of every node as texts."""
     depth = step.tree.depth.tolist()
     parent = step.tree.parent.tolist()
-    for record in step.nodes:
-        node = record.index
-        target = "" if record.target_prob is None else f"{record.target_prob:.3f}"
-        rows.append((
-            node, words[record.token], depth[node], parent[node], step.tree.source[node], f"{record.draft_prob:.3f}",
-            f"{record.path_prob:.3f}", target, words[record.target_choice], record.verdict, verdict_words(step, node),
-        ))  # fmt: skip
-    return rows
+    return [
+        [
+            node,
+            label(record.token, step.texts),
+            depth[node],
+            parent[node],
+            step.tree.source[node],
+            fixed(record.draft_prob, 3),
+            fixed(record.path_prob, 3),
+            "" if record.target_prob is None else fixed(record.target_prob, 3),
+            label(record.target_choice, step.texts),
+            verdict_words(step, node),
+        ]
+        for node, record in enumerate(step.nodes)
+    ]

@@ -5,58 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.every_strategy import ALONE, DRAFT, DRAFTED, NEW, PROBS, PROMPT, VOCAB, pair_of
 from support.records import assert_consistent, assert_same
 from support.refusals import refused
-from support.table_runner import mixed_probs, random_probs, table_pair
-from support.words import word_tokenizer
+from support.table_runner import table_pair
 
 import speclab
-from speclab.drafters.base import Context, Strategy
-from speclab.pair import ModelPair
+from speclab.drafters.base import Context
 
-ALONE: dict[str, Strategy] = {
-    "prompt lookup": speclab.PromptLookup(),
-    "token recycling, carried": speclab.TokenRecycling(node_budget=13, carry="carried"),
-    "isotropic": speclab.IsotropicTree(node_budget=13),
-    "goose": speclab.Goose(node_budget=16, carry="carried"),
-    "goose, paper's bypass": speclab.Goose(node_budget=16, bypass_acceptance=0),
-    "goose, spine of transitions": speclab.Goose(
-        node_budget=16, bypass="off", spine="transitions", bigrams=False
-    ),
-    "lookahead": speclab.Lookahead(window=4, ngram=4, guesses=4),
-    "sequoia": speclab.SequoiaTree(node_budget=13, depth=3),
-    "retrieval": speclab.Retrieval(node_budget=9),
-}
-"""They ask no draft."""
-SMALL = {"node_budget": 12, "depth": 3, "children": 4, "first": None, "second": 0}
-DRAFTED: dict[str, Strategy] = {
-    "chain": speclab.LinearSpeculation(draft_tokens=4),
-    "dynatree": speclab.DynaTree(node_budget=16),
-    "drafted root": speclab.DynaTree.paper().changed(base_depth=3),
-    "best first": speclab.DraftHead(node_budget=12, depth=3),
-    "sequoia of a draft": speclab.SequoiaTree(source="draft", node_budget=13, depth=3),
-    "two trees": speclab.DualDraft(**SMALL),
-    "two trees as one": speclab.DualDraft(mode="merge", **SMALL),
-}
 alone = pytest.mark.parametrize("strategy", ALONE.values(), ids=ALONE)
 every_strategy = pytest.mark.parametrize(
     "strategy", (ALONE | DRAFTED).values(), ids=ALONE | DRAFTED
 )
-
-VOCAB = 12
-NEW = 40
-PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-2:]), 0.8)
-"""What comes next depends mostly on the last two tokens, so that copies and tables are often right."""
-DRAFT = mixed_probs(PROBS, random_probs(VOCAB, 5), 0.2)
-PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4, 3]
-
-
-def pair_of(context: int | None = None) -> ModelPair:
-    """A target, a draft model and a head, with a tokenizer of twelve words."""
-    head = table_pair(mixed_probs(PROBS, random_probs(VOCAB, 6), 0.3), None, VOCAB, context).target
-    return replace(
-        table_pair(PROBS, DRAFT, VOCAB, context), heads=(head,), tokenizer=word_tokenizer(VOCAB)
-    )
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,248 @@
-"""The page's pictures, drawn in Node from the records of a trace."""
+"""What the page draws, in Node, equals what notebooks draw: every position of recorded runs of every strategy."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict, replace
+
+import pytest
+from support.every_strategy import ALONE, DRAFTED, PROMPT, pair_of
 from support.node import evaluated
-from support.view_samples import five_nodes
+from support.view_samples import (
+    drafted_root,
+    ended_inside,
+    five_nodes,
+    large,
+    odd_tokens,
+    one_node,
+    sixty_nodes,
+)
 
+import speclab
+from speclab.trace.records import Event, ExtraRow, Finding
+from speclab.views.cache_picture import cache_lines, draw_cache
+from speclab.views.decisions import draw_drafts, draw_pair
+from speclab.views.mask_picture import draw_mask
+from speclab.views.mask_picture import verdict as verdict_of_mask
+from speclab.views.node_picture import draw_node, draw_residual
 from speclab.views.phases import positions
-from speclab.views.run_data import step_data
-from speclab.views.sentences import position_sentence
+from speclab.views.preview import draw_whatif
+from speclab.views.run_data import header, step_data
+from speclab.views.run_picture import draw_metrics, draw_timeline, metric_numbers
+from speclab.views.sentences import ending, node_sentence, position_sentence, verdict_words
+from speclab.views.text_html import text_pieces
+from speclab.views.tokens import clip, display, percent, width
+from speclab.views.tree_picture import draw_tree, node_rows, step_kinds
+
+AT_POSITION = """positions(step).map(at => ({
+  at, kinds: kindsAt(step, at), sentence: positionSentence(step, at),
+  tree: only(treeFigure(step, at, { width: 700, selected: 0 })), mask: maskFigure(step, at, { selected: 0 }),
+  nodes: step.nodes.map((_, node) => nodeSentence(step, node, at)),
+}))"""
+OF_STEP = f"""step => ({{
+  positions: {AT_POSITION},
+  caches: cacheFigures(step, 9, 0), lines: cacheLines(step), ending: ending(step), mask: verdictOfMask(step),
+  bars: step.nodes.map((_, node) => nodeFigure(step, node)), residual: residualFigure(step), drafts: draftsFigure(step),
+  rows: nodeRows(step).rows, verdicts: step.nodes.map((_, node) => verdictWords(step, node)),
+}})"""
+ONLY = "(only => data.map({}))(({{ data, layout }}) => ({{ data, layout }}))"
 
 
-def test_a_position_has_one_sentence_in_both_languages():
-    step = five_nodes()
-    expression = "positions(data).map(at => positionSentence(data, at))"
-    assert evaluated(expression, step_data(step)) == [
-        position_sentence(step, position) for position in positions(step)
+def of_step(step):
+    at_position = [
+        {
+            "at": {"phase": position.phase, "level": position.level},
+            "kinds": {str(node): kind for node, kind in step_kinds(step, position).items()},
+            "sentence": position_sentence(step, position),
+            "tree": draw_tree(step, 0, position=position, width=700),
+            "mask": draw_mask(step, 0, position),
+            "nodes": [node_sentence(step, node, position) for node in range(len(step.tree))],
+        }
+        for position in positions(step)
     ]
+    return {
+        "positions": at_position,
+        "caches": [draw_cache(step, 0, prompt_length=9)] if step.caches else [],
+        "lines": cache_lines(step),
+        "ending": ending(step),
+        "mask": verdict_of_mask(step),
+        "bars": [draw_node(step, node) for node in range(len(step.tree))],
+        "residual": draw_residual(step) or None,
+        "drafts": draw_drafts(step) if step.proposals else None,
+        "rows": node_rows(step),
+        "verdicts": [verdict_words(step, node) for node in range(len(step.tree))],
+    }
+
+
+def assert_equal(page, notebook, where=""):
+    """Numbers to 1e-6, everything else exactly."""
+    if isinstance(notebook, dict):
+        assert page.keys() == notebook.keys(), where
+        for key, value in notebook.items():
+            assert_equal(page[key], value, f"{where}.{key}")
+    elif isinstance(notebook, list | tuple):
+        assert len(page) == len(notebook), (where, page, notebook)
+        for number, (mine, its) in enumerate(zip(page, notebook, strict=True)):
+            assert_equal(mine, its, f"{where}.{number}")
+    elif isinstance(notebook, float) and notebook is not True:
+        assert math.isclose(page, notebook, rel_tol=1e-6, abs_tol=1e-6), (where, page, notebook)
+    else:
+        assert page == notebook, (where, page, notebook)
+
+
+def compared(steps) -> int:
+    """Compares the pictures of steps in both languages; returns the number of positions."""
+    drawn = evaluated(ONLY.format(OF_STEP), [step_data(step) for step in steps])
+    for step, page in zip(steps, drawn, strict=True):
+        assert_equal(page, of_step(step), f"iteration {step.index}")
+    return sum(len(positions(step)) for step in steps)
+
+
+RUNS = {
+    **ALONE,
+    **DRAFTED,
+    "plain": speclab.Autoregressive(),
+    "fixed tree": speclab.FixedTree(depth=3, branching=2),
+    "drawn": speclab.FixedTree(depth=2, branching=2, candidates="independent"),
+    "drawn without replacement": speclab.FixedTree(
+        depth=2, branching=3, candidates="without_replacement"
+    ),
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_position_of_runs_of_every_strategy_is_the_same_picture(temperature):
+    steps = []
+    for strategy in RUNS.values():
+        settings = {"max_new_tokens": 12, "temperature": temperature}
+        session = speclab.Session(pair_of(), strategy, PROMPT, **settings)
+        session.run()
+        steps += session.steps
+    assert compared(steps) > 500
+
+
+def heap():
+    """A tree whose nodes a heap gave in turn, from a block of two depths."""
+    turns = {1: 1, 3: 2, 2: 3, 4: 4}
+    block = {"token": 1, "token_prob": 0.6, "second": 8, "second_prob": 0.3, "confidence": 0.6}
+    events = [Event("marginal", None, {"level": depth, **block}) for depth in (1, 2)]
+    for node, turn in turns.items():
+        values = {"order": turn, "path_prob": 0.5, "rank": 1, "level": 1}
+        events.append(Event("pop", node, values))
+    return replace(five_nodes(), events=tuple(events))
+
+
+def checked():
+    """Findings, another mask, a plain run beside the record, rows that are no candidates."""
+    step = five_nodes()
+    mask = step.mask.copy()
+    mask[2, 1] = True
+    mask[3, 0] = False
+    findings = (
+        Finding(2, 2, "mask", "node 2 sees its sibling."),
+        Finding(2, 2, "tie", "Two tokens are closer than rounding."),
+        Finding(2, None, "length", "The cache has one entry too many."),
+    )
+    return replace(
+        step,
+        mask=mask,
+        findings=findings,
+        plain=tuple([((1, 0.5), (8, 0.25))] * len(step.nodes)),
+        missing=("log_prob", "seconds"),
+        note="recorded",
+        extra=(ExtraRow(3, 1, (0, 5), 9, 1), ExtraRow(1, 2, (0, 5, 6), 12, 3)),
+        prefix_seen=(12, 12, 9, 12, 12),
+    )
+
+
+SAMPLES = [one_node, sixty_nodes, large, odd_tokens, drafted_root, ended_inside, heap, checked]
+
+
+def test_odd_samples_are_the_same_pictures():
+    assert compared([make() for make in SAMPLES] + [drafted_root(accept=False)]) > 60
+
+
+def test_runs_whatifs_and_pairs_are_the_same_pictures():
+    session = speclab.Session(pair_of(), speclab.DynaTree(node_budget=16), PROMPT)
+    session.run()
+    trace = session.trace
+    data = {"header": header(trace), "steps": [step_data(step) for step in trace.steps]}
+    page = evaluated(
+        "({timeline: timelineFigure(data.steps, firstShown(data.steps.length, 3), null, 3),"
+        " metrics: metricsFigure(data.steps), numbers: metricNumbers(data.steps).map(one => one.value),"
+        " text: textPieces(data.header, data.steps), pair: pairFigure(data.steps[0], data.steps[1])})",
+        data,
+    )
+    notebook = {
+        "timeline": draw_timeline(trace, 3),
+        "metrics": draw_metrics(trace),
+        "numbers": metric_numbers(trace),
+        "text": [[asdict(piece) for piece in pieces] for pieces in text_pieces(trace)],
+        "pair": draw_pair(trace.steps[0], trace.steps[1]),
+    }
+    assert_equal(page, notebook)
+    bolder = speclab.DynaTree(node_budget=24, low_confidence=0.8, prune_probability=0.0)
+    found = [
+        (step, speclab.what_if(step, strategy))
+        for step in trace.steps
+        for strategy in (speclab.DynaTree(node_budget=5), bolder)
+    ]
+    data = [
+        {
+            "step": step_data(step),
+            "found": {
+                "tree": step_data(replace(step, tree=what.tree))["tree"],
+                "recorded": what.recorded,
+                "accepted": what.accepted,
+                "bonus": what.bonus,
+                "unknown": what.unknown,
+                "settled": what.settled,
+                "texts": {},
+            },
+        }
+        for step, what in found
+    ]
+    drawn = evaluated(
+        "data.map(({step, found}) => treeFigure(step, undefined, {overlay: overlayOf(step, found)}))"
+        ".map(({data, layout}) => ({data, layout}))",
+        data,
+    )
+    assert_equal(drawn, [draw_whatif(step, what) for step, what in found])
+
+
+def test_texts_and_numbers_are_the_same_texts():
+    texts = [
+        "",
+        " the",
+        "        ",
+        "\n\n",
+        "\u200b",
+        "\u0301a",
+        "日本",
+        "שלום",
+        "🙂",
+        "$<b>&",
+        "\t",
+    ]
+    shares = [0.0, 0.0002, 0.0374, 0.0995, 0.125, 0.5, 0.934, 0.995, 1.0]
+    page = evaluated(
+        "[data[0].map(text => [display(text), columnsOf(text), clip(text, 3)]), data[1].map(percent)]",
+        [texts, shares],
+    )
+    notebook = [
+        [[display(text), width(text), clip(text, 3)] for text in texts],
+        [percent(share) for share in shares],
+    ]
+    assert page == notebook
+    byte_texts = [
+        "Zo<0xC3>",
+        "<0xAB>",
+        "<0xF0><0x9F>",
+        "<0x99>",
+        "<0x82>!",
+        "<0xE2>",
+        " a",
+        "<0xFF>",
+    ]
+    joined = ["Zo", "ë", "", "", "🙂!", "<0xE2>", " a", "<0xFF>"]
+    assert evaluated("joinedBytes(data)", byte_texts) == joined
