@@ -81,7 +81,6 @@ TOO_LONG = {
     "custom_generate.py: custom_generate",
     "runner.py: logits",
     "pair.py: load_pair",
-    "marginals_picture.py: _rates",
 }
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

@@ -2,8 +2,8 @@
 what trees gain.
 
 A draft model and an EAGLE head state a token's probability given its parent, which means the same
-on and off the path. A block head states marginals: behind every sibling it promises what follows
-the most probable of them.
+on and off the path. A block head states marginals: below every sibling it predicts what follows
+the most probable one.
 """
 
 from __future__ import annotations
@@ -85,64 +85,59 @@ def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Sessio
         raise NotRecordedError(
             f"{name}: nothing was drafted, or the target's choices are not recorded."
         )
-    identity = {
-        "x": [*EDGES, 1],
-        "y": [*EDGES, 1],
-        "line": {"color": MUTED, "dash": "dot", "width": 1},
-    }
+    edges = [*EDGES, 1]
     made.add_scatter(
-        **identity,
-        mode="lines",
-        name="as stated",
-        showlegend=column == 1,
-        hoverinfo="skip",
-        row=1,
-        col=column,
-    )
-    said = []
-    for side, (label, kind, dash) in SIDES.items():
-        line = {"color": LOOKS[kind].color, "dash": dash}
-        symbol = LOOKS[kind].symbol
-        for row, x, points in ((1, "stated", bins), (2, "depth", calibration(firsts, "depth"))):
-            points = points[(points.parent_accepted == side) & (points["count"] >= FEWEST)]
-            tips = [
-                plot_lines(
-                    f"{label}: {plural(count, 'node')}",
-                    f"stated {percent(stated)}, right {percent(right)}",
-                )
-                for count, stated, right in zip(
-                    points["count"], points.stated, points.right, strict=True
-                )
-            ]
-            shared = {"x": points[x].tolist(), "hovertext": tips, "hoverinfo": "text"}
-            made.add_scatter(
-                **shared, y=points.right.tolist(), mode="lines+markers", name=label, showlegend=column == row == 1,
-                line=line, marker={"symbol": symbol, "size": 8}, row=row, col=column,
-            )  # fmt: skip
-            if row == 2:
-                hollow = {"symbol": f"{symbol}-open", "size": 8, "color": line["color"]}
-                made.add_scatter(
-                    **shared, y=points.stated.tolist(), mode="markers", marker=hollow, showlegend=False,
-                    row=row, col=column,
-                )  # fmt: skip
+        x=edges, y=edges, line={"color": MUTED, "dash": "dot", "width": 1}, mode="lines", name="as stated",
+        showlegend=column == 1, hoverinfo="skip", row=1, col=column,
+    )  # fmt: skip
+    shares = []
+    for side, (label, _, _) in SIDES.items():
+        _side(made, (1, column), side, "stated", bins)
+        _side(made, (2, column), side, "depth", calibration(firsts, "depth"))
         later = firsts[(firsts.parent_accepted == side) & (firsts.depth > 1)]
         if len(later):
-            said.append(
-                f"{percent(later.right.mean())} with {label} (stated: "
-                f"{percent(later.draft_prob.mean())})"
-            )
-    stated = {
-        "title_text": "stated probability",
-        "type": "log",
-        "tickvals": [0.01, 0.1, 1],
-        "tickformat": ".0%",
-    }
-    made.update_xaxes(**stated, row=1, col=column)
+            stated = percent(later.draft_prob.mean())
+            shares.append(f"{percent(later.right.mean())} with {label} (stated: {stated})")
+    ticks = {"type": "log", "tickvals": [0.01, 0.1, 1], "tickformat": ".0%"}
+    made.update_xaxes(title_text="stated probability", **ticks, row=1, col=column)
     made.update_xaxes(title_text="depth", dtick=1, row=2, col=column)
     made.update_yaxes(tickformat=".0%", range=[-0.03, 1.03], col=column)
     if column == 1:
         made.update_yaxes(title_text="right", col=1)
-    return f"{name}: from depth 2 on, the first child was right in {' and in '.join(said) or 'no case'}."
+    rates = " and in ".join(shares) or "no case"
+    return f"{name}: from depth 2 on, the first child was right in {rates}."
+
+
+def _side(made: Figure, place: tuple[int, int], side: bool, x: str, points: pd.DataFrame) -> None:
+    """The line of one side in a panel; in the lower one also what was stated, as open symbols."""
+    label, kind, dash = SIDES[side]
+    row, column = place
+    points = points[(points.parent_accepted == side) & (points["count"] >= FEWEST)]
+    line = {"color": LOOKS[kind].color, "dash": dash}
+    symbol = LOOKS[kind].symbol
+    tips = [
+        plot_lines(
+            f"{label}: {plural(count, 'node')}",
+            f"stated {percent(stated)}, right {percent(right)}",
+        )
+        for count, stated, right in zip(points["count"], points.stated, points.right, strict=True)
+    ]
+    shared = {
+        "x": points[x].tolist(),
+        "hovertext": tips,
+        "hoverinfo": "text",
+        "row": row,
+        "col": column,
+    }
+    made.add_scatter(
+        **shared, y=points.right.tolist(), mode="lines+markers", name=label,
+        showlegend=column == row == 1, line=line, marker={"symbol": symbol, "size": 8},
+    )  # fmt: skip
+    if row == 2:
+        hollow = {"symbol": f"{symbol}-open", "size": 8, "color": line["color"]}
+        made.add_scatter(
+            **shared, y=points.stated.tolist(), mode="markers", marker=hollow, showlegend=False
+        )
 
 
 def _gains(made: Figure, column: int, rows: pd.DataFrame) -> str:
