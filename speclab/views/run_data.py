@@ -54,7 +54,7 @@ const unpack = async packed => {
 """
 
 
-def header(trace: Trace) -> Data:
+def run_header(trace: Trace) -> Data:
     """What the page needs of a run besides its steps."""
     return {
         "prompt_ids": list(trace.prompt_ids),

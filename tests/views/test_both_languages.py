@@ -27,7 +27,7 @@ from speclab.views.mask_picture import verdict as verdict_of_mask
 from speclab.views.node_picture import draw_node, draw_residual
 from speclab.views.phases import positions
 from speclab.views.preview import draw_whatif
-from speclab.views.run_data import header, step_data
+from speclab.views.run_data import run_header, step_data
 from speclab.views.run_picture import draw_metrics, draw_timeline, metric_numbers
 from speclab.views.sentences import ending, node_sentence, position_sentence, verdict_words
 from speclab.views.text_html import text_pieces
@@ -166,7 +166,7 @@ def test_runs_whatifs_and_pairs_are_the_same_pictures():
     session = speclab.Session(pair_of(), speclab.DynaTree(node_budget=16), PROMPT)
     session.run()
     trace = session.trace
-    data = {"header": header(trace), "steps": [step_data(step) for step in trace.steps]}
+    data = {"header": run_header(trace), "steps": [step_data(step) for step in trace.steps]}
     page = evaluated(
         "({timeline: timelineFigure(data.steps, firstShown(data.steps.length, 3), null, 3),"
         " metrics: metricsFigure(data.steps), numbers: metricNumbers(data.steps).map(one => one.value),"

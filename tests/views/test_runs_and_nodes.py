@@ -26,7 +26,7 @@ from speclab.views.compare_picture import curve_sentence, draw_compare, draw_cur
 from speclab.views.decisions import drafts_sentence, draw_drafts, draw_pair
 from speclab.views.node_picture import draw_node, draw_residual, residual_sentence
 from speclab.views.preview import draw_whatif, whatif_sentence
-from speclab.views.run_data import header, page, step_data
+from speclab.views.run_data import page, run_header, step_data
 from speclab.views.run_picture import draw_metrics, draw_timeline, metrics_sentence
 from speclab.views.theme import LOOKS, figure
 
