@@ -260,7 +260,7 @@ def test_what_a_record_lacks_is_one_sentence(draw):
 
 def test_a_run_for_the_page_is_its_header_and_its_steps_as_a_trace_writes_them():
     run = trace(6)
-    assert json.loads(json.dumps(header(run)))["title"]
+    assert json.loads(json.dumps(run_header(run)))["title"]
     step = json.loads(json.dumps(step_data(run.steps[2])))
     assert adapter(Step).validate_python(step) == run.steps[2]
     assert len(json.dumps(step_data(sixty_nodes()))) < 80_000
