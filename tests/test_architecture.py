@@ -66,12 +66,12 @@ SHARES = {
     "drafters": 25_000,
     "engine": 13_000,
     "analysis": 20_500,
-    "views": 27_600,
+    "views": 24_500,
     "lab": 16_000,
     "bench": 2_900,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 149_500, "tests": 157_500}
+WHOLE = {"speclab": 147_500, "tests": 158_500}
 SCRIPTS = {"speclab/views": 37_000, "speclab/lab": 1_000}
 """Most tokens of JavaScript."""
 LONGEST = 60

@@ -29,8 +29,7 @@ from speclab.views.words import fill
 
 ROW = 64
 PITCH = 18
-FREE_ROWS = 4
-"""Slots per row, pixels of a row, and most rows of free slots."""
+"""Slots per row, and pixels of a row."""
 ORDER = "123456789abcdefghijklmnopqrstuvwxyz"
 TARGET = "target"
 STATES: dict[str, dict[str, str]] = STYLE["caches"]
@@ -133,7 +132,7 @@ def _add(strips: _Strips, step: Step, record: CacheRecord, prompt: int) -> None:
             strips.cells.append([])  # room for arrows
         states = slots(record, prefix, prompt, after=after, first=first)
         used = -(-len(states) // ROW) * ROW
-        most = max(used, min(record.capacity - first, used + FREE_ROWS * ROW), 1)
+        most = max(len(states), min(record.capacity - first, max(used, ROW)))
         states += ["free"] * (most - len(states))
         for start in range(0, len(states), ROW):
             label = f"from {first + start}" if start else "after" if after else "during"
@@ -214,6 +213,7 @@ def _values(record: CacheRecord) -> dict[str, Any]:
         "name": record.name[:1].upper() + record.name[1:],
         "full": record.before + record.written,
         "after": record.after,
+        "capacity": record.capacity,
         "memory": byte_count(record.after * record.slot_bytes),
         "written": record.written,
         "kept": len(record.kept),

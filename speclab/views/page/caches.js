@@ -3,7 +3,6 @@
 
 const CACHE_ROW = 64;
 const CACHE_PITCH = 18;
-const CACHE_FREE = 4; // rows of free slots that are drawn
 const ORDER = "123456789abcdefghijklmnopqrstuvwxyz";
 
 /** The state of the slots from `first` on, during the pass or after the commit. @returns {string[]} */
@@ -60,7 +59,7 @@ function addStrip(strips, step, record, prompt) {
     if (after) strips.cells.push([]); // room for arrows
     const states = slotStates(record, prefix, prompt, first, after);
     const used = Math.ceil(states.length / CACHE_ROW) * CACHE_ROW;
-    const most = Math.max(used, Math.min(record.capacity - first, used + CACHE_FREE * CACHE_ROW), 1);
+    const most = Math.max(states.length, Math.min(record.capacity - first, Math.max(used, CACHE_ROW)));
     while (states.length < most) states.push("free");
     for (let start = 0; start < states.length; start += CACHE_ROW) {
       const y = strips.cells.length;
@@ -131,6 +130,7 @@ function cacheValues(record) {
     name: record.name[0].toUpperCase() + record.name.slice(1),
     full: record.before + record.written,
     after: record.after,
+    capacity: record.capacity,
     memory: byteCount(record.after * record.slot_bytes),
     written: record.written,
     kept: record.kept.length,
