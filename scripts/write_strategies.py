@@ -9,6 +9,7 @@ from typing import Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 import speclab
+from speclab.loading.presets import Offer
 from speclab.settings import bounds as number_bounds
 
 ROOT = Path(__file__).parents[1]
@@ -83,10 +84,10 @@ def _section(kind: type[speclab.Strategy]) -> str:
     file = Path(inspect.getfile(kind)).relative_to(ROOT)
     needs = (
         "It drafts with a draft model or a draft head."
-        if kind().needs_draft
+        if kind().missing(Offer("", draft=False, heads=0))
         else "It needs no draft model."
     )
-    needs = "It drafts with a block head." if kind().needs_block else needs
+    needs = "It drafts with a block head." if kind().missing(Offer("", True, 16, ())) else needs
     lines = [
         f"\n## {kind.__name__}\n",
         f"{inspect.getdoc(kind)} {needs}\n",

@@ -93,6 +93,9 @@ def run(
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
     """Continue a prompt; print the text and the metrics."""
+    from speclab.drafters.base import require
+    from speclab.loading.presets import Offer, find
+
     known = speclab.strategies(by_hand=False)
     if strategy not in known:
         raise SpeclabError(
@@ -104,6 +107,8 @@ def run(
     )
     if not prompt:
         raise PromptError("The prompt is empty: give a text to continue.")
+    named = find(pair).offer(pair) if target is None else Offer(target, draft is not None, 0, ())
+    require(chosen, named)
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     is_chat = chat or bool(system)
     given = as_messages(prompt, system) if is_chat else prompt

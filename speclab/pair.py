@@ -36,7 +36,7 @@ from speclab.loading.loader import (
     silent,
     unwrapped,
 )
-from speclab.loading.presets import Preset, find
+from speclab.loading.presets import Offer, Preset, find
 from speclab.loading.tokens import TokenTexts, compare, whole_numbers
 from speclab.models.probe import check_trees
 from speclab.models.processors import GenerationRules
@@ -103,6 +103,11 @@ class ModelPair:
         return tuple(
             index for index, head in enumerate(self.heads) if isinstance(head, BlockRunner)
         )
+
+    @property
+    def offer(self) -> Offer:
+        """What can draft beside the target."""
+        return Offer(self.name, self.draft is not None, len(self.heads), self.block_heads)
 
     @cached_property
     def rules(self) -> GenerationRules:

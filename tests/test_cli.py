@@ -31,8 +31,13 @@ def cli():
 @pytest.fixture
 def engine(monkeypatch):
     """Stand-ins that record what the command hands to the engine."""
+
+    class Chosen(SimpleNamespace):
+        def missing(self, offer):
+            return ""
+
     calls = []
-    monkeypatch.setitem(vars(speclab), "strategies", lambda **_: {"Chosen": SimpleNamespace})
+    monkeypatch.setitem(vars(speclab), "strategies", lambda **_: {"Chosen": Chosen})
     monkeypatch.setitem(vars(speclab), "load_pair", lambda *a, **k: ("pair", a, k))
 
     def generate(pair, strategy, prompt, **settings):
@@ -75,6 +80,13 @@ def test_a_prompt_is_a_message_of_the_user_where_that_is_asked_for(cli, engine):
         done = cli("run", "--strategy", "Chosen", "Why?", *words)
         assert done.stdout.startswith(" and [b]on[/b]\n"), "the answer alone"
         assert [message["role"] for message in engine[-1][2]] == roles
+
+
+def test_run_refuses_a_strategy_without_its_draft_before_it_loads(cli, monkeypatch):
+    monkeypatch.setitem(vars(speclab), "load_pair", lambda *a, **k: pytest.fail("loaded"))
+    done = cli("run", "--target", "/no/model", "On")
+    assert done.exit_code == 1
+    assert "draft=" in done.output
 
 
 def test_what_is_assigned_is_a_value_or_a_text():

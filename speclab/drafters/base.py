@@ -16,13 +16,14 @@ import numpy as np
 from pydantic import model_validator
 from pydantic.fields import FieldInfo
 
-from speclab.errors import SettingsError, named
+from speclab.errors import NoDraftError, SettingsError, named
 from speclab.settings import SessionSettings, Settings
 from speclab.trace.records import Adaptation, Event, Proposal, Step, Value
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
     from speclab.heads.runner import HeadRunner
+    from speclab.loading.presets import Offer
     from speclab.models.answer import Answer
     from speclab.models.runner import Runner
     from speclab.pair import ModelPair
@@ -74,18 +75,15 @@ class Strategy(Settings):
 
     @property
     def needs_draft(self) -> bool:
-        """Whether a pair must have a draft model or a draft head."""
+        """Whether it drafts with the draft head that its setting `head` numbers; without such a
+        setting, with a draft model or any head.
+        """
         return False
 
-    @property
-    def heads_needed(self) -> int:
-        """How many draft heads a pair must have, even if it has a draft model."""
-        return 0
-
-    @property
-    def needs_block(self) -> bool:
-        """Whether one of these heads must draft a whole block in one pass."""
-        return False
+    def missing(self, offer: Offer) -> str:
+        """What these models lack for this strategy, in a sentence; empty if nothing."""
+        head: int | None = getattr(self, "head", None)
+        return lacks_head(self, offer, head) if self.needs_draft else ""
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -116,6 +114,30 @@ def checked(strategy: object) -> Strategy:
         f"Expected a strategy such as speclab.DynaTree(), got {named(strategy)}. See "
         "speclab.strategies()."
     )
+
+
+def lacks(strategy: Strategy, offer: Offer, needs: str) -> str:
+    """The sentence on what a strategy needs and these models lack."""
+    return (
+        f"{type(strategy).__name__} needs {needs}, but {offer}: "
+        "pass draft=… or heads=…, or choose PromptLookup()."
+    )
+
+
+def lacks_head(strategy: Strategy, offer: Offer, head: int | None) -> str:
+    """As `missing`, for one draft head; None: the draft model, or head 0 if there is none."""
+    if offer.heads > (head or 0) or (head is None and offer.draft):
+        return ""
+    what = "a draft model or a draft head" if head is None else f"draft head {head}"
+    return lacks(strategy, offer, what)
+
+
+def require(strategy: Strategy, offer: Offer) -> None:
+    """Raises:
+    NoDraftError: these models lack what the strategy drafts with.
+    """
+    if sentence := strategy.missing(offer):
+        raise NoDraftError(sentence)
 
 
 @dataclass(frozen=True, slots=True)

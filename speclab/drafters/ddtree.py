@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, Strategy, TopK
+from speclab.drafters.base import Context, Draft, Drafter, Strategy, TopK, lacks, require
 from speclab.drafters.cost import NodeBudget, with_node_budget
 from speclab.drafters.draft_pass import BlockPass, DraftPassDrafter
-from speclab.errors import NoDraftError
 from speclab.trace.records import RANKS, Event, Value
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
+    from speclab.loading.presets import Offer
     from speclab.pair import ModelPair
 
 
@@ -43,30 +43,17 @@ class DDTree(Strategy):
     def presets(cls) -> dict[str, Strategy]:
         return {"paper (60 nodes)": cls(node_budget=60)}
 
-    @property
-    def needs_draft(self) -> bool:
-        return True
-
-    @property
-    def needs_block(self) -> bool:
-        return True
-
-    @property
-    def heads_needed(self) -> int:
-        return 1 if self.head is None else self.head + 1
+    def missing(self, offer: Offer) -> str:
+        blocks = range(offer.heads) if offer.blocks is None else offer.blocks
+        if blocks and self.head in (None, *blocks):
+            return ""
+        where = "" if self.head is None else f" as head {self.head}"
+        return lacks(self, offer, f"a block head (DFlash){where}")
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        blocks = pair.block_heads
-        if not blocks or self.head not in (None, *blocks):
-            problem = f"head {self.head} drafts token by token" if blocks else "there is none"
-            raise NoDraftError(
-                f"DDTree needs a block head, but in {pair.name} {problem}: load a pair with "
-                "heads=[the folder of a "
-                "DFlash head], or choose DraftHead()."
-            )
-        return DDTreeDrafter(
-            with_node_budget(self, pair.target), pair, blocks[0] if self.head is None else self.head
-        )
+        require(self, pair.offer)
+        head = pair.block_heads[0] if self.head is None else self.head
+        return DDTreeDrafter(with_node_budget(self, pair.target), pair, head)
 
 
 class DDTreeDrafter(DraftPassDrafter):

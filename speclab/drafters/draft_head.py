@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from speclab.drafters.base import Depth, Drafter, Strategy
+from speclab.drafters.base import Depth, Drafter, Strategy, lacks_head
 from speclab.drafters.cost import NodeBudget
 from speclab.drafters.grow import GrownDrafter, GrownStrategy, Shape
 
 if TYPE_CHECKING:
+    from speclab.loading.presets import Offer
     from speclab.pair import ModelPair
 
 
@@ -44,9 +45,9 @@ class DraftHead(GrownStrategy):
             "small, for a CPU (not in the paper)": cls(node_budget=12, depth=5, children=4),
         }
 
-    @property
-    def heads_needed(self) -> int:
-        return self.head + 1 if self.head else 0  # a draft model takes the place of the first
+    def missing(self, offer: Offer) -> str:
+        """As of any strategy; a draft model takes the place of the first head if there are none."""
+        return lacks_head(self, offer, self.head or None)
 
     def shape(self) -> Shape:
         assert self.node_budget != "auto"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 import numpy as np
 from pydantic import Field
 
-from speclab.drafters.base import Context, Drafter, Outcome, Strategy, TopK
+from speclab.drafters.base import Context, Drafter, Outcome, Strategy, TopK, lacks_head
 from speclab.errors import NoDraftError, NotRecordedError
 from speclab.tree import Bools, CandidateSampling, Floats
 
@@ -311,14 +311,14 @@ class DraftPassDrafter(Drafter):
 
         super().__init__(settings)
         runner: Runner | HeadRunner
+        if sentence := lacks_head(settings, pair.offer, head):
+            raise NoDraftError(sentence)
         if head is None and pair.draft is not None:
             runner = pair.draft
             self.source = DRAFT
-        elif (head or 0) < len(pair.heads):
+        else:
             runner = pair.heads[head or 0]
             self.source = pair.head_names[head or 0]
-        else:
-            raise NoDraftError(_missing_draft(pair, head, type(settings).__name__))
         self.runners = (runner,)
         self.numbers: Sequence[int] | None = None
         self._target = pair.target
@@ -351,11 +351,3 @@ class DraftPassDrafter(Drafter):
             self._passes.keep(
                 path if self.numbers is None else [self.numbers[node] for node in path]
             )
-
-
-def _missing_draft(pair: ModelPair, head: int | None, name: str) -> str:
-    if pair.heads:
-        return f"{pair.name} has no draft head {head}: choose one from 0 to {len(pair.heads) - 1}."
-    what = "a draft model or a draft head" if head is None else f"draft head {head}"
-    load = "draft=… or heads=…" if head is None else "heads=…"
-    return f"{name} needs {what}, but {pair.name} has none: load a pair with {load}, or choose PromptLookup()."

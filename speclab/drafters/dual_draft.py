@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from speclab.drafters.base import Context, Depth, Draft, Drafter, Outcome, Strategy
+from speclab.drafters.base import Context, Depth, Draft, Drafter, Outcome, Strategy, lacks, require
 from speclab.drafters.candidates import Candidates, Successors
 from speclab.drafters.cost import NodeBudget, with_node_budget
 from speclab.drafters.draft_head import DraftHead
 from speclab.drafters.grow import GrownDrafter
-from speclab.errors import NoDraftError, SettingsError
+from speclab.errors import SettingsError
 from speclab.trace.records import Event, Proposal, Value
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
+    from speclab.loading.presets import Offer
     from speclab.pair import ModelPair
 
 PARTS = ("first", "second")
@@ -69,25 +70,17 @@ class DualDraft(Strategy):
             "the draft model and a head": cls(first=None, second=0),
         }
 
-    @property
-    def needs_draft(self) -> bool:
-        return True
-
-    @property
-    def heads_needed(self) -> int:
-        return max(0 if head is None else head + 1 for head in (self.first, self.second))
+    def missing(self, offer: Offer) -> str:
+        parts = (self.first, self.second)
+        if all(offer.draft if part is None else part < offer.heads for part in parts):
+            return ""
+        drafts = ["the draft model" if part is None else f"draft head {part}" for part in parts]
+        return lacks(self, offer, " and ".join(drafts))
 
     def drafter(self, pair: ModelPair) -> Drafter:
         if self.first == self.second:
             raise SettingsError("DualDraft needs two different drafts: change first or second.")
-        if self.heads_needed > len(pair.heads) or (
-            None in (self.first, self.second) and pair.draft is None
-        ):
-            raise NoDraftError(
-                f"DualDraft needs two heads, but {pair.name} has {len(pair.heads)}: load a pair "
-                "with heads=[…, …], or "
-                "use one head and a draft model, as in DualDraft(first=None, second=0)."
-            )
+        require(self, pair.offer)
         return DualDrafter(with_node_budget(self, pair.target), pair)
 
 

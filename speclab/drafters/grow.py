@@ -295,10 +295,6 @@ class GrownStrategy(Strategy):
         return True
 
     @property
-    def heads_needed(self) -> int:
-        return 0 if self.draft_source is None else self.draft_source + 1
-
-    @property
     def draft_source(self) -> int | None:
         """Which of the pair's heads drafts; None: the draft model, or the first head if there is none."""
         head: int | None = getattr(self, "head", None)

@@ -30,11 +30,12 @@ from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from speclab.drafters import cost
-from speclab.drafters.base import Context, Draft, Strategy, checked
+from speclab.drafters.base import Context, Draft, Strategy, checked, require
 from speclab.engine.decode import iterate, start
-from speclab.errors import ModelNotFoundError, NoDraftError, SettingsError, UnsupportedModelError
+from speclab.errors import ModelNotFoundError, SettingsError, UnsupportedModelError
 from speclab.heads.files import HeadSource, bare, listed
 from speclab.loading.loader import Loader, is_here, shown_name
+from speclab.loading.presets import Offer
 from speclab.loading.tokens import compare
 from speclab.models.probe import unfit
 from speclab.models.runner import use_maskable_attention
@@ -85,11 +86,8 @@ def custom_generate(
     given = listed(draft)
     if strategy.by_hand:
         raise SettingsError(f"{name} needs a person to build each tree: choose another strategy.")
-    needs = strategy.needs_draft or strategy.heads_needed > 0
-    if needs and not given:
-        raise NoDraftError(
-            f"{name} needs a draft model: pass one, as in custom_generate({name}(), draft=…)."
-        )
+    require(strategy, Offer("custom_generate", draft=False, heads=len(given)))
+    needs = strategy.missing(Offer("", draft=False, heads=0))
     drafts = [bare(each) for each in given] if needs else []
     pair: ModelPair | None = None
 

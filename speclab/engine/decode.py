@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import NamedTuple
 
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked, checked_draft
+from speclab.drafters.base import (
+    Context,
+    Draft,
+    Drafter,
+    Outcome,
+    Strategy,
+    checked,
+    checked_draft,
+    require,
+)
 from speclab.engine.acceptance import (
     Acceptance,
     Rule,
@@ -239,6 +248,7 @@ def _decoding(
     if process is None:
         process = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
         pair.target.allow_nonfinite = "remove_invalid_values" in pair.rules.followed
+    require(strategy, pair.offer)
     drafter: object = strategy.drafter(pair)
     if not isinstance(drafter, Drafter):
         name = type(strategy).__name__

@@ -13,7 +13,7 @@ from speclab.drafters.base import Strategy, measure_of, small_matters
 from speclab.errors import SettingsError
 from speclab.lab.messages import Message
 from speclab.lab.state import ModelChoice
-from speclab.loading.presets import PRESETS, Preset, find
+from speclab.loading.presets import PRESETS, Offer, Preset, find
 from speclab.prompts import examples
 from speclab.settings import SessionSettings
 
@@ -114,30 +114,17 @@ def missing(choice: ModelChoice | None, given: ModelPair | None) -> dict[str, st
         name: sentence
         for name, kind in strategies(by_hand=False).items()
         if not any(field.is_required() for field in kind.model_fields.values())
-        and (sentence := lacking(kind(), choice, given))
+        and (sentence := kind().missing(offered(choice, given)))
     }
 
 
-def lacking(strategy: Strategy, choice: ModelChoice | None, given: ModelPair | None) -> str:
-    """What the models lack for a strategy, in a sentence; empty if nothing is missing."""
-    heads, draft = heads_and_draft(choice, given)
-    name = type(strategy).__name__
-    if strategy.needs_block and not _block_heads(choice, given):
-        return f"{name} needs a block head and these models have none."
-    if strategy.heads_needed > heads:
-        return f"{name} needs {strategy.heads_needed} draft heads and these models have {heads}."
-    if strategy.needs_draft and not (heads or draft):
-        return f"{name} needs a draft model or a draft head and these models have none."
-    return ""
-
-
-def heads_and_draft(choice: ModelChoice | None, given: ModelPair | None) -> tuple[int, bool]:
-    """The number of draft heads and whether there is a draft model; loads nothing."""
+def offered(choice: ModelChoice | None, given: ModelPair | None) -> Offer:
+    """What can draft in these models; loads nothing, so the kinds of heads by name are unknown."""
     if choice is None:
-        return (len(given.heads), given.draft is not None) if given is not None else (0, False)
+        return given.offer if given is not None else Offer("", draft=False, heads=0, blocks=())
     if choice.name:
-        return len(PRESETS[choice.name].heads), PRESETS[choice.name].draft is not None
-    return len(choice.heads), bool(choice.draft)
+        return PRESETS[choice.name].offer(choice.name)
+    return Offer(choice.target, bool(choice.draft), len(choice.heads))
 
 
 def chats_with(choice: ModelChoice | None, given: ModelPair | None) -> bool:
@@ -145,13 +132,6 @@ def chats_with(choice: ModelChoice | None, given: ModelPair | None) -> bool:
     if choice is None:
         return given is not None and given.chats
     return bool(choice.name) and PRESETS[choice.name].chat
-
-
-def _block_heads(choice: ModelChoice | None, given: ModelPair | None) -> bool:
-    """Whether one of the heads drafts a whole block; True for heads by name, which are not loaded yet."""
-    if choice is None:
-        return given is not None and bool(given.block_heads)
-    return PRESETS[choice.name].has_block_head if choice.name else True
 
 
 def chosen_models(data: Any) -> ModelChoice | None:

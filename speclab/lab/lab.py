@@ -18,7 +18,7 @@ from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import CancelledError, SettingsError
-from speclab.lab.catalog import chats_with, heads_and_draft
+from speclab.lab.catalog import chats_with, offered
 from speclab.lab.commands import Commands
 from speclab.lab.editing import Editor
 from speclab.lab.messages import Message, from_page
@@ -129,8 +129,9 @@ class Lab(AnyWidget):
         else:
             given = pair
         if strategy is None:
-            drafts = any(heads_and_draft(choice, given))
-            strategy = DynaTree() if drafts else Autoregressive()
+            strategy = DynaTree()
+            if strategy.missing(offered(choice, given)):
+                strategy = Autoregressive()
         if prompt is None:
             chats = chats_with(choice, given)
             text = examples(chat=chats)[0].text

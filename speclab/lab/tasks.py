@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclab.drafters import strategies
 from speclab.errors import NotRecordedError, SettingsError, SpeclabError, TraceError
-from speclab.lab.catalog import CURRENT, chats_with, chosen_models, lacking
+from speclab.lab.catalog import CURRENT, chats_with, chosen_models, offered
 from speclab.lab.messages import Message, to_page
 from speclab.lab.runs import Runs
 from speclab.lab.state import (
@@ -79,7 +79,7 @@ class Tasks:
                 self._take(where, changes[where], parts[where])
         if {"models", "strategy"} & set(parts) and "strategy" not in self._state.errors:
             wanted = self._state.wanted
-            if sentence := lacking(wanted.strategy, wanted.models, self._given):
+            if sentence := wanted.strategy.missing(offered(wanted.models, self._given)):
                 self._state.fail("strategy", sentence)
 
     def reset(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from platformdirs import user_cache_path
 
@@ -18,6 +19,24 @@ _SMOLLM2_HEADS = _SHIPPED / "smollm2_heads"
 _BLOCK = "block"
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _GATED = "gated: accept the licence on the hub first"
+
+
+class Offer(NamedTuple):
+    """What can draft beside a target, known before anything is loaded.
+
+    `blocks`: which of the heads draft a whole block in one pass; None: not known yet.
+    """
+
+    name: str
+    draft: bool
+    heads: int
+    blocks: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        drafts = ["a draft model"] if self.draft else []
+        if self.heads:
+            drafts.append(f"draft heads 0 to {self.heads - 1}")
+        return f"{self.name or 'the target'} offers {' and '.join(drafts) or 'no draft'}"
 
 
 @dataclass(frozen=True)
@@ -40,10 +59,10 @@ class Preset:
         """Whether `speclab fetch` has to download it first."""
         return self.hub is not None and not (Path(self.target) / "config.json").is_file()
 
-    @property
-    def has_block_head(self) -> bool:
-        """Whether one of its heads drafts a whole block in one pass."""
-        return any(Path(head).name == _BLOCK for head in self.heads)
+    def offer(self, name: str) -> Offer:
+        """What can draft for this target, called `name`."""
+        blocks = [index for index, head in enumerate(self.heads) if Path(head).name == _BLOCK]
+        return Offer(name, self.draft is not None, len(self.heads), tuple(blocks))
 
     def weight_bytes(self, dtype: str = "float32") -> int:
         """Bytes of all weights."""

@@ -116,16 +116,12 @@ HEADED = replace(pair_of(), draft=None)
     [
         (speclab.DraftHead(), TABLE, ("DraftHead", "heads=", "draft=")),
         (speclab.DraftHead(head=3), HEADED, ("head 3", "0 to 0")),
-        (speclab.DynaTree(head=2), HEADED, ("head 2", "0 to 0")),
-        (speclab.DynaTree(head=0), replace(pair_of(), heads=()), ("head 0", "heads=")),
         (speclab.SequoiaTree(source="draft"), TABLE, ("choose PromptLookup",)),
-        (speclab.SequoiaTree(source="draft", head=2), HEADED, ("head 2", "0 to 0")),
-        (speclab.DualDraft(), TABLE, ("two heads", "heads=", "first=None")),
-        (speclab.DualDraft(first=None, second=0), TABLE, ("two heads", "heads=")),
+        (speclab.DualDraft(), TABLE, ("head 1", "heads=")),
         (
             speclab.DualDraft(first=0, second=None),
             table_pair(PROBS, DRAFT, VOCAB),
-            ("two heads", "heads="),
+            ("head 0 and the draft model", "heads="),
         ),
     ],
 )

@@ -175,3 +175,19 @@ def test_the_documented_strategy_passes_the_gates_as_a_part_of_the_package(tmp_p
         )
         codes.append(done.returncode)
     assert codes == [0, int(bool(arrow))], done.stdout[-2000:]
+
+
+def test_one_declaration_tells_what_a_strategy_needs():
+    """Engine and custom_generate refuse it where there is nothing to draft with."""
+
+    class Mine(speclab.Strategy):
+        needs_draft = property(lambda self: True)
+
+        def drafter(self, pair):
+            return Drafter(self)
+
+    with refused(speclab.NoDraftError, "Mine", "draft="):
+        speclab.Session(table_pair(PROBS, None, VOCAB), Mine(), PROMPT)
+    with refused(speclab.NoDraftError, "Mine", "draft="):
+        speclab.custom_generate(Mine())
+    assert not Mine().missing(pair().offer)

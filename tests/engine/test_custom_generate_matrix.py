@@ -13,6 +13,7 @@ from support.variants import PATHS
 from transformers import LogitsProcessor, StoppingCriteria
 
 import speclab
+from speclab.loading.presets import Offer
 
 pytestmark = pytest.mark.model
 
@@ -103,7 +104,8 @@ def inside(family, number):
     strategy = STRATEGIES[number]
     heads = [random_head(model, seed, name) for seed, name in ((1, "prose"), (2, "code"))]
     return speclab.custom_generate(
-        strategy, heads if strategy.heads_needed else draft_of(family, NOISE)
+        strategy,
+        heads if strategy.missing(Offer("", draft=True, heads=0)) else draft_of(family, NOISE),
     )
 
 

@@ -7,7 +7,7 @@ from lab_tools import PATIENCE, Page
 from support.tiny import tiny
 
 import speclab
-from speclab.lab.catalog import lacking
+from speclab.lab.catalog import offered
 from speclab.lab.state import ModelChoice
 from speclab.loading.presets import PRESETS
 
@@ -207,6 +207,6 @@ def test_a_chat_prompt_stays_a_conversation_when_its_text_is_edited(page):
 
 
 def test_a_block_tree_is_offered_where_the_models_have_a_block_head():
-    assert "block head" in lacking(speclab.DDTree(), ModelChoice("qwen3-4b"), None)
+    assert "block head" in speclab.DDTree().missing(offered(ModelChoice("qwen3-4b"), None))
     for choice in (ModelChoice("mini"), ModelChoice("", "target", heads=("head",))):
-        assert not lacking(speclab.DDTree(), choice, None)
+        assert not speclab.DDTree().missing(offered(choice, None))
