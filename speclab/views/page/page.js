@@ -256,7 +256,8 @@ function drawPanel(state, parts, plot, context) {
     tab.hidden = tab.dataset.tab === "check" && !context.live && !some;
   }
   for (const name of ["settings", "byHand", "compare"]) parts[name].update(state);
-  const key = [state.tab, step, state.node, state.steps, state.curve, state.redone, state.pinned, parts.panel.clientWidth, asking(state), state.tab === "check" && state.status.busy];
+  const shown = [step, state.node, state.curve, state.redone, state.pinned, parts.panel.clientWidth, asking(state)];
+  const key = [state.tab, state.steps, ...(state.tab === "check" ? [state.status.busy] : shown)]; // its list keeps the focus
   if (parts.panel.drawn?.every((value, index) => value === key[index])) return;
   parts.panel.drawn = key;
   const place = (figure, name) => {
