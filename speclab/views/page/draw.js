@@ -116,7 +116,8 @@ function findingsOf({ steps }, dispatch) {
   for (const step of steps)
     for (const finding of step.findings) {
       const key = `${step.index} ${finding.kind}`;
-      first.set(key, { finding, index: step.index, count: (first.get(key)?.count ?? 0) + 1 });
+      const known = first.get(key) ?? { finding, index: step.index, count: 0 };
+      first.set(key, { ...known, count: known.count + 1 });
     }
   const entries = [...first.values()].slice(0, 50).map(({ finding, index, count }) => {
     const place = finding.node === null ? "" : `, node ${finding.node}`;

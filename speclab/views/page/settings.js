@@ -59,7 +59,7 @@ function dotsOf(values, dots, threshold) {
     const level = (heights[Math.round(x)] = (heights[Math.round(x)] ?? -1) + 1);
     const dot = document.createElementNS("http://www.w3.org/2000/svg", "circle");
     const passes = typeof threshold === "number" && value >= threshold;
-    for (const [name, part] of Object.entries({ cx: `${x}%`, cy: 14 - 4.6 * Math.min(level, 2), r: 2.3, fill: passes ? "currentColor" : "none", stroke: "currentColor" }))
+    for (const [name, part] of Object.entries({ cx: `${x}%`, cy: 22 - 6.4 * Math.min(level, 2), r: 3, fill: passes ? "currentColor" : "var(--sl-paper)", stroke: "currentColor" }))
       dot.setAttribute(name, String(part));
     svg.append(dot);
   }
@@ -200,7 +200,7 @@ function formRows({ catalog, status }, send) {
   };
   for (const control of [models, device, ...Object.values(own)]) control.addEventListener("change", tell);
   const strategy = strategySelect(catalog, wanted, missing ?? {}, send);
-  const prompt = made("textarea", { rows: 2, class: "speclab-prompt", "aria-label": "prompt" });
+  const prompt = made("textarea", { rows: 2, dir: "auto", class: "speclab-prompt", "aria-label": "prompt" });
   prompt.value = wanted.prompt;
   let waiting = 0;
   prompt.addEventListener("input", () => {
