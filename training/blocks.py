@@ -22,7 +22,7 @@ from torch.nn import functional
 from speclab.heads.block_head import BlockConfig, BlockHead
 from speclab.heads.eagle import rotary
 from training.draft import DistillDataConfig, distill_batches
-from training.heads import CODE, PROSE, CrossEntropy, frequent
+from training.heads import CODE, PROSE, Divergence, frequent
 from training.loop import Recipe, Schedule, train
 from training.model import hidden_states, load
 from training.smollm2 import KINDS, Windows, frame_ids, output_matrix
@@ -133,16 +133,13 @@ def block_loss(
     cos, sin = (angle[positions][:, None] for angle in rotary(head.config, torch.arange(places)))
     out = head(block, head.fused(lesson.states), (cos, sin), mask)
     with torch.no_grad():
-        said = functional.linear(at(lesson.truth, rows - 1), output).float().log_softmax(-1)
-        wanted = said.exp()
-        entropy = -(wanted * said).sum(-1)
+        wanted = functional.linear(at(lesson.truth, rows - 1), output).float().softmax(-1)
         depth = torch.arange(rows.shape[1]) % size
         counted = lesson.weights.gather(1, rows) * torch.exp(-(depth - 1) / gamma) * (depth > 0)
         counted = counted * (lesson.texts.gather(1, rows) == texts_of)
         counted = counted / counted.sum()
     both = out.flatten(0, 1), wanted.flatten(0, 1)
-    crossed = CrossEntropy.apply(*both, output, counted.flatten())  # type: ignore[no-untyped-call]
-    loss: Tensor = crossed - (entropy * counted).sum()
+    loss: Tensor = Divergence.apply(*both, output, counted.flatten(), 0.0)  # type: ignore[no-untyped-call]
     return loss
 
 

@@ -33,6 +33,9 @@ PROSE = {
     "tinyshakespeare": 0.02,
 }
 CODE = {"python_stdlib": 0.6, "gsm8k_train": 0.36, "mbpp_train": 0.04}
+ETA: float = Field(
+    0.0, ge=0, description="Of the hybrid loss of acceptance (3 in its paper); 0: KL alone."
+)
 _ROWS = 512  # whose logits are in memory at a time
 MIXTURES = {"prose": PROSE, "code": CODE}
 
@@ -53,6 +56,7 @@ class HeadsConfig(DistillDataConfig):
     schedule: Schedule = Schedule(minutes=15, peak_lr=3e-3)
     depth: int = Field(3, ge=1, description="How many rows deep a batch is unrolled.")
     decay: float = Field(0.8, gt=0, le=1, description="Weight of each further row in the loss.")
+    eta: float = ETA
     feature_weight: float = Field(
         0.1,
         ge=0,
@@ -87,7 +91,7 @@ def train_head(config: HeadsConfig) -> Head:
             weights = None if head.token_ids is None else head.get_buffer("t2d")[said].float()
             embeddings = functional.embedding(tokens[:, 1:], output)
             lesson = Lesson(embeddings, torch.cat(read, dim=-1)[:, :-1], last[:, 1:], weights)
-        return unrolled_loss(head, lesson, taught, config.depth, config.decay, weight)
+        return unrolled_loss(head, lesson, taught, config.depth, config.decay, weight, config.eta)
 
     train(config, head, batches, loss)
     save_head(head, config.out / "head")
@@ -153,7 +157,13 @@ class Lesson(NamedTuple):
 
 
 def unrolled_loss(
-    head: Head, lesson: Lesson, output: Tensor, depth: int, decay: float, feature_weight: float
+    head: Head,
+    lesson: Lesson,
+    output: Tensor,
+    depth: int,
+    decay: float,
+    feature_weight: float,
+    eta: float = 0.0,
 ) -> Tensor:
     """Mean over `depth` drafted rows, later ones with less weight, of KL(target || head) and the
     feature distance.
@@ -161,14 +171,13 @@ def unrolled_loss(
     Args:
         output: `[V, hidden]`, rows of the target's output matrix for the tokens that the head
             proposes.
+        eta: of `Divergence`.
     """
     learned = output if head.lm_head is None else head.lm_head.weight
     places = lesson.truth.shape[1]
     weights = torch.ones(lesson.truth.shape[:2]) if lesson.weights is None else lesson.weights
     with torch.no_grad():
-        log_probs = functional.linear(lesson.truth, output).float().log_softmax(-1)
-        wanted = log_probs.exp()
-        entropies = -(wanted * log_probs).sum(-1)
+        wanted = functional.linear(lesson.truth, output).float().softmax(-1)
     angles = rotary(head.config, torch.arange(places))
     first = features = head.fused(lesson.states)
     ancestors = Ancestors()
@@ -179,8 +188,7 @@ def unrolled_loss(
         counted[:, :row] = 0
         counted = counted / counted.sum()
         read = head.read_out(out).flatten(0, 1)
-        crossed = CrossEntropy.apply(read, wanted.flatten(0, 1), learned, counted.flatten())  # type: ignore[no-untyped-call]
-        loss = crossed - (entropies * counted).sum()
+        loss = Divergence.apply(read, wanted.flatten(0, 1), learned, counted.flatten(), eta)  # type: ignore[no-untyped-call]
         if feature_weight:
             distance = functional.smooth_l1_loss(
                 out.float(), lesson.truth.float(), reduction="none"
@@ -193,14 +201,19 @@ def unrolled_loss(
     return total / sum(decay**row for row in range(depth))
 
 
-class CrossEntropy(torch.autograd.Function):
-    """Weighted cross-entropy from `wanted` to softmax(out @ output.T); computes its gradient at
-    once and keeps no logits.
+class Divergence(torch.autograd.Function):
+    """Weighted KL(wanted || softmax(out @ output.T)); computes its gradient at once and keeps no
+    logits.
+
+    With `eta` it is the hybrid loss of acceptance (arXiv 2602.23881): a share exp(-eta * alpha) of
+    KL and the rest of 1 - alpha, where alpha = sum(min(p, q)) is the share of samples accepted.
     """
 
     @staticmethod
-    def forward(ctx: Any, out: Tensor, wanted: Tensor, output: Tensor, weights: Tensor) -> Tensor:
-        """`out` `[N, hidden]`, `wanted` `[N, V]` probabilities, `weights` `[N]`, to a number."""
+    def forward(
+        ctx: Any, out: Tensor, wanted: Tensor, output: Tensor, weights: Tensor, eta: float
+    ) -> Tensor:
+        """`out` `[N, hidden]`, `wanted` `[N, V]` probabilities, `weights` `[N]`, to a number in nats."""
         losses = []
         gradients = []
         learned = torch.zeros_like(output) if ctx.needs_input_grad[2] else None
@@ -208,8 +221,18 @@ class CrossEntropy(torch.autograd.Function):
             out.split(_ROWS), wanted.split(_ROWS), weights.split(_ROWS), strict=True
         ):
             got = functional.linear(rows.to(output.dtype), output).float().log_softmax(-1)
-            losses.append(-(probs * got).sum(-1) @ weight)
-            gradient = ((got.exp() - probs) * weight[:, None]).to(output.dtype)
+            drafted = got.exp()
+            loss = -(probs * got + torch.special.entr(probs)).sum(-1)
+            gradient = drafted - probs
+            if eta:
+                accepted = torch.minimum(probs, drafted).sum(-1)
+                share = torch.exp(-eta * accepted)
+                below = drafted < probs
+                more = drafted * ((drafted * below).sum(-1, keepdim=True) - below.float())
+                loss = share * loss + (1 - share) * (1 - accepted)
+                gradient = share[:, None] * gradient + (1 - share[:, None]) * more
+            losses.append(loss @ weight)
+            gradient = (gradient * weight[:, None]).to(output.dtype)
             gradients.append(gradient @ output)
             if learned is not None:
                 learned += gradient.T @ rows.to(output.dtype)
@@ -220,7 +243,7 @@ class CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of `out`, and of `output` where it learns."""
         out, learned = ctx.saved_tensors
-        return given[0] * out, None, None if learned is None else given[0] * learned, None
+        return given[0] * out, None, None if learned is None else given[0] * learned, None, None
 
 
 def seen(places: int, row: int, texts: Tensor | None) -> Tensor:

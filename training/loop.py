@@ -100,17 +100,22 @@ def stage(stages: Sequence[tuple[float, T]], progress: float) -> T:
 
 
 def optimisers(model: Any, weight_decay: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks, AdamW for embeddings, output matrix, norms and biases."""
+    """Muon for the matrices of the blocks, AdamW for embeddings, output matrix, norms and biases; nothing frozen."""
     named = [
-        (p, p.ndim == 2 and "embed" not in n and "lm_head" not in n)
+        (p, p.ndim == 2 and not any(part in n for part in ("embed", "lm_head", "markov")))
         for n, p in model.named_parameters()
+        if p.requires_grad
     ]
     matrices = [p for p, inner in named if inner]
     others = [p for p, inner in named if not inner]
-    return [
-        torch.optim.Muon(matrices, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
+    found: list[torch.optim.Optimizer] = []
+    if matrices:
+        found.append(
+            torch.optim.Muon(matrices, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+        )
+    if others:
+        found.append(torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0))
+    return found
 
 
 class Windowed(Protocol):

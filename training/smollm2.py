@@ -24,7 +24,7 @@ from speclab.heads.files import save_head
 from speclab.loading.presets import SMOLLM2
 from training.answers import AnswersConfig, prompt_ids, write_answers
 from training.head_figures import HeadFiguresConfig, head_figures
-from training.heads import Lesson, unrolled_loss
+from training.heads import ETA, Lesson, unrolled_loss
 from training.loop import CHECKPOINT, Recipe, Schedule, train
 from training.states import Store
 
@@ -72,6 +72,7 @@ class ChatHeadConfig(Recipe):
     schedule: Schedule = OWN_SCHEDULE  # that of the base is longer
     depth: int = Field(3, ge=1, description="How many rows deep a batch is unrolled.")
     decay: float = Field(0.9, gt=0, le=1, description="Weight of each further row in the loss.")
+    eta: float = ETA
     feature_weight: float = Field(
         0.0, ge=0, description="Weight of the L1 distance to the target's states."
     )
@@ -257,7 +258,13 @@ def train_chat_head(config: ChatHeadConfig) -> Head:
     def loss(places: Tensor) -> Tensor:
         lesson = teacher.lesson(places)
         out: Tensor = whole(
-            head, lesson, teacher.output, config.depth, config.decay, config.feature_weight
+            head,
+            lesson,
+            teacher.output,
+            config.depth,
+            config.decay,
+            config.feature_weight,
+            config.eta,
         )
         return out
 
