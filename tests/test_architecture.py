@@ -71,7 +71,7 @@ SHARES = {
     "bench": 2_900,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 147_500, "tests": 158_500}
+WHOLE = {"speclab": 147_500, "tests": 159_500}
 SCRIPTS = {"speclab/views": 37_000, "speclab/lab": 1_000}
 """Most tokens of JavaScript."""
 LONGEST = 60

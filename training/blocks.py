@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from pydantic import Field
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from speclab.errors import SpeclabError
 from speclab.heads.block_head import BlockConfig, BlockHead
 from speclab.heads.eagle import rotary
+from speclab.heads.files import read_head
+from speclab.models.runner import Runner
 from training.draft import DistillDataConfig, distill_batches
-from training.heads import CODE, PROSE, Divergence, frequent
-from training.loop import Recipe, Schedule, train
+from training.heads import CODE, ETA, PROSE, Divergence, frequent
+from training.loop import Recipe, Schedule, Windowed, train
 from training.model import hidden_states, load
-from training.smollm2 import KINDS, Windows, frame_ids, output_matrix
+from training.smollm2 import KINDS, Windows, frame_ids
 from training.smollm2 import frequent as frequent_in_answers
 from training.states import Store
 
@@ -33,6 +37,20 @@ from training.states import Store
 class BlockRecipe(Recipe):
     """What the recipes of both block heads have in common."""
 
+    device: str = Field("cpu", description="Where the head is trained: cpu or cuda.")
+    start: Path | None = Field(
+        None, description="Folder of a head to start from; default: fresh weights."
+    )
+    markov_rank: int = Field(
+        0,
+        ge=0,
+        description="Rank of a Markov bias, which is added to the head of `start` and learns alone; 0: none.",
+    )
+    causal: bool = Field(False, description="An entry of the block sees none after it (JetSpec).")
+    fit_temperature: bool = Field(
+        False,
+        description="Only fit the temperature of the distributions of `start` to these texts.",
+    )
     block_size: int = Field(
         8, ge=2, description="Entries of a block: the newest token and what is drafted."
     )
@@ -40,6 +58,13 @@ class BlockRecipe(Recipe):
     anchors: int = Field(24, ge=1, description="Blocks in a window of text.")
     gamma: float = Field(
         4.0, gt=0, description="A place i counts exp(-(i - 1) / gamma) in the loss (DFlash)."
+    )
+    eta: float = ETA
+    smoothing: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Of the head's own confidence, by which places count instead of gamma (D-PACE: 0.5); 0: gamma.",
     )
 
 
@@ -86,9 +111,13 @@ class ChatBlockConfig(BlockRecipe):
     schedule: Schedule = Schedule(minutes=75, peak_lr=3e-3, flat_until=0.5, final=0.02)
 
 
+AnyBlockConfig = MiniBlockConfig | ChatBlockConfig
+
+
 class Lesson(NamedTuple):
     """What a head reads at P places of B texts, and what the target says there."""
 
+    tokens: Tensor  # [B, P] int64
     embeddings: Tensor  # [B, P, hidden], of the tokens
     states: Tensor  # [B, P, layers * hidden], the target's at the tokens
     truth: Tensor  # [B, P, hidden], its last states there: what they say is of the token after
@@ -96,136 +125,259 @@ class Lesson(NamedTuple):
     texts: Tensor  # [B, P] int, the text that a place belongs to; none sees another
 
 
-def block_loss(
-    head: BlockHead,
-    lesson: Lesson,
-    anchors: Tensor,
-    mask_embedding: Tensor,
-    output: Tensor,
-    gamma: float,
-) -> Tensor:
-    """Mean KL(target || head) over the places of the blocks at `anchors`, int64 `[B, A]`, nearer
-    places weighing more.
+class Teacher(NamedTuple):
+    """Where a block head learns."""
 
-    Args:
-        mask_embedding: `[hidden]`.
-        output: `[draft_vocab, hidden]`, rows of the target's output matrix.
+    batches: Windowed
+    lesson: Callable[[Tensor], Lesson]  # of a batch
+    mask_embedding: Tensor  # [hidden]
+    output: Tensor  # [draft_vocab, hidden], rows of the target's output matrix
+
+
+class Blocks(NamedTuple):
+    """Logits of blocks as a product, and what they should be."""
+
+    read: Tensor  # [N, width]; of N entries of blocks
+    output: Tensor  # [draft_vocab, width]
+    wanted: Tensor  # [N, draft_vocab], the target's probabilities
+    tokens: Tensor  # [N], the text's
+    weights: Tensor  # [N], of each entry before its depth in the block counts
+    depth: Tensor  # [N], in the block; 0 is the newest token, which is not drafted
+
+
+def read_blocks(head: BlockHead, lesson: Lesson, anchors: Tensor, teacher: Teacher) -> Blocks:
+    """One pass of the head over the blocks at `anchors`, int64 `[B, A]`.
+
+    A Markov bias reads the token before each entry in the text.
     """
     size = head.config.block_size
     batch, places = lesson.texts.shape
+    device = anchors.device
     # [B, A * size], the block's places in the text
-    rows = (anchors[:, :, None] + torch.arange(size)).flatten(1)
+    rows = (anchors[:, :, None] + torch.arange(size, device=device)).flatten(1)
     first = anchors.repeat_interleave(size, dim=1)
-    own = torch.arange(anchors.shape[1]).repeat_interleave(size)
+    own = torch.arange(anchors.shape[1], device=device).repeat_interleave(size)
+    depth = torch.arange(rows.shape[1], device=device) % size
 
     def at(values: Tensor, where: Tensor) -> Tensor:
         return values.gather(1, where[..., None].expand(-1, -1, values.shape[-1]))
 
-    newest = (torch.arange(rows.shape[1]) % size == 0)[None, :, None]
-    block = torch.where(newest, at(lesson.embeddings, rows), mask_embedding)
+    newest = (depth == 0)[None, :, None]
+    block = torch.where(newest, at(lesson.embeddings, rows), teacher.mask_embedding)
     texts_of = lesson.texts.gather(1, first)
-    context = (torch.arange(places) < first[:, :, None]) & (
-        lesson.texts[:, None] == texts_of[:, :, None]
-    )
-    inside = (own[:, None] == own[None]).expand(batch, -1, -1)
-    mask = torch.cat((context, inside), dim=2)[:, None]
-    positions = torch.cat((torch.arange(places).expand(batch, -1), rows), dim=1)
-    cos, sin = (angle[positions][:, None] for angle in rotary(head.config, torch.arange(places)))
-    out = head(block, head.fused(lesson.states), (cos, sin), mask)
+    every = torch.arange(places, device=device)
+    context = (every < first[:, :, None]) & (lesson.texts[:, None] == texts_of[:, :, None])
+    inside = own[:, None] == own[None]
+    if head.config.causal:
+        inside = inside.tril()
+    mask = torch.cat((context, inside.expand(batch, -1, -1)), dim=2)[:, None]
+    positions = torch.cat((every.expand(batch, -1), rows), dim=1)
+    cos, sin = (angle[positions][:, None] for angle in rotary(head.config, every))
+    read = head(block, head.fused(lesson.states), (cos, sin), mask).flatten(0, 1)
+    output = teacher.output
+    if head.markov_head is not None:
+        before = head.markov_head.markov_w1(lesson.tokens.gather(1, rows - 1)).flatten(0, 1)
+        after = head.markov_head.markov_w2.weight.to(output.dtype)
+        read = torch.cat((read.to(before.dtype), before), dim=1)
+        output = torch.cat((output, after), dim=1)
     with torch.no_grad():
-        wanted = functional.linear(at(lesson.truth, rows - 1), output).float().softmax(-1)
-        depth = torch.arange(rows.shape[1]) % size
-        counted = lesson.weights.gather(1, rows) * torch.exp(-(depth - 1) / gamma) * (depth > 0)
-        counted = counted * (lesson.texts.gather(1, rows) == texts_of)
+        wanted = functional.linear(at(lesson.truth, rows - 1), teacher.output).float().softmax(-1)
+        weights = lesson.weights.gather(1, rows) * (lesson.texts.gather(1, rows) == texts_of)
+    return Blocks(
+        read,
+        output,
+        wanted.flatten(0, 1),
+        lesson.tokens.gather(1, rows).flatten(),
+        (weights * (depth > 0)).flatten(),
+        depth.repeat(batch),
+    )
+
+
+def block_loss(
+    head: BlockHead, lesson: Lesson, anchors: Tensor, teacher: Teacher, recipe: BlockRecipe
+) -> Tensor:
+    """Mean KL(target || head), or with `eta` the hybrid loss, over the places of the blocks at
+    `anchors`, int64 `[B, A]`; nearer places weigh more.
+    """
+    blocks = read_blocks(head, lesson, anchors, teacher)
+    with torch.no_grad():
+        if recipe.smoothing:
+            decay = confidence_weights(blocks, head, recipe.smoothing)
+        else:
+            decay = torch.exp(-(blocks.depth - 1) / recipe.gamma)
+        counted = blocks.weights * decay
         counted = counted / counted.sum()
-    both = out.flatten(0, 1), wanted.flatten(0, 1)
-    loss: Tensor = Divergence.apply(*both, output, counted.flatten(), 0.0)  # type: ignore[no-untyped-call]
+    loss: Tensor = Divergence.apply(  # type: ignore[no-untyped-call]
+        blocks.read, blocks.wanted, blocks.output, counted, recipe.eta
+    )
     return loss
 
 
+def confidence_weights(blocks: Blocks, head: BlockHead, smoothing: float) -> Tensor:
+    """Weights `[N]` of D-PACE (arXiv 2605.18810): how much a place adds to the expected length.
+
+    With c = smoothing + (1 - smoothing) * the head's probability of the text's token, a place k
+    weighs the sum over m >= k of the product of c up to m.
+    """
+    logits = functional.linear(blocks.read.to(blocks.output.dtype), blocks.output).float()
+    ids = head.token_ids
+    column = blocks.tokens
+    drafted = torch.ones_like(column, dtype=torch.bool)
+    if ids is not None:
+        order = ids.argsort()
+        column = order[torch.searchsorted(ids[order], column).clamp(max=len(ids) - 1)]
+        drafted = ids[column] == blocks.tokens
+    prob = logits.softmax(-1).gather(1, column[:, None])[:, 0] * drafted
+    smooth = (smoothing + (1 - smoothing) * prob).view(-1, head.config.block_size)[:, 1:]
+    reached = smooth.cumprod(1)
+    weights = reached.flip(1).cumsum(1).flip(1)
+    return torch.cat((torch.zeros_like(weights[:, :1]), weights), dim=1).flatten()
+
+
 def train_mini_block(config: MiniBlockConfig) -> BlockHead:
-    """Train the mini family's block head, or go on from its checkpoint."""
+    """Train the mini family's block head or its Markov bias, or go on from the checkpoint."""
     target = load(config.target).eval().requires_grad_(False)
     batches = distill_batches(config, target)
     embeddings = target.gpt_neox.embed_in.weight
-    ids = frequent(batches, len(embeddings), config.draft_vocab_size)
-    head = _fresh(config, target.config, config.draft_vocab_size, "mini/target")
-    head.choose_tokens(ids)
-    output = embeddings[ids]
-    mask_embedding = embeddings[config.mask_token_id]
-    drafted = torch.zeros(len(embeddings)).index_fill_(0, ids, 1.0)
-    whole = torch.compile(block_loss, dynamic=False) if config.compile else block_loss
+    head = _head(
+        config, target, "mini/target", frequent(batches, len(embeddings), config.draft_vocab_size)
+    )
+    target.to(config.device)
+    embeddings = target.gpt_neox.embed_in.weight
+    drafted = _drafted(head, len(embeddings))
 
-    def loss(batch: Tensor) -> Tensor:
-        with torch.no_grad():
-            *read, last = hidden_states(target, batch, (*config.layers, -1)).split(
-                output.shape[1], dim=-1
-            )
-            weights = 0.25 + 0.75 * drafted[batch]
-            lesson = Lesson(
-                functional.embedding(batch, embeddings),
-                torch.cat(read, dim=-1),
-                last,
-                weights,
-                torch.zeros_like(batch),
-            )
-        return whole(head, lesson, _anchors(batch, config), mask_embedding, output, config.gamma)
+    def lesson(batch: Tensor) -> Lesson:
+        tokens = batch.to(config.device)
+        layers = (*head.config.layers, -1)
+        *read, last = hidden_states(target, tokens, layers).split(embeddings.shape[1], dim=-1)
+        return Lesson(
+            tokens,
+            functional.embedding(tokens, embeddings),
+            torch.cat(read, dim=-1),
+            last,
+            0.25 + 0.75 * drafted[tokens],
+            torch.zeros_like(tokens),
+        )
 
-    train(config.model_copy(update={"compile": False}), head, batches, loss)
+    mask_embedding = embeddings[head.config.mask_token_id]
+    _learn(config, head, Teacher(batches, lesson, mask_embedding, embeddings[head.token_ids]))
     save_block(head, config.out / "head")
     return head
 
 
 def train_chat_block(config: ChatBlockConfig) -> BlockHead:
-    """Train SmolLM2's block head on its stored answers, or go on from its checkpoint."""
-    matrix, settings = output_matrix(config.target)
+    """Train SmolLM2's block head or its Markov bias on stored answers, or go on from the checkpoint."""
+    from transformers import AutoModelForCausalLM
+
+    target = AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.float32)
+    matrix: Tensor = target.get_output_embeddings().weight.detach()
     kinds = KINDS["base"]
     windows = Windows(
         [Store(path) for path in config.texts], kinds, config.seed, frame_ids(config.target)
     )
     ids = frequent_in_answers(windows, kinds, config.draft_vocab_size, len(matrix))
-    head = _fresh(config, settings, len(ids), config.name)
-    head.choose_tokens(ids)
-    hidden = settings.hidden_size
-    columns = torch.cat(
-        [
-            torch.arange(hidden * at, hidden * (at + 1))
-            for at in map(config.kept.index, config.layers)
-        ]
-    )
-    last = slice(hidden * config.kept.index(-1), hidden * (config.kept.index(-1) + 1))
-    scale = windows.scale(columns, config.out / "scale.pt").bfloat16()
-    small = matrix.bfloat16()
-    output = matrix[ids].bfloat16()
-    drafted = torch.zeros(len(matrix)).index_fill_(0, ids, 1.0)
-    whole = torch.compile(block_loss, dynamic=False) if config.compile else block_loss
+    head = _head(config, target, config.name, ids)
+    hidden = matrix.shape[1]
 
-    def loss(places: Tensor) -> Tensor:
-        with torch.no_grad():
-            tokens = windows.tokens[places]
-            states = windows.states(places)
-            weights = torch.where(windows.answers[places], 1.0, config.prompt_weight) * (
-                0.25 + 0.75 * drafted[tokens]
-            )
-            lesson = Lesson(
-                functional.embedding(tokens, small), states[..., columns] / scale, states[..., last], weights,
-                windows.texts[places],
-            )  # fmt: skip
-        return whole(
-            head,
-            lesson,
-            _anchors(places, config),
-            small[config.mask_token_id],
-            output,
-            config.gamma,
+    def columns_of(layer: int) -> Tensor:
+        return torch.arange(hidden) + hidden * config.kept.index(layer)
+
+    columns = torch.cat([columns_of(layer) for layer in head.config.layers])
+    last = columns_of(-1)
+    # A finished head reads the states as they are.
+    scale = None if config.start else windows.scale(columns, config.out / "scale.pt")
+    small = matrix.to(config.device, torch.bfloat16)
+    drafted = _drafted(head, len(matrix))
+
+    def lesson(places: Tensor) -> Lesson:
+        tokens = windows.tokens[places].to(config.device)
+        states = windows.states(places)
+        read = states[..., columns] if scale is None else states[..., columns] / scale.bfloat16()
+        said = torch.where(windows.answers[places], 1.0, config.prompt_weight).to(config.device)
+        return Lesson(
+            tokens,
+            functional.embedding(tokens, small),
+            read.to(config.device),
+            states[..., last].to(config.device),
+            said * (0.25 + 0.75 * drafted[tokens]),
+            windows.texts[places].to(config.device),
         )
 
-    train(config.model_copy(update={"compile": False}), head, windows, loss)
-    finished = copy.deepcopy(head)
-    with torch.no_grad():
-        finished.fc.weight.div_(scale.float())
+    output = small[head.token_ids]
+    _learn(config, head, Teacher(windows, lesson, small[head.config.mask_token_id], output))
+    finished = copy.deepcopy(head).cpu()
+    if scale is not None:
+        with torch.no_grad():
+            finished.fc.weight.div_(scale.float())
     save_block(finished, config.out / "head")
     return finished
+
+
+def _learn(config: BlockRecipe, head: BlockHead, teacher: Teacher) -> None:
+    """Trains a head, or only its Markov bias; then fits the temperature of its distributions."""
+    whole = torch.compile(block_loss, dynamic=False) if config.compile else block_loss
+
+    def lesson_of(batch: Tensor) -> tuple[Lesson, Tensor]:
+        with torch.no_grad():
+            return teacher.lesson(batch), _anchors(batch, config).to(config.device)
+
+    def loss(batch: Tensor) -> Tensor:
+        found: Tensor = whole(head, *lesson_of(batch), teacher, config)
+        return found
+
+    if config.fit_temperature:
+        batch = torch.from_numpy(teacher.batches.next(16, config.lengths[-1][1]))
+        temperature = fitted_temperature(read_blocks(head, *lesson_of(batch), teacher))
+        head.config = head.config.model_copy(update={"temperature": temperature})
+        return
+    learner: nn.Module = head
+    if config.markov_rank and head.markov_head is not None:
+        head.requires_grad_(requires_grad=False)
+        learner = head.markov_head.requires_grad_()
+    train(config.model_copy(update={"compile": False}), learner, teacher.batches, loss)
+
+
+@torch.no_grad()
+def fitted_temperature(blocks: Blocks) -> float:
+    """The temperature, .5 to 2, at which the head's distributions are nearest to the target's: least KL."""
+    logits = functional.linear(blocks.read.to(blocks.output.dtype), blocks.output).float()
+    weights = blocks.weights / blocks.weights.sum()
+
+    def loss(temperature: float) -> float:
+        said = (logits / temperature).log_softmax(-1)
+        return float(-(blocks.wanted * said).sum(-1) @ weights)
+
+    return min((2 ** (step / 32) for step in range(-32, 33)), key=loss)
+
+
+def _head(config: AnyBlockConfig, target: Any, name: str, ids: Tensor) -> BlockHead:
+    """A fresh head whose draft vocabulary is `ids`, or that of `start`, with a bias of zero if one is to be learned."""
+    torch.manual_seed(config.seed)
+    if config.start is None:
+        if config.markov_rank:
+            raise SpeclabError(
+                "A Markov bias is added to a trained head: name its folder with --start."
+            )
+        head = _fresh(config, target.config, len(ids), name)
+        head.choose_tokens(ids)
+        return head.to(config.device)
+    old = cast("BlockHead", read_head(config.start, Runner(target, name)))
+    changes: dict[str, Any] = {"causal": config.causal or old.config.causal}
+    if config.markov_rank:
+        changes["markov_rank"] = config.markov_rank
+    head = BlockHead(old.config.model_copy(update=changes))
+    if head.markov_head is not None:
+        nn.init.normal_(head.markov_head.markov_w1.weight, std=head.config.markov_rank**-0.5)
+        nn.init.zeros_(head.markov_head.markov_w2.weight)
+    head.load_state_dict(old.state_dict(), strict=False)
+    return head.to(config.device)
+
+
+def _drafted(head: BlockHead, vocab_size: int) -> Tensor:
+    """1 for each token of the draft vocabulary, else 0: `[V]`."""
+    ids = head.token_ids
+    assert ids is not None
+    return torch.zeros(vocab_size, device=ids.device).index_fill_(0, ids, 1.0)
 
 
 def _anchors(batch: Tensor, config: BlockRecipe) -> Tensor:
@@ -235,11 +387,8 @@ def _anchors(batch: Tensor, config: BlockRecipe) -> Tensor:
     return picked.sort(dim=1).values
 
 
-def _fresh(
-    config: MiniBlockConfig | ChatBlockConfig, settings: Any, draft_vocab: int, target: str
-) -> BlockHead:
+def _fresh(config: AnyBlockConfig, settings: Any, draft_vocab: int, target: str) -> BlockHead:
     """A head of random weights whose layers have the attention heads of the target's."""
-    torch.manual_seed(config.seed)
     shape = BlockConfig(
         name="block",
         target=target,
@@ -252,16 +401,20 @@ def _fresh(
         feed_forward=config.feed_forward,
         block_size=config.block_size,
         mask_token_id=config.mask_token_id,
+        causal=config.causal,
         layers=config.layers,
     )
     return BlockHead(shape)
 
 
 def save_block(head: BlockHead, folder: Path) -> None:
-    """Writes `config.json` and float16 `model.safetensors` in the published layout."""
+    """Writes `config.json` and float16 `model.safetensors` in the published layout: DFlash's, or
+    DSpark's if the head has a Markov bias.
+    """
     config = head.config
+    biased = bool(config.markov_rank)
     fields: dict[str, Any] = {
-        "architectures": ["DFlashDraftModel"],
+        "architectures": ["Qwen3DSparkModel" if biased else "DFlashDraftModel"],
         "model_type": "qwen3",
         "target": config.target,
         "vocab_size": config.vocab_size,
@@ -277,10 +430,23 @@ def save_block(head: BlockHead, folder: Path) -> None:
         "rope_scaling": config.rope_scaling,
         "block_size": config.block_size,
     }
-    own = {
+    own: dict[str, Any] = {
         "mask_token_id": config.mask_token_id,
         "target_layer_ids": [layer - 1 for layer in config.layers],
     }
+    if config.causal:
+        own["causal_head"] = True
+    if config.temperature != 1:
+        own["marginal_temperature"] = round(config.temperature, 4)
+    if biased:
+        fields |= own | {
+            "markov_rank": config.markov_rank,
+            "markov_head_type": "vanilla",
+            "enable_confidence_head": False,
+            "sample_from_anchor": False,
+        }
+    else:
+        fields["dflash_config"] = own
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {n: t.half() if t.is_floating_point() else t for n, t in head.state_dict().items()}
     save_file(
@@ -289,6 +455,4 @@ def save_block(head: BlockHead, folder: Path) -> None:
         metadata={"format": "pt"},
     )
     (folder / "model.safetensors").chmod(0o644)
-    (folder / "config.json").write_text(
-        json.dumps(fields | {"dflash_config": own}, indent=2) + "\n"
-    )
+    (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")

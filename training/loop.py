@@ -191,7 +191,12 @@ def train(
 
     def step(progress: float) -> tuple[float, int]:
         return accumulate(
-            loss, batches, stage(recipe.lengths, progress), recipe.batch_tokens, recipe.micro_tokens
+            loss,
+            batches,
+            stage(recipe.lengths, progress),
+            recipe.batch_tokens,
+            recipe.micro_tokens,
+            next(model.parameters()).device.type,
         )
 
     def every(state: State) -> None:
@@ -244,13 +249,14 @@ def accumulate(
     length: int,
     batch_tokens: int,
     micro_tokens: int,
+    device: str = "cpu",
 ) -> tuple[float, int]:
     """Add the gradients of one batch, in bfloat16, a few rows at a time; returns (loss in nats, tokens)."""
     rows = max(micro_tokens // length, 1)
     rounds = max(batch_tokens // (rows * length), 1)
     total = 0.0
     for _ in range(rounds):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16):
             loss = loss_of(torch.from_numpy(batches.next(rows, length)))
         (loss / rounds).backward()
         total += loss.item() / rounds

@@ -258,9 +258,7 @@ class BlockPass(DraftPass):
     def __call__(self, tree: Columns, nodes: Sequence[int]) -> list[TopK]:
         """As of any pass; nothing follows nodes that are as deep as the block is long."""
         known = [
-            node
-            for node in nodes
-            if self._first + tree.depth[node] < self._head.config.block_size - 1
+            node for node in nodes if self._first + tree.depth[node] < self._head.config.drafted
         ]
         tops = dict(zip(known, super().__call__(tree, known), strict=True)) if known else {}
         return [tops.get(node, ()) for node in nodes]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -39,22 +40,36 @@ class BlockConfig(HeadConfig):
     block_size: int = Field(ge=2, le=256)
     mask_token_id: int = Field(ge=0)
     qk_norm: bool = True
+    # of the bias that a token gives its successors (DSpark, arXiv 2607.05147); 0: none
+    markov_rank: int = Field(default=0, ge=0, le=1 << 14)
+    # the entry of the newest token drafts, too (DSpark); else only the masked ones (DFlash)
+    sample_from_anchor: bool = False
+    causal: bool = False  # an entry of the block sees none after it (JetSpec, arXiv 2606.18394)
+    temperature: float = Field(default=1.0, gt=0)  # of its distributions, fitted on held-out text
 
     @property
     def kind(self) -> str:
-        return "DFlash"
+        return "DSpark" if self.markov_rank else "DFlash"
+
+    def module(self, *, own_output: bool, own_embeddings: bool) -> BlockHead:
+        return BlockHead(self, own_output=own_output, own_embeddings=own_embeddings)
+
+    @property
+    def drafted(self) -> int:
+        """Tokens that a block drafts."""
+        return self.block_size - (not self.sample_from_anchor)
 
 
 class BlockHead(DraftModule):
-    """The trained part, with the parameter names of DFlash's checkpoints.
-
-    Embeddings and output are the target's.
+    """The trained part, with the parameter names of DFlash's and DSpark's checkpoints; arguments as
+    of `Head`.
     """
 
     config: BlockConfig
-    lm_head = embed_tokens = None
 
-    def __init__(self, config: BlockConfig) -> None:
+    def __init__(
+        self, config: BlockConfig, *, own_output: bool = False, own_embeddings: bool = False
+    ) -> None:
         super().__init__(config)
         self.fc = matrix(len(config.layers) * config.hidden_size, config.hidden_size)
         self.hidden_norm = norm_of(config)
@@ -63,8 +78,14 @@ class BlockHead(DraftModule):
             for _ in range(config.depth)
         )
         self.norm = norm_of(config)
+        proposed = config.draft_vocab_size or config.vocab_size
+        self.markov_head = MarkovHead(config, proposed) if config.markov_rank else None
+        self.lm_head = matrix(config.hidden_size, proposed) if own_output else None
+        self.embed_tokens = (
+            nn.Embedding(config.vocab_size, config.hidden_size) if own_embeddings else None
+        )
         if config.draft_vocab_size is not None:
-            self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
+            self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
         self.products = BlockProducts(self)
 
     def fused(self, states: Tensor, products: BlockProducts | None = None) -> Tensor:
@@ -121,6 +142,20 @@ class BlockHead(DraftModule):
         return x.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)  # type: ignore[no-any-return]
 
 
+class MarkovHead(nn.Module):
+    """DSpark's vanilla bias (arXiv 2607.05147): after a token `t` it adds W2 · W1[t] to the logits."""
+
+    def __init__(self, config: BlockConfig, proposed: int) -> None:
+        super().__init__()
+        self.markov_w1 = nn.Embedding(config.vocab_size, config.markov_rank)
+        self.markov_w2 = matrix(config.markov_rank, proposed)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Biases `[..., draft_vocab]` after tokens `[...]`, int64 ids of the target."""
+        bias: Tensor = self.markov_w2(self.markov_w1(tokens))
+        return bias
+
+
 class _LayerProducts(NamedTuple):
     query: Linear
     key_value: Linear
@@ -175,7 +210,7 @@ class BlockRunner(HeadRunner):
             topk: as in `Runner.logits`.
 
         Returns:
-            An answer of `block_size - 1` rows: row `i` is the marginal of the token at `i + 1`
+            An answer of `config.drafted` rows: row `i` is the marginal of the token at `i + 1`
             positions after `token`.
         """
         config = self.config
@@ -187,10 +222,13 @@ class BlockRunner(HeadRunner):
             # The bare weight, since some families' modules scale embeddings and DFlash does not.
             block = functional.embedding(to_device(ids, self.device), self._embed.weight)
             angles = self._angles_at(range(self.length, self.length + rows))
+            before = self.length + len(states)
+            seen = np.tri(config.block_size, before + config.block_size, before, dtype=np.bool_)
+            mask = to_device(seen, self.device) if config.causal else None
             out = self.model(
-                block[None], features[None], angles, None, self.cache, weights.products
+                block[None], features[None], angles, mask, self.cache, weights.products
             )[0]
-            logits = weights.output(out[1:])[:, : self.vocab_size]
+            logits = weights.output(out[-config.drafted :])[:, : self.vocab_size]
             answer = check_finite(
                 logits, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size
             )

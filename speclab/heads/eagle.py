@@ -69,6 +69,10 @@ class HeadConfig(BaseModel):
     def kind(self) -> str:
         return f"EAGLE-3{'.1' * (self.fc_norm or self.norm_output)}" if self.eagle3 else "EAGLE"
 
+    def module(self, *, own_output: bool, own_embeddings: bool) -> DraftModule:
+        """A head of these sizes; arguments as of `Head`."""
+        return Head(self, own_output=own_output, own_embeddings=own_embeddings)
+
     @property
     def head_dim(self) -> int:
         return self.head_width or self.hidden_size // self.heads

@@ -59,11 +59,7 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
     _check_target(config, target)
     _check_parts(config, tensors)
     with torch.device("meta"):
-        head = (
-            BlockHead(config)
-            if isinstance(config, BlockConfig)
-            else Head(config, own_output=OUTPUT in tensors, own_embeddings=EMBEDDINGS in tensors)
-        )
+        head = config.module(own_output=OUTPUT in tensors, own_embeddings=EMBEDDINGS in tensors)
     needed = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
     given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if needed != given:

@@ -3,17 +3,17 @@
 
 Such a folder has `config.json` and the weights, as safetensors or as a pickle, which is opened as
 plain tensors only, so it cannot run code. Names are translated to those of `speclab.heads.eagle`;
-`docs/models.md` lists them. Heads of other kinds are refused by name.
+`docs/models.md` lists them. What is not in the table `LAYOUTS` is refused.
 """
 
 from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pydantic import ValidationError
@@ -33,51 +33,28 @@ OUTPUT = "lm_head.weight"
 EMBEDDINGS = "embed_tokens.weight"
 # no language model has a parameter of these names
 _MARKS = {"fc.weight", "fusion_fc.weight", "model.fc.weight"}
+# `config.json` of a draft head says one of these, or its weights have one of `_MARKS`.
+_HEADS = re.compile(r"eagle|dflash|dspark|speculator", re.IGNORECASE)
 _RUNS = (
-    "speclab runs EAGLE, EAGLE-3 and EAGLE-3.1 heads of one Llama layer, and DFlash heads whose "
-    "attention is full and "
-    "whose logits are the target's own"
+    "speclab runs EAGLE, EAGLE-3 and EAGLE-3.1 heads of one layer, and DFlash and DSpark blocks "
+    "with full attention and a vanilla bias"
 )
-_PEAGLE = "a P-EAGLE head, which drafts several tokens in one pass"
-_MLA = "an EAGLE-3 head with multi-head latent attention (MLA)"
-# Parts of a config's types, architectures and flags, and the head that they mean. Several kinds
-# have a dflash_config.
-_OTHERS = {
-    "dspark": "a DSpark head, which fills a block of masked tokens in one pass",
-    "domino": "a Domino head, which fills a block of masked tokens in one pass",
-    "dflash2|selector_": "a DFlash2 head, whose layers have convolutions and which selects among candidates",
-    "peagle|ptd_token_id|parallel_drafting": _PEAGLE,
-    "medusa": "a set of MEDUSA heads, one for each place ahead",
-    "hydra": "a set of Hydra heads, one for each place ahead",
-    "mlp_?speculator": "an MLP speculator",
-    "mtp|nextn": "a head of multi-token prediction (MTP), a part of its target",
-    "eagle3?deepseek": _MLA,
+# Settings of a head with the values that speclab runs; a missing one has the first.
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu", "swish"),
+    "parallel_drafting": (False,),
+    "ptd_token_id": (None,),
 }
-_FLAGS = (
-    "dflash_config",
-    "ptd_token_id",
-    "parallel_drafting",
-    "medusa_num_heads",
-    "hydra_num_heads",
-)
-# Settings of a DFlash head with their only supported value.
-_PLAIN_BLOCK = {
-    "is_causal": False,
-    "causal": False,
-    "attention_bias": False,
-    "hidden_act": "silu",
-    "input_embedding_scale": 1,
-    "output_multiplier": 1,
-    "final_logit_softcapping": 0,
-}
-# Parts of a weight's name.
-_OTHER_WEIGHTS = {
-    r"^mask_hidden": _PEAGLE,
-    r"kv_[ab]_proj": _MLA,
-    r"(^|\.)(layers\.[1-9]|midlayers\.|additional_layers\.)": "a head of several layers",
-    r"^parallel_draft_heads\.": "an EAGLE-3 head with MEDUSA heads, which draft several tokens in one pass",
-    r"\.experts\.": "a head with a mixture of experts",
-    r"weight_(scale|packed)|qweight": "a head with quantised weights",
+_PLAIN_BLOCK: dict[str, tuple[Any, ...]] = _PLAIN | {
+    "is_causal": (False,),
+    "causal": (False,),
+    "attention_bias": (False,),
+    "input_embedding_scale": (1,),
+    "output_multiplier": (1,),
+    "final_logit_softcapping": (0,),
+    "markov_head_type": ("vanilla",),
+    "enable_confidence_head": (False,),
+    "projector_type": ("dspark",),
 }
 _RENAMED = (
     ("model.", ""),
@@ -94,16 +71,14 @@ _NO_PARTS = r"^verifier_|rotary_emb\.|inv_freq$"
 _EAGLE3_SETTINGS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
 _STRETCHED = {"linear", "llama3", "yarn"}
 _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+_BLOCK_IDS = "target_layer_ids"
+_BONUS = "dspark_bonus_anchor"  # vLLM's name for a DSpark head that drafts from its masks alone
 
 
 def is_foreign_head(folder: Path) -> bool:
     """Whether a folder contains a draft head of another project, supported or not."""
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    if (
-        _other_kind(config)
-        or _is_block(config)
-        or "eagle" in str(config.get("architectures")).lower()
-    ):
+    if _HEADS.search(f"{_named(config)} {' '.join(config)}"):
         return True
     file = _weights_of(folder)
     if not file.is_file():
@@ -126,29 +101,32 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Te
         UnsupportedModelError: it is a kind of head that speclab does not run.
     """
     config = read_json(folder / "config.json")
-    kind = _other_kind(config)
-    if kind:
-        raise _refused(folder, kind)
+    named = _named(config)
+    layout = next((layout for layout in LAYOUTS if layout.names.fullmatch(named)), None)
+    if layout is None:
+        raise _refused(folder, named)
     given = read_tensors(_weights_of(folder))
-    if _is_block(config):
-        return _read_block(folder, config, given)
-    for pattern, name in _OTHER_WEIGHTS.items():
-        if any(re.search(pattern, weight) for weight in given):
-            raise _refused(folder, name)
     tensors = {
         _renamed(name): tensor for name, tensor in given.items() if not re.search(_NO_PARTS, name)
     }
-    if config.get("speculators_model_type") == "eagle3" or "layers.0.hidden_norm.weight" in tensors:
-        _drop_the_targets_embeddings(config, tensors, target)
-        tensors = {re.sub(r"^fc\.", "fuse.", name): tensor for name, tensor in tensors.items()}
-    else:
-        tensors.pop(EMBEDDINGS, None)  # the target's
-        if "embed_layernorm.weight" not in tensors:
-            tensors.pop("norm.weight", None)  # EAGLE applies none
     with _valid(folder):
         shape = _shape(config)
-        _complete_maps(shape["vocab_size"], tensors)
-        return _config(folder, config, shape, tensors, target), tensors
+        own = {name: value for name, value in config.items() if value is not None}
+        settings = {**shape, **own, **_part(config, "dflash_config")}
+        for name, values in layout.plain.items():
+            if settings.get(name) is not None and settings[name] not in values:
+                raise _refused(folder, f"{name} {settings[name]!r}")
+        if "sliding_attention" in (settings.get("layer_types") or ()):
+            raise _refused(folder, "layer_types sliding_attention")
+        return layout.read(folder, settings, tensors, target), tensors
+
+
+def _named(config: Mapping[str, Any]) -> str:
+    """What a config calls its head: speculators' type, or an architecture."""
+    name = config.get("speculators_model_type") or config.get("architectures") or ""
+    if not name and "dflash_config" in config:
+        return "dflash"
+    return str(name[0] if isinstance(name, list) and name else name)
 
 
 @contextmanager
@@ -165,58 +143,34 @@ def _valid(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def _is_block(config: Mapping[str, Any]) -> bool:
-    return (
-        "dflash" in f"{config.get('architectures')} {config.get('model_type')}".lower()
-        or "dflash_config" in config
+def _read_block(
+    folder: Path, settings: dict[str, Any], tensors: dict[str, Tensor], target: Runner
+) -> BlockConfig:
+    """A DFlash or DSpark head; in `target_layer_ids` layers count by output, in speculators' ids by input."""
+    tensors.pop("t2d", None)
+    _drop_the_targets_matrices(settings, tensors, target)
+    ids = "aux_hidden_state_layer_ids" if settings.get("speculators_model_type") else _BLOCK_IDS
+    later = int(ids == _BLOCK_IDS)
+    # DeepSpec's heads draft from the newest token's own entry, too; others must say so.
+    anchor = "dspark" in _named(settings).lower() and later and not settings.get(_BONUS)
+    return BlockConfig(
+        format="DSpark" if settings.get("markov_rank") else "DFlash",
+        target=settings.get("target", ""),
+        layers=tuple(layer + later for layer in settings[ids]),
+        layer_ids=f"{ids}, counted by {'output' if later else 'input'}",
+        depth=settings["num_hidden_layers"],
+        block_size=settings.get("block_size", 16),
+        mask_token_id=settings["mask_token_id"],
+        markov_rank=settings.get("markov_rank") or 0,
+        sample_from_anchor=settings.get("sample_from_anchor", bool(anchor)),
+        causal=bool(settings.get("causal_head")),
+        temperature=settings.get("marginal_temperature", 1.0),
+        **_decoder_layer(folder, settings, tensors),
     )
 
 
-def _read_block(
-    folder: Path, config: dict[str, Any], given: Mapping[str, Tensor]
-) -> tuple[HeadConfig, dict[str, Tensor]]:
-    """A DFlash head, whose settings are in `dflash_config` or beside the others; its layers count by output."""
-    settings = {**config, **_part(config, "dflash_config")}
-    for name, plain in _PLAIN_BLOCK.items():
-        if settings.get(name) not in (None, plain):
-            raise _refused(folder, f"a DFlash head with {name} {settings[name]!r}")
-    tensors = {
-        name: tensor
-        for name, tensor in given.items()
-        if name != "t2d" and not re.search(_NO_PARTS, name)
-    }
-    with _valid(folder):
-        if "sliding_attention" in (config.get("layer_types") or ()):
-            raise _refused(folder, "a DFlash head with sliding-window attention")
-        shape = _shape(config)
-        return BlockConfig(
-            format="DFlash",
-            target=shape.get("target", ""),
-            layers=tuple(layer + 1 for layer in settings["target_layer_ids"]),
-            layer_ids="target_layer_ids, counted by output",
-            depth=shape["num_hidden_layers"],
-            block_size=settings.get("block_size", 16),
-            mask_token_id=settings["mask_token_id"],
-            **_decoder_layer(folder, shape, tensors),
-        ), tensors
-
-
-def _other_kind(config: Mapping[str, Any]) -> str:
-    named = [config.get(name) for name in ("speculators_model_type", "model_type", "architectures")]
-    words = " ".join([*map(str, named), *(flag for flag in _FLAGS if config.get(flag))]).lower()
-    words += str(_part(config, "dflash_config")).lower()
-    for pattern, kind in _OTHERS.items():
-        if re.search(pattern, words):
-            return kind
-    if named[0] not in (None, "eagle", "eagle3"):
-        return f"a head of speculators' type {named[0]!r}"
-    if _part(config, "eagle_config").get("use_aux_hidden_state") is False:
-        return "an EAGLE-3 head that fuses no layers"
-    return ""
-
-
 def _refused(folder: Path, kind: str) -> UnsupportedModelError:
-    return UnsupportedModelError(f"{folder.name} is {kind}: {_RUNS}.")
+    return UnsupportedModelError(f"config.json in {folder.name} says {kind}, and {_RUNS}.")
 
 
 def _first_line(error: Exception) -> str:
@@ -235,18 +189,19 @@ def _renamed(name: str) -> str:
     return name
 
 
-def _drop_the_targets_embeddings(
+def _drop_the_targets_matrices(
     config: Mapping[str, Any], tensors: dict[str, Tensor], target: Runner
 ) -> None:
-    """Removes embeddings that equal the target's; tied ones are also the output matrix (SGLang)."""
-    embeddings = tensors.get(EMBEDDINGS)
-    if embeddings is None:
-        return
-    if config.get("tie_word_embeddings") and OUTPUT not in tensors:
-        tensors[OUTPUT] = embeddings
-    targets = target.model.get_input_embeddings().weight.detach().cpu()
-    if embeddings.shape == targets.shape and torch.equal(embeddings.to(targets.dtype), targets):
-        del tensors[EMBEDDINGS]
+    """Removes embeddings and output that equal the target's; tied embeddings are also the output (SGLang)."""
+    if config.get("tie_word_embeddings") and OUTPUT not in tensors and EMBEDDINGS in tensors:
+        tensors[OUTPUT] = tensors[EMBEDDINGS]
+    model = target.model
+    matrices = {EMBEDDINGS: model.get_input_embeddings(), OUTPUT: model.get_output_embeddings()}
+    for name in matrices.keys() & tensors.keys():
+        targets = matrices[name].weight.detach().cpu()
+        own = tensors[name]
+        if own.shape == targets.shape and torch.equal(own.to(targets.dtype), targets):
+            del tensors[name]
 
 
 def _complete_maps(size: int, tensors: dict[str, Tensor]) -> None:
@@ -268,37 +223,35 @@ def _complete_maps(size: int, tensors: dict[str, Tensor]) -> None:
         tensors["t2d"] = t2d.bool()
 
 
-def _config(
-    folder: Path,
-    config: dict[str, Any],
-    shape: dict[str, Any],
-    tensors: dict[str, Tensor],
-    target: Runner,
+def _read_eagle(
+    folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], target: Runner
 ) -> HeadConfig:
+    """A head of one layer: EAGLE-3 if it norms the states that it reads, else EAGLE."""
+    kind = config.get("speculators_model_type")
+    eagle3 = kind == "eagle3" or "layers.0.hidden_norm.weight" in tensors
+    if eagle3:
+        _drop_the_targets_matrices(config, tensors, target)
+        for name in [name for name in tensors if name.startswith("fc.")]:
+            tensors[f"fuse.{name.removeprefix('fc.')}"] = tensors.pop(name)
+    else:
+        tensors.pop(EMBEDDINGS, None)  # the target's
+        if "embed_layernorm.weight" not in tensors:
+            tensors.pop("norm.weight", None)  # EAGLE applies none
+    _complete_maps(config["vocab_size"], tensors)
     nested = _part(config, "eagle_config")
     attention = "layers.0.self_attn."
-    eagle3 = "fuse.weight" in tensors
     depth = int(target.model.config.get_text_config(decoder=True).num_hidden_layers)
     layers, layer_ids = _layers(config, depth) if eagle3 else ((-1,), "")
-    act = shape.get("hidden_act", "silu")
     if depth in layers:
-        raise _refused(
-            folder,
-            f"a head that reads the target's last layer (layers {layers}) before the final norm",
-        )
-    if act not in ("silu", "swish"):
-        raise _refused(folder, f"a head with the activation {act}")
-    if "sliding_attention" in shape.get("layer_types", ()):
-        raise _refused(folder, "a head with sliding-window attention")
+        raise _refused(folder, f"layers {layers}, the last before the final norm")
     bias = f"{attention}q_proj.bias" in tensors
     if bias:  # Qwen2's output matrix has none
-        tensors.setdefault(f"{attention}o_proj.bias", torch.zeros(shape["hidden_size"]))
+        tensors.setdefault(f"{attention}o_proj.bias", torch.zeros(config["hidden_size"]))
     settings = {
         name: bool(nested.get(name, config.get(name))) for name in _EAGLE3_SETTINGS if eagle3
     }
     if nested.get("return_hidden_post_norm"):  # TensorRT-LLM's name
         settings["norm_output"] = True
-    kind = config.get("speculators_model_type")
     return HeadConfig(
         format=f"speculators {kind}" if kind else "EAGLE",
         verifier=str(
@@ -313,8 +266,23 @@ def _config(
         eagle3=eagle3,
         layernorms=not eagle3 and "embed_layernorm.weight" in tensors,
         **settings,
-        **_decoder_layer(folder, shape, tensors),
+        **_decoder_layer(folder, config, tensors),
     )
+
+
+class Layout(NamedTuple):
+    """A format of heads."""
+
+    names: re.Pattern[str]  # what config.json calls them
+    plain: Mapping[str, tuple[Any, ...]]  # settings with the values that speclab runs
+    # from the folder, all settings, the tensors (which it may change) and the target
+    read: Callable[[Path, dict[str, Any], dict[str, Tensor], Runner], HeadConfig]
+
+
+LAYOUTS = (
+    Layout(re.compile(r"dflash|dspark|DFlash(?!2)\w*|\w*DSpark\w*"), _PLAIN_BLOCK, _read_block),
+    Layout(re.compile(r"|eagle3?|\w*Eagle3?\w*|LlamaForCausalLM"), _PLAIN, _read_eagle),
+)
 
 
 def _decoder_layer(
@@ -374,9 +342,9 @@ def _positions(folder: Path, shape: Mapping[str, Any]) -> dict[str, Any]:
     kind = given.get("rope_type", given.pop("type", "default"))
     part = given.get("partial_rotary_factor", shape.get("partial_rotary_factor", 1))
     if part != 1:
-        raise _refused(folder, f"a head with {part} of each attention head turned")
+        raise _refused(folder, f"partial_rotary_factor {part}")
     if kind not in {*_STRETCHED, "default", "mrope"}:
-        raise _refused(folder, f"a head with rotary positions of kind {kind}")
+        raise _refused(folder, f"rope_type {kind}")
     if kind not in _STRETCHED:
         return {"rope_theta": theta}
     if kind != "linear":

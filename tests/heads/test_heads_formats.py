@@ -136,14 +136,6 @@ def test_an_output_matrix_without_a_map(tmp_path):
         load(folder)
 
 
-def test_a_tensor_that_no_part_of_the_head_takes(tmp_path):
-    """It was trained, and a head without it would draft something else."""
-    folder = write(tmp_path / "head", target())
-    rewrite(folder, weights(folder) | {"norm.bias": torch.ones(32)})
-    with refused(HeadMismatchError, "norm.bias", "needs none"):
-        load(folder)
-
-
 def test_what_a_trainer_left_of_the_target_is_left_out(tmp_path):
     model = target()
     folder = write(tmp_path / "head", model, "RedHatAI, Qwen3 8B")
@@ -153,35 +145,38 @@ def test_what_a_trainer_left_of_the_target_is_left_out(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(before, drafted(folder, model), strict=True))
 
 
-OTHERS = [
-    ({"architectures": ["DFlash2DraftModel"]}, "", "DFlash2"),
-    (
-        {"architectures": ["DSparkDraftModel"], "dflash_config": {"projector_type": "dspark"}},
-        "",
-        "DSpark",
-    ),
-    ({}, "mask_hidden", "P-EAGLE"),
-    ({"architectures": ["DeepSeekMTPModel"]}, "", "MTP"),
-    ({"architectures": ["Eagle3DeepseekV2ForCausalLM"]}, "", "MLA"),
-    ({}, "layers.1.mlp.up_proj.weight", "several layers"),
-    ({}, "parallel_draft_heads.0.medusa_layers.0.linear.weight", "MEDUSA"),
-    ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 4, 5]}}, "", "final norm"),
-    ({}, "layers.0.mlp.experts.0.up_proj.weight", "mixture"),
-    ({}, "fc.weight_scale", "quantised"),
-    ({"hidden_act": "gelu"}, "", "gelu"),
-    ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "", "dynamic"),
-]
-
-
-@pytest.mark.parametrize(("config", "weight", "named"), OTHERS)
-def test_another_kind_of_head_is_refused_by_its_name(tmp_path, config, weight, named):
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"architectures": ["DFlash2DraftModel"]}, "DFlash2"),
+        ({"architectures": ["DeepSeekMTPModel"]}, "DeepSeekMTPModel"),
+        ({"speculators_model_type": "peagle"}, "peagle"),
+        ({"architectures": None, "dflash_config": {"projector_type": "domino"}}, "domino"),
+        ({"ptd_token_id": 3}, "ptd_token_id"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 4, 5]}}, "final norm"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
+    ],
+)
+def test_what_is_not_in_the_table_of_layouts_is_refused_by_what_its_config_says(
+    tmp_path, config, named
+):
     folder = write(tmp_path / "head", target())
     (folder / "config.json").write_text(
         json.dumps(json.loads((folder / "config.json").read_text()) | config)
     )
-    if weight:
-        rewrite(folder, weights(folder) | {weight: torch.zeros(2)})
-    with refused(UnsupportedModelError, "head", named, "EAGLE-3"):
+    with refused(UnsupportedModelError, "config.json", "head", named, "EAGLE-3"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "weight", ["mask_hidden", "layers.1.mlp.up_proj.weight", "fc.weight_scale", "norm.bias"]
+)
+def test_a_tensor_that_no_part_of_the_head_takes(tmp_path, weight):
+    """It was trained, and a head without it would draft something else."""
+    folder = write(tmp_path / "head", target())
+    rewrite(folder, weights(folder) | {weight: torch.ones(2)})
+    with refused(HeadMismatchError, weight.replace("fc", "fuse"), "needs none"):
         load(folder)
 
 

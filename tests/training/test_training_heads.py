@@ -15,8 +15,16 @@ from speclab.heads.files import read_head
 from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
 from training import heads as recipe
+from training.blocks import (
+    BlockRecipe,
+    Blocks,
+    MiniBlockConfig,
+    Teacher,
+    block_loss,
+    confidence_weights,
+    train_mini_block,
+)
 from training.blocks import Lesson as BlockLesson
-from training.blocks import MiniBlockConfig, block_loss, train_mini_block
 from training.head_export import write_head
 from training.heads import HeadsConfig, Lesson, train_head, unrolled_loss
 from training.loop import Schedule
@@ -172,10 +180,11 @@ def test_what_is_written_is_what_the_formats_say(target, tmp_path: Path, layout,
 
 
 @torch.no_grad()
-def test_the_loss_is_of_what_a_block_drafts_and_no_text_sees_another(target) -> None:
+@pytest.mark.parametrize("kind", [{}, {"markov_rank": 6}, {"causal": True}], ids=str)
+def test_the_loss_is_of_what_a_block_drafts_and_no_text_sees_another(target, kind) -> None:
     """Two texts side by side; the weighted mean of KL(target || head) over the places of each block."""
     head = random_block(
-        target, 1, ids=list(range(0, 320, 2)), layers=(1, 2), heads=2, key_value_heads=2
+        target, 1, ids=list(range(0, 320, 2)), layers=(1, 2), heads=2, key_value_heads=2, **kind
     )
     texts = [torch.randint(0, 320, (n,)).tolist() for n in (12, 10)]
     anchors = [[3, 9], [2, 5]]
@@ -199,9 +208,10 @@ def test_the_loss_is_of_what_a_block_drafts_and_no_text_sees_another(target) -> 
                     .log_softmax(-1)
                 )
                 weight = exp(-(depth - 1) / gamma)
-                total += weight * float(
-                    (said.exp() * (said - rows[depth - 1].log_softmax(-1))).sum()
-                )
+                row = rows[depth - 1]
+                if head.markov_head is not None:
+                    row = row + head.markov_head(torch.tensor(text[anchor + depth - 1]))
+                total += weight * float((said.exp() * (said - row.log_softmax(-1))).sum())
                 counted += weight
     parts = [
         hidden_states(target, torch.tensor([text]), (0, 1, 2, -1)).split(16, dim=-1)
@@ -210,27 +220,73 @@ def test_the_loss_is_of_what_a_block_drafts_and_no_text_sees_another(target) -> 
     embeddings, first, second, last = (torch.cat(each, dim=1) for each in zip(*parts, strict=True))
     owner = torch.tensor([[0] * 12 + [1] * 10])
     lesson = BlockLesson(
-        embeddings, torch.cat((first, second), dim=-1), last, torch.ones(1, 22), owner
+        torch.tensor([[*texts[0], *texts[1]]]),
+        embeddings,
+        torch.cat((first, second), dim=-1),
+        last,
+        torch.ones(1, 22),
+        owner,
     )
     output = target.get_output_embeddings().weight.detach()[head.token_ids]
     mask = target.get_input_embeddings().weight.detach()[3]
     where = torch.tensor([[*anchors[0], *(12 + anchor for anchor in anchors[1])]])
-    loss = block_loss(head, lesson, where, mask, output, gamma)
+    recipe = BlockRecipe(out=Path("unused"), schedule=Schedule(), gamma=gamma)
+    loss = block_loss(head, lesson, where, Teacher(None, None, mask, output), recipe)
     assert float(loss) == pytest.approx(total / counted, rel=1e-4)
 
 
+def test_a_place_weighs_what_it_adds_to_the_expected_length(target) -> None:
+    """The gradient of the expected length, as D-PACE has it: by enumeration of where a chain ends."""
+    head = random_block(target, 1, ids=[3, 1, 2], block_size=4)
+    logits = torch.randn(4, 3)
+    tokens = torch.tensor([5, 1, 9, 3])
+    blocks = Blocks(logits, torch.eye(3), None, tokens, torch.ones(4), torch.arange(4))
+    right = logits.softmax(-1)[[1, 2, 3], [0, 0, 2]] * torch.tensor([1.0, 0.0, 1.0])
+    smooth = (0.3 + 0.7 * right).tolist()
+    reached = [smooth[0], smooth[0] * smooth[1], smooth[0] * smooth[1] * smooth[2]]
+    wanted = [0.0, *(sum(reached[place:]) for place in range(3))]
+    assert confidence_weights(blocks, head, 0.3).tolist() == pytest.approx(wanted)
+
+
+def losses_of(folder: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.model
-def test_training_learns_and_saves_a_block_head(config, target, mixture, tmp_path: Path) -> None:
-    shared = config("block", 60, draft_vocab_size=200).model_dump(
-        include=set(MiniBlockConfig.model_fields) - {"mixture"}
-    )
-    trained = train_mini_block(
-        MiniBlockConfig(**shared, mixture=mixture, layers=(1, 2), block_size=4, anchors=3)
-    )
-    losses = [
-        json.loads(line)["loss"] for line in (tmp_path / "block/log.jsonl").read_text().splitlines()
-    ]
+def test_a_block_head_learns_and_then_its_bias_alone(
+    config, target, mixture, tmp_path: Path, resumed
+) -> None:
+    def recipe(out: str, steps: int, **changes: object) -> MiniBlockConfig:
+        shared = config(out, steps, draft_vocab_size=200).model_dump(
+            include=set(MiniBlockConfig.model_fields) - {"mixture", "eta"}
+        )
+        shape = {"layers": (1, 2), "block_size": 4, "anchors": 3}
+        return MiniBlockConfig(**shared, mixture=mixture, **shape, **changes)
+
+    def same(head, saved: dict[str, torch.Tensor]) -> None:
+        for name, weight in head.state_dict().items():
+            torch.testing.assert_close(saved[name], weight, rtol=2e-3, atol=1e-3)
+
+    trained = train_mini_block(recipe("block", 60))
+    losses = losses_of(tmp_path / "block")
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
     again = read_head(tmp_path / "block/head", Runner(target, "mini/target"))
-    for name, weight in trained.state_dict().items():
-        torch.testing.assert_close(again.state_dict()[name], weight, rtol=2e-3, atol=1e-3)
+    same(trained, again.state_dict())
+
+    bias = {"start": tmp_path / "block/head", "markov_rank": 8, "eta": 3.0, "smoothing": 0.5}
+    biased = train_mini_block(recipe("bias", 60, **bias))
+    losses = losses_of(tmp_path / "bias")
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    loaded = read_head(tmp_path / "bias/head", Runner(target, "mini/target"))
+    assert loaded.config.markov_rank == 8
+    same(biased, loaded.state_dict())
+    for name, weight in again.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight)
+    assert resumed(lambda out: train_mini_block(recipe(out, 6, **bias)))
+
+    fit = {"start": tmp_path / "bias/head", "fit_temperature": True}
+    fitted = train_mini_block(recipe("fit", 1, **fit))
+    assert 0.5 < fitted.config.temperature < 2
+    kept = read_head(tmp_path / "fit/head", Runner(target, "mini/target")).config
+    assert kept.temperature == pytest.approx(fitted.config.temperature, abs=1e-3)
+    assert kept.markov_rank == 8
