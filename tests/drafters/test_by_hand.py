@@ -35,7 +35,8 @@ def tree_for(
     tokens[0] = session.token_ids[-1]
     for node in range(1, len(shape)):
         ahead = done + int(shape.depth[node]) - 1
-        taken = {tokens[child] for child in shape.children[int(shape.parent[node])] if child < node}
+        siblings = shape.children[int(shape.parent[node])]
+        taken = {tokens[child] for child in siblings if child != node}
         if ahead < len(own) and own[ahead] not in taken and data.draw(st.booleans()):
             tokens[node] = own[ahead]
     return DraftTree.of(tokens, shape.parent.tolist(), shape.log_prob.tolist(), HAND)
