@@ -66,6 +66,10 @@ class UnsupportedModelError(SpeclabError, ValueError):
     """This family cannot verify a tree; the probe at load reports why."""
 
 
+class ChangedModelError(SpeclabError, RuntimeError):
+    """The weights of a model were written to in the middle of a text."""
+
+
 class OutOfMemoryError(SpeclabError, MemoryError):
     """The models do not fit the memory of the device."""
 

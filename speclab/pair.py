@@ -143,6 +143,12 @@ class ModelPair:
         return replace(self, target=target, draft=draft, heads=heads)
 
     @property
+    def written(self) -> str:
+        """The name of a model whose weights were written to since its text began, or ""."""
+        written = [runner.name for runner in self.runners.values() if runner.changes.written]
+        return written[0] if written else ""
+
+    @property
     def chats(self) -> bool:
         """Whether a prompt may be messages: the tokenizer has a chat template."""
         return has_template(self.tokenizer)

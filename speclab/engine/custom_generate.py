@@ -267,7 +267,7 @@ def left_padding(input_ids: Tensor, given: Mapping[str, Any]) -> int:
     length = input_ids.shape[1]
     mask = given.get("attention_mask")
     positions = given.get("position_ids")
-    visible = torch.ones(length) if mask is None else mask[0].cpu()
+    visible = torch.ones(length, device="cpu") if mask is None else mask[0].cpu()
     padded = int((visible != 0).long().argmax())
     if (mask is not None and mask.shape != input_ids.shape) or not bool(
         (visible[padded:] == 1).all()

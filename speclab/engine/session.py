@@ -14,7 +14,13 @@ from speclab.drafters.by_hand import REDRAWN, TreeEdit, given_draft
 from speclab.engine.decode import Iteration, Propose, iterate, resume, start
 from speclab.engine.exactness import Checker
 from speclab.engine.record import kept_answers, record
-from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
+from speclab.errors import (
+    CancelledError,
+    ChangedModelError,
+    ExactnessError,
+    FinishedError,
+    SettingsError,
+)
 from speclab.models.answer import KEPT, TopTokens
 from speclab.pair import ModelPair, checked_pair
 from speclab.prompts import PromptInput
@@ -309,6 +315,11 @@ class Session:
             raise FinishedError(
                 f"The text has ended ({history.finished}): go back, or fork with a larger "
                 "max_new_tokens."
+            )
+        if written := self.pair.written:
+            raise ChangedModelError(
+                f"{written} was changed while this text was decoded: fork the session, or start "
+                "a new one, to go on with the changed model."
             )
         before = decoding.snapshot()
         index = len(history.steps)

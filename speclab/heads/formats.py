@@ -217,8 +217,8 @@ def _complete_maps(size: int, tensors: dict[str, Tensor]) -> None:
     if not d2t.is_floating_point():
         tensors["d2t"] = d2t = d2t.long()
     if t2d is None:
-        ids = d2t.long() + torch.arange(len(d2t))
-        tensors["t2d"] = torch.isin(torch.arange(size), ids)
+        ids = d2t.long() + torch.arange(len(d2t), device=d2t.device)
+        tensors["t2d"] = torch.isin(torch.arange(size, device=ids.device), ids)
     elif not t2d.is_floating_point():
         tensors["t2d"] = t2d.bool()
 

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from speclab.heads.eagle import Angles, DraftModule, rotary
 from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
+from speclab.models.changes import WeightsWatch
 from speclab.models.lean import Linear, pack
-from speclab.models.runner import Kept, Runner, WeightsWatch
+from speclab.models.runner import Kept, Runner
 from speclab.models.transfers import check_finite, to_device
 from speclab.tree import Bools
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from statistics import median
 from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules import module as hooks
-from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from speclab.models import transfers
@@ -27,9 +26,11 @@ FIRST_POSITIONS = 1024
 SPARE_POSITIONS = 256  # positions of a pass may exceed the length of the cache
 PACKING: bool | None = None  # whether to pack weights; None: if that is measured to be faster
 ROUNDS = 5
+MARGIN = 0.05  # of the time; closer than this, both are called equal, and nothing is copied
+TREE_ROWS = (1, 8)  # of a pass of plain decoding, and of a tree
+_measured: dict[tuple[object, ...], int] = {}
 # rotary embeddings that depend on the position alone
 _FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}
-_CAPTURING = "transformers.utils.output_capturing"
 _OWN_MODULES = {"transformers.activations", "torch.nn.modules.activation"}
 _OWN_PARTS = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList, nn.Module}
 # Activations that oneDNN fuses with a product, by the library's class.
@@ -57,6 +58,7 @@ class Linear:
     def __init__(self, *modules: nn.Linear, act: Any = None) -> None:
         self.modules = modules
         self.act = act
+        self.packed_from = 1
         self._packed: Tensor | None = None
 
     def pack(self) -> None:
@@ -77,8 +79,14 @@ class Linear:
     def __call__(
         self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None
     ) -> Tensor:
-        if self._packed is None:
+        if self._packed is None or rows.shape[-2] < self.packed_from:
             return self.by_library(rows, plus, times)
+        return self.by_packed(rows, plus, times)
+
+    def by_packed(
+        self, rows: Tensor, plus: Tensor | None = None, times: Tensor | None = None
+    ) -> Tensor:
+        """As a call, with the packed copies."""
         product, product_and_other = _operators()
         if plus is not None:
             return product_and_other(rows, plus, self._packed, self._bias, "add")
@@ -103,40 +111,57 @@ class Linear:
 
 
 @torch.inference_mode()
-def pack(linears: Sequence[Linear]) -> bool:
-    """Packs the weights of a model on a CPU unless that slows down a pass of one row; returns
-    whether it did.
+def pack(linears: Sequence[Linear]) -> int:
+    """Packs the weights of a model on a CPU if that is faster for one row, or for the rows of a tree.
 
-    Plain decoding must not pay for trees.
+    Returns:
+        The rows from which a pass uses the packed copies; 0 if there are none.
     """
     weights = [module.weight for linear in linears for module in linear.modules]
     on_cpu = all(weight.device.type == "cpu" for weight in weights)
     if PACKING is False or not on_cpu or not _can_pack(weights[0].dtype):
-        return False
+        return 0
     for linear in linears:
         linear.pack()
-    if PACKING is None and not _is_faster(linears):
-        for linear in linears:
+    least = 1 if PACKING else _faster_from(linears)
+    for linear in linears:
+        linear.packed_from = least
+        if not least:
             linear.unpack()
-        return False
-    return True
+    return least
 
 
-def _is_faster(linears: Sequence[Linear]) -> bool:
-    """Whether packed products of one row are faster, over all layers in the order of a pass."""
+def _faster_from(linears: Sequence[Linear]) -> int:
+    """The least of `TREE_ROWS` from which packed products are faster, 0 for none; measured once per
+    process.
+
+    A second model of these shapes decides as the first did, since measurements vary.
+    """
+    shapes = tuple(
+        (module.weight.shape, module.weight.dtype) for each in linears for module in each.modules
+    )
+    conditions = (torch.get_num_threads(), shapes)
+    if conditions not in _measured:
+        faster = [rows for rows in TREE_ROWS if _is_faster(linears, rows)]
+        _measured[conditions] = min(faster, default=0)
+    return _measured[conditions]
+
+
+def _is_faster(linears: Sequence[Linear], rows: int) -> bool:
+    """Whether packed products of so many rows are faster by `MARGIN`, over all layers in the order
+    of a pass."""
+    like = linears[0].modules[0].weight
     widths = {linear.modules[0].in_features for linear in linears}
-    rows = {
-        width: torch.ones((1, width), dtype=linears[0].modules[0].weight.dtype) for width in widths
-    }
-    seconds: dict[bool, float] = {}
+    inputs = {width: like.new_ones((rows, width)) for width in widths}
+    seconds: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(ROUNDS):  # alternate, so that a busy moment affects both
-        for packed in (True, False):
+        for packed in seconds:
             start = perf_counter()
             for linear in linears:
-                multiply = linear if packed else linear.by_library
-                multiply(rows[linear.modules[0].in_features])
-            seconds[packed] = min(seconds.get(packed, torch.inf), perf_counter() - start)
-    return seconds[True] <= seconds[False]
+                multiply = linear.by_packed if packed else linear.by_library
+                multiply(inputs[linear.modules[0].in_features])
+            seconds[packed].append(perf_counter() - start)
+    return median(seconds[True]) < (1 - MARGIN) * median(seconds[False])
 
 
 @cache
@@ -291,7 +316,8 @@ class LeanForward:
     """A model's pass, written out.
 
     Attributes:
-        packed: whether it multiplies by packed copies of the weights.
+        packed_from: rows from which a pass multiplies by packed copies of the weights; 0: there are
+            none.
     """
 
     def __init__(self, model: PreTrainedModel, *, packing: bool) -> None:
@@ -303,31 +329,8 @@ class LeanForward:
         self._layers = [layer(part, index, model.config) for index, part in enumerate(base.layers)]
         self._head = Linear(model.get_output_embeddings())
         linears = [self._head, *(linear for layer in self._layers for linear in layer.linears)]
-        self.packed = packing and pack(linears)
+        self.packed_from = pack(linears) if packing else 0
         self._cos = self._sin = torch.empty(0)
-        self._modules = tuple(model.modules())
-        self._hooks_seen = -1
-        self._hooked = False
-
-    @property
-    def hooked(self) -> bool:
-        """Whether a user's hook waits for a call of the module, of one of its parts, or of any
-        module.
-
-        torch numbers all hooks, so the parts are checked only after a new one was registered or one
-        was there. The library's own hooks, which collect hidden states, do not count.
-        """
-        if self._hooked or RemovableHandle.next_id != self._hooks_seen:
-            self._hooks_seen = RemovableHandle.next_id
-            by_part = [
-                each
-                for part in self._modules
-                for each in (part._forward_hooks, part._forward_pre_hooks)
-            ]
-            waiting = [hooks._global_forward_hooks, hooks._global_forward_pre_hooks, *by_part]
-            every = (hook for group in waiting for hook in group.values())
-            self._hooked = any(getattr(hook, "__module__", "") != _CAPTURING for hook in every)
-        return self._hooked
 
     def __call__(
         self,

@@ -87,7 +87,7 @@ def check_trees(runner: Runner) -> float:
             return difference
         if runner.lean is None:
             reason = f"its {problem}"
-        runner.lean = None
+        runner.lean = runner.changes.lean = None
     raise UnsupportedModelError(
         f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; {way}."
     )

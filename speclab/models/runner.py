@@ -9,51 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.answer import Answer
 from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
-from speclab.models.lean import LeanForward, lean_forward
+from speclab.models.changes import ModelWatch
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.transfers import check_finite, is_out_of_memory, to_device
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
-
-
-class WeightsWatch:
-    """Notices that a module's weights were replaced or written to since it was last asked.
-
-    It compares storages and version counters, so it does not see writes through `.data` or patched
-    methods.
-
-    Attributes:
-        version: changes noticed so far.
-        admitted: the version that the probe admitted.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-        self.version = self.admitted = 0
-        self._marks = self._read()
-
-    def refresh(self) -> int:
-        """Look at the module, set it to eval mode, and return the version."""
-        self._module.eval()
-        before = self._marks
-        self._marks = self._read()
-        self.version += before != self._marks
-        return self.version
-
-    def _read(self) -> list[tuple[object, ...]]:
-        weights = [*self._module.parameters(), *self._module.buffers()]
-        versions = [0 if weight.is_inference() else weight._version for weight in weights]
-        return [
-            (id(w), w.data_ptr(), w.dtype, w.shape, v)
-            for w, v in zip(weights, versions, strict=True)
-        ]
 
 
 class Kept(NamedTuple):
@@ -83,8 +50,8 @@ class Runner:
         kept: what the last `keep` or `crop` left, for records.
         context: positions that the model was trained for (with longrope, those with its short
             angles); None if unbounded.
-        lean: the lean pass; None if passes go through the module, as after any change of the
-            module.
+        lean: the lean pass; None if passes go through the module.
+        changes: notices that the module was changed; shared by all forks.
         allow_nonfinite: accept logits that are not finite, because their reader replaces them.
     """
 
@@ -106,8 +73,8 @@ class Runner:
         self.name = name or model.config.get_text_config(decoder=True).model_type
         self.calls = 0
         self.allow_nonfinite = False
-        self.lean: LeanForward | None = lean_forward(model, packing=packing) if lean else None
-        self.changes = WeightsWatch(model)
+        self.changes = ModelWatch(model, lean=lean, packing=packing)
+        self.lean = self.changes.lean
         self._plan = plan
         self._takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._read(())
@@ -133,10 +100,14 @@ class Runner:
 
     @property
     def forward_name(self) -> str:
-        """What computes a pass, for records: "module", "lean", or "lean, packed"."""
+        """What computes a pass, for records: "module", "lean", "lean, packed", or "lean, packed from
+        8 rows"."""
         if self.lean is None:
             return "module"
-        return "lean, packed" if self.lean.packed else "lean"
+        least = self.lean.packed_from
+        return "lean" + (
+            "" if not least else ", packed" if least == 1 else f", packed from {least} rows"
+        )
 
     @property
     def hidden(self) -> HiddenStates | None:
@@ -232,7 +203,7 @@ class Runner:
     ) -> tuple[Tensor, Tensor | None]:
         """Logits `[m, V]`, or at least those of the last row, and hidden states of the watched layers."""
         layers = self.cache.watched
-        if self.lean is not None and not self.lean.hooked and not isinstance(mask, dict):
+        if self.lean is not None and not self.changes.hooked and not isinstance(mask, dict):
             return self.lean(
                 tokens, positions, mask, self.cache, last_only=last_only, layers=layers
             )
@@ -288,8 +259,8 @@ class Runner:
         """A runner of the same module with a copy of the first `length` entries, without a model
         call.
 
-        Every text starts with a fork, so the module is checked here. If it has changed, passes go
-        through the module as it is now, and the old entries are not copied.
+        Every text starts with a fork, so the module is checked here, by one short pass. If it has
+        changed, the lean pass is built anew, and the old entries are not copied.
 
         Args:
             lean: False: every pass of the copy goes through the module, and it stores no hidden
@@ -303,9 +274,11 @@ class Runner:
         fork = copy.copy(self)
         fork.calls = 0
         fork._given = (None, 0, 0)
-        if self.changes.refresh():
-            fork.lean = None
-        if self.changes.version != self.version:
+        changed = self.changes.refresh() != self.version
+        # A hook that is removed in the middle of a text must not bring back a pass that was not
+        # compared.
+        fork.lean = None if self.changes.hooked or not lean else self.changes.lean
+        if changed:
             use_maskable_attention(self.model)
             fork._read(self.cache.watched)
             if fork._model_vocabulary != self._model_vocabulary:
@@ -318,7 +291,6 @@ class Runner:
             fork.length = length
             fork._columns = self._columns.clone()
         if not lean:
-            fork.lean = None
             fork.cache.watch(())
         return fork
 

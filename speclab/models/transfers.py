@@ -22,7 +22,7 @@ def to_device(values: Sequence[int] | NDArray[Any], device: torch.device) -> Ten
     An asynchronous copy reads the host's memory later, so it needs pinned memory that nobody
     overwrites. It is allocated each time; torch reuses pinned memory after the device has read it.
     """
-    host = torch.from_numpy(values) if isinstance(values, np.ndarray) else torch.tensor(values)
+    host = torch.as_tensor(values, device="cpu")  # also under torch.set_default_device
     if device.type != "cuda":
         return host.to(device)
     return host.pin_memory().to(device, non_blocking=True)

@@ -69,7 +69,7 @@ def test_logits_states_and_caches_are_the_modules(variant, packing, prefix, tree
         "lean, packed" if packing else "lean",
         "module",
     )
-    assert not written.lean.hooked
+    assert not written.changes.hooked
     for runner in (written, module):
         runner.watch((-1, 0, 1))
     torch.testing.assert_close(written.extend(prefix), module.extend(prefix), **CLOSE)

@@ -45,7 +45,7 @@ class TableRunner:
 
     family = "table"
     forward_name = "probs"
-    changes = SimpleNamespace(admitted=0)
+    changes = SimpleNamespace(admitted=0, written=False)
     version = 0
     device = torch.device("cpu")
     dtype = torch.float32
