@@ -62,7 +62,7 @@ ARROWS = {
 SHARES = {
     "top": 10_500,
     "trace": 7_400,
-    "models, heads, loading, pair": 30_500,
+    "models, heads, loading, pair": 33_500,
     "drafters": 25_000,
     "engine": 13_000,
     "analysis": 20_500,
@@ -71,7 +71,7 @@ SHARES = {
     "bench": 2_900,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 147_500, "tests": 159_500}
+WHOLE = {"speclab": 156_000, "tests": 176_000}
 SCRIPTS = {"speclab/views": 37_000, "speclab/lab": 1_000}
 """Most tokens of JavaScript."""
 LONGEST = 60

@@ -4,8 +4,9 @@ custom_generate=speclab.custom_generate(strategy, draft))`.
 `generate` prepares ids, logits processors, stopping criteria and the configuration and passes them
 to the callable. Each token goes through them as in the library; only the source of tokens is
 speclab's. What cannot be honoured is refused by name before a token is decoded. transformers (5.0
-to 5.23) does not pass its streamer and tokenizer to the callable: give the streamer to
-`custom_generate`, and stop strings as `stopping_criteria=[StopStringCriteria(tokenizer, […])]`.
+to 5.23) does not pass its streamer, tokenizer and assistant_model to the callable: give the
+streamer and the draft to `custom_generate`, and stop strings as
+`stopping_criteria=[StopStringCriteria(tokenizer, […])]`.
 """
 
 from __future__ import annotations
@@ -160,7 +161,9 @@ class _Text:
             )
 
         def propose(context: Context) -> Draft:
-            return decoding.drafter.draft(replace(context, sampling=drafting))
+            # no deeper than the text: processors are called once per token of it
+            depth = min(context.max_depth, decoding.room - 1)
+            return decoding.drafter.draft(replace(context, sampling=drafting, max_depth=depth))
 
         while not self._append(decoding.tokens, criteria, streamer) and decoding.room > 0:
             iterate(decoding, propose)

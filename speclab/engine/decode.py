@@ -62,7 +62,13 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     watch = Stopwatch(target.device)
 
     context = decoding.context()
+    length = len(decoding.tokens)
     draft = (propose or drafter.draft)(context)  # candidates: a tree of n nodes
+    if len(decoding.tokens) != length:
+        raise SettingsError(
+            f"{type(strategy).__name__} changed context.tokens, which is the text itself: copy it "
+            "first, as in list(context.tokens)."
+        )
     draft = checked_draft(draft, context, type(strategy).__name__, target.vocab_size, drafter.root)
     decoding.check()
     watch.mark("draft")

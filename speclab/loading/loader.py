@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
@@ -234,6 +235,7 @@ class Loader:
                 // stored.itemsize
             )
             self.report(f"Loading {short_name(name)}, about {byte_count(size)}…")
+            _check_memory(name, size, device)
             with no_progress_bar():
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
                     folder,
@@ -277,6 +279,19 @@ class Loader:
         if move:
             nn.Module.to(model, device=self.device, dtype=self.dtype)
         return model
+
+
+def _check_memory(name: str, size: int, device: torch.device) -> None:
+    """Raises if a model of so many bytes cannot fit, since an operating system ends the process instead."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+    else:
+        free = psutil.virtual_memory().available
+    if size > free:
+        raise OutOfMemoryError(
+            f"{name} needs about {byte_count(size)}, but {byte_count(free)} are free on {device}: "
+            "choose a smaller model, another dtype, or end other programs."
+        )
 
 
 @contextmanager

@@ -42,6 +42,21 @@ _UNFIT = {
     "xlstm": _RECURRENT,
 }
 
+_ENCODERS = {
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "electra",
+    "ernie",
+    "megatron-bert",
+    "rembert",
+    "roformer",
+    "big_bird",
+    "bert-generation",
+    "data2vec-text",
+}
+
 # 0 has children 1 and 2, 1 has 3 and 4, 2 has 5, and 4 has 6: three leaves, depth 3.
 _PARENTS = (-1, 0, 0, 1, 1, 2, 4)
 _LEAVES = (3, 5, 6)
@@ -58,6 +73,10 @@ def unfit(config: PreTrainedConfig) -> str | None:
         return _UNFIT[config.model_type]
     if getattr(config, "alibi", False) is True:
         return _ALIBI
+    if config.model_type in _ENCODERS and not getattr(config, "is_decoder", False):
+        return (
+            "it is an encoder, in which every token sees the whole text, and not a causal decoder"
+        )
     if getattr(config, "is_encoder_decoder", False):
         return "it is an encoder-decoder, and speclab supports only decoders"
     kinds = set(getattr(config, "layer_types", None) or ())

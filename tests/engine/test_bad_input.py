@@ -139,3 +139,24 @@ def test_a_setting_out_of_bounds_is_refused_in_one_sentence():
 def test_settings_that_contradict_each_other():
     with refused(SettingsError, "low_confidence", "high_confidence"):
         DynaTree(low_confidence=0.95)
+
+
+class _Writer(speclab.Strategy):
+    """Writes into the text that it is shown."""
+
+    def drafter(self, pair):
+        return _WritingDrafter(self)
+
+
+class _WritingDrafter(speclab.Drafter):
+    def draft(self, context):
+        context.tokens.append(5)
+        return speclab.Draft(speclab.DraftTree.root(5))
+
+
+def test_a_strategy_cannot_write_into_the_text():
+    session = Session(PAIR, _Writer(), [1, 2, 3], max_new_tokens=4)
+    before = session.token_ids
+    with refused(SettingsError, "context.tokens"):
+        session.step()
+    assert session.token_ids == before

@@ -225,6 +225,31 @@ def test_the_model_is_left_as_it_was(attention, processors):
     assert list(own.model.norm._forward_hooks) == [handle.id]
 
 
+class _Counting(LogitsProcessor):
+    calls = 0
+
+    def __call__(self, input_ids, scores):
+        self.calls += 1
+        return scores
+
+
+@pytest.mark.parametrize(
+    "strategy", [speclab.TokenRecycling(node_budget=13), speclab.Goose(node_budget=16), TREE]
+)
+def test_processors_are_called_once_per_token(strategy):
+    own = tiny("llama", seed=3)
+    counting = _Counting()
+    inside = speclab.custom_generate(strategy, noisy(own, NOISE))
+    own.generate(
+        IDS,
+        max_new_tokens=20,
+        do_sample=False,
+        custom_generate=inside,
+        logits_processor=[counting],
+    )
+    assert counting.calls == 20
+
+
 def test_no_weight_is_copied_and_a_trained_model_is_seen():
     own = tiny("gpt_neox", seed=3)
     inside = speclab.custom_generate(speclab.PromptLookup())

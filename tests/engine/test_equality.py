@@ -73,6 +73,23 @@ def test_the_text_is_the_targets_own_and_the_caches_are_fresh(strategy, family):
     assert run_and_check_caches(session).token_ids == own_text(family, NEW)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@every_path
+def test_tensors_name_their_device_whatever_the_default_is(strategy, temperature):
+    """As under torch.set_default_device("cuda"): a tensor without a device would land elsewhere."""
+    pair = pair_of("llama", NOISE)
+    settings = {"max_new_tokens": NEW, "temperature": temperature}
+    want = speclab.Session(pair, strategy, PROMPT, **settings)
+    want.run()
+    torch.set_default_device("meta")
+    try:
+        session = speclab.Session(pair, strategy, PROMPT, **settings)
+        session.run()
+    finally:
+        torch.set_default_device("cpu")
+    assert session.token_ids == want.token_ids
+
+
 @every_path
 @pytest.mark.parametrize("noise", [None, 0.0], ids=["a stranger drafts", "the target drafts"])
 def test_any_draft_gives_the_targets_text(noise, strategy):

@@ -80,6 +80,22 @@ def test_a_draft_vocabulary_is_a_softmax_over_its_tokens_by_the_targets_ids(fami
         assert answer.rows[0].isfinite().nonzero().flatten().tolist() == sorted(SOME)
 
 
+def test_a_target_with_several_states_per_token_is_refused():
+    target = tiny(
+        "gemma3n_text",
+        vocab_size_per_layer_input=64,
+        hidden_size_per_layer_input=8,
+        num_hidden_layers=4,
+        intermediate_size=[48] * 4,
+        num_kv_shared_layers=1,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        laurel_rank=4,
+        activation_sparsity_pattern=[0.0] * 4,
+    )
+    with refused(HeadMismatchError, "hidden states"):
+        speclab.load_pair(target=target, heads=random_head(tiny("llama")))
+
+
 def test_tokens_that_the_pair_does_not_have_are_never_proposed():
     target = tiny("llama")
     runner = HeadRunner(random_head(target, 1, ids=SOME), Runner(target))

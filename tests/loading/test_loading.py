@@ -21,6 +21,7 @@ from speclab.errors import (
     CancelledError,
     ModelNotFoundError,
     OfflineError,
+    OutOfMemoryError,
     SpeclabError,
     TokenizerMismatchError,
     UnsupportedModelError,
@@ -226,6 +227,15 @@ def test_what_the_report_raises_ends_the_load(folder, monkeypatch):
     with pytest.raises(CancelledError):
         load_pair(target=folder, report=enough)
     assert not load_pair.__globals__["_ONE_AT_A_TIME"].locked()
+
+
+def test_a_model_larger_than_the_free_memory_is_refused_before_it_is_read(folder, monkeypatch):
+    monkeypatch.setattr(
+        loading.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded")
+    )
+    memory = SimpleNamespace(available=1000)
+    monkeypatch.setattr(loading.psutil, "virtual_memory", lambda: memory)
+    assert "1000 B" in refusal(OutOfMemoryError, target=folder)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,8 @@ def test_configs_known_to_be_unfit_are_refused_unmeasured_and_those_of_common_fa
         ("llama4_text", {}, "attention temperature"),
         ("qwen3_next", {}, "linear_attention"),
         ("rwkv", {}, "recurrent"),
+        ("bert", {}, "encoder"),
+        ("roberta", {"is_decoder": False}, "encoder"),
     ):
         assert reason in unfit(CONFIG_MAPPING[family](**settings))
     for family in (
@@ -128,6 +130,7 @@ def test_configs_known_to_be_unfit_are_refused_unmeasured_and_those_of_common_fa
         "olmo2",
     ):
         assert unfit(CONFIG_MAPPING[family]()) is None
+    assert unfit(CONFIG_MAPPING["bert"](is_decoder=True)) is None
 
 
 def test_a_lean_pass_that_differs_is_dropped_for_the_module():

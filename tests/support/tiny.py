@@ -56,6 +56,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "mistral": {**_COMMON, **_GROUPED, "sliding_window": WINDOW},
     "gemma2": {**_GEMMA, **_HYBRID},
     "gemma3_text": {**_GEMMA, **_HYBRID},
+    "gemma3n_text": {**_COMMON, **_GROUPED, "sliding_window": WINDOW},
     "phi": {**_COMMON, "partial_rotary_factor": 0.5},
     "phi3": {
         **_COMMON,
