@@ -49,6 +49,7 @@ class AnswersConfig(BaseModel):
         (8, 16, 24, -1), min_length=1, description="Layers whose states are kept."
     )
     seed: int = Field(0, description="Seed of the prompts and of sampling.")
+    device: str = Field("cpu", description="Where the target runs: cpu or cuda.")
     prompts: int = Field(4000, ge=1, description="Prompts to answer.")
     new_tokens: int = Field(192, ge=1, description="Longest answer, in tokens.")
     batch: int = Field(80, ge=1, description="Answers made at a time.")
@@ -62,9 +63,8 @@ def write_answers(config: AnswersConfig) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(config.target)
-    writer = Writer(
-        AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.bfloat16), config.layers
-    )
+    model: Any = AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.bfloat16)
+    writer = Writer(model.to(config.device), config.layers)
     store = Store(config.out, len(config.layers) * writer.config.hidden_size)
     prompts = asks(corpus_folder(config.corpus), config.seed)[: config.prompts]
     while len(store.documents) < len(prompts):
@@ -229,11 +229,12 @@ class Writer:
         With `new_tokens` 0 the prompts are only read.
         """
         width = max(map(len, prompts))
-        seen = torch.zeros(len(prompts), width + new_tokens, dtype=torch.bool)
+        device = self.model.device
+        seen = torch.zeros(len(prompts), width + new_tokens, dtype=torch.bool, device=device)
         seen[:, :width] = torch.tensor(
-            [[False] * (width - len(p)) + [True] * len(p) for p in prompts]
+            [[False] * (width - len(p)) + [True] * len(p) for p in prompts], device=device
         )
-        tokens = torch.tensor([[0] * (width - len(p)) + p for p in prompts])
+        tokens = torch.tensor([[0] * (width - len(p)) + p for p in prompts], device=device)
         cache = self._cache(len(prompts), width + new_tokens)
         rows_so_far = [list(prompt) for prompt in prompts]
         out = self._pass(tokens, seen, 0, cache)
@@ -243,7 +244,9 @@ class Writer:
             picked = _picked(self._logits(out).float(), temperature)
             for i, token in zip(alive, picked.tolist(), strict=True):
                 rows_so_far[i].append(token)
-            going = torch.tensor([rows_so_far[i][-1] not in self.ends for i in alive])
+            going = torch.tensor(
+                [rows_so_far[i][-1] not in self.ends for i in alive], device=device
+            )
             if column + 1 == width + new_tokens or not bool(going.any()):
                 break
             alive = [i for i, goes in zip(alive, going.tolist(), strict=True) if goes]
@@ -285,7 +288,8 @@ class Writer:
         positions = (seen[:, :end].cumsum(1) - 1).clamp(min=0)[:, begin:]
         x = functional.embedding(tokens, body.embed_tokens.weight)
         cos, sin = (angle[:, :, None] for angle in body.rotary_emb(x, positions))
-        mask = seen[:, None, :end] & (torch.arange(end) <= torch.arange(begin, end)[:, None])
+        columns = torch.arange(end, device=tokens.device)
+        mask = seen[:, None, :end] & (columns <= columns[begin:, None])
         mask[:, :, 0] |= ~mask.any(-1)  # padding sees one column, or its states would be NaN
         mask = mask[:, None].repeat(1, 1, group, 1)
         passed = [x]

@@ -37,7 +37,6 @@ from training.states import Store
 class BlockRecipe(Recipe):
     """What the recipes of both block heads have in common."""
 
-    device: str = Field("cpu", description="Where the head is trained: cpu or cuda.")
     start: Path | None = Field(
         None, description="Folder of a head to start from; default: fresh weights."
     )
@@ -272,9 +271,8 @@ def train_chat_block(config: ChatBlockConfig) -> BlockHead:
     target = AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.float32)
     matrix: Tensor = target.get_output_embeddings().weight.detach()
     kinds = KINDS["base"]
-    windows = Windows(
-        [Store(path) for path in config.texts], kinds, config.seed, frame_ids(config.target)
-    )
+    stores = [Store(path) for path in config.texts]
+    windows = Windows(stores, kinds, config.seed, frame_ids(config.target), config.device)
     ids = frequent_in_answers(windows, kinds, config.draft_vocab_size, len(matrix))
     head = _head(config, target, config.name, ids)
     hidden = matrix.shape[1]
@@ -285,22 +283,25 @@ def train_chat_block(config: ChatBlockConfig) -> BlockHead:
     columns = torch.cat([columns_of(layer) for layer in head.config.layers])
     last = columns_of(-1)
     # A finished head reads the states as they are.
-    scale = None if config.start else windows.scale(columns, config.out / "scale.pt")
+    scale = None
+    if not config.start:
+        scale = windows.scale(columns, config.out / "scale.pt").to(config.device)
     small = matrix.to(config.device, torch.bfloat16)
     drafted = _drafted(head, len(matrix))
 
     def lesson(places: Tensor) -> Lesson:
-        tokens = windows.tokens[places].to(config.device)
+        places = places.to(config.device)
+        tokens = windows.tokens[places]
         states = windows.states(places)
         read = states[..., columns] if scale is None else states[..., columns] / scale.bfloat16()
-        said = torch.where(windows.answers[places], 1.0, config.prompt_weight).to(config.device)
+        said = torch.where(windows.answers[places], 1.0, config.prompt_weight)
         return Lesson(
             tokens,
             functional.embedding(tokens, small),
-            read.to(config.device),
-            states[..., last].to(config.device),
+            read,
+            states[..., last],
             said * (0.25 + 0.75 * drafted[tokens]),
-            windows.texts[places].to(config.device),
+            windows.texts[places],
         )
 
     output = small[head.token_ids]
@@ -308,7 +309,7 @@ def train_chat_block(config: ChatBlockConfig) -> BlockHead:
     finished = copy.deepcopy(head).cpu()
     if scale is not None:
         with torch.no_grad():
-            finished.fc.weight.div_(scale.float())
+            finished.fc.weight.div_(scale.float().cpu())
     save_block(finished, config.out / "head")
     return finished
 

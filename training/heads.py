@@ -175,15 +175,19 @@ def unrolled_loss(
     """
     learned = output if head.lm_head is None else head.lm_head.weight
     places = lesson.truth.shape[1]
-    weights = torch.ones(lesson.truth.shape[:2]) if lesson.weights is None else lesson.weights
+    device = lesson.truth.device
+    weights = lesson.weights
+    if weights is None:
+        weights = torch.ones(lesson.truth.shape[:2], device=device)
     with torch.no_grad():
         wanted = functional.linear(lesson.truth, output).float().softmax(-1)
-    angles = rotary(head.config, torch.arange(places))
+    angles = rotary(head.config, torch.arange(places, device=device))
     first = features = head.fused(lesson.states)
     ancestors = Ancestors()
-    total = torch.zeros(())
+    total = torch.zeros((), device=device)
     for row in range(depth):
-        out = head(lesson.embeddings, features, angles, seen(places, row, lesson.texts), ancestors)
+        visible = seen(places, row, lesson.texts).to(device)
+        out = head(lesson.embeddings, features, angles, visible, ancestors)
         counted = weights.clone()
         counted[:, :row] = 0
         counted = counted / counted.sum()
@@ -252,7 +256,8 @@ def seen(places: int, row: int, texts: Tensor | None) -> Tensor:
 
     With `texts` it is `[B, 1, …]`, and a position sees only its own text.
     """
-    back = torch.arange(places)[:, None] - torch.arange(places)[None]
+    every = torch.arange(places, device=None if texts is None else texts.device)
+    back = every[:, None] - every[None]
     seen = torch.cat([back >= row, *(back == row - above for above in range(1, row + 1))], dim=1)
     if texts is None:
         return seen

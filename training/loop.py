@@ -77,6 +77,7 @@ class Recipe(BaseModel):
         ((0.0, 256),), min_length=1, description="Tokens of a row, each from a share of the run on."
     )
     seed: int = Field(0, description="Seed of weights, data order and sampling.")
+    device: str = Field("cpu", description="Where it is trained: cpu or cuda.")
     batch_tokens: int = Field(4096, ge=16, description="Tokens per step.")
     micro_tokens: int = Field(
         2048, ge=16, description="Tokens per forward pass; 2,048 is fastest on two cores."

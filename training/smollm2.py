@@ -89,17 +89,24 @@ class ChatHeadConfig(Recipe):
 class Windows:
     """Windows of positions of stored texts, shuffled again at every pass.
 
-    Used like `Batches`, but `next` gives positions in the joined texts, not tokens.
+    Used like `Batches`, but `next` gives positions in the joined texts, not tokens. The texts and
+    their states lie on `device`.
     """
 
     def __init__(
-        self, stores: list[Store], kinds: dict[str, float], seed: int, frame: list[int]
+        self,
+        stores: list[Store],
+        kinds: dict[str, float],
+        seed: int,
+        frame: list[int],
+        device: str = "cpu",
     ) -> None:
-        self.tokens = torch.cat([store.tokens() for store in stores]).long() & 0xFFFF
+        tokens = torch.cat([store.tokens() for store in stores]).long() & 0xFFFF
+        self.tokens = tokens.to(device)
         offsets = np.cumsum([0, *(store.length for store in stores)])
         self._stores = stores
         self._offsets = offsets
-        self._states = [store.states() for store in stores]
+        self._states = [store.states().to(device) for store in stores]
         self.documents = [
             document._replace(start=document.start + int(offset))
             for store, offset in zip(stores, offsets, strict=False)
@@ -108,9 +115,9 @@ class Windows:
         ]
         self._kinds = kinds
         self._seed = seed
-        self._frame = torch.tensor(frame)
-        self.texts = torch.zeros(len(self.tokens), dtype=torch.int32)
-        self.answers = torch.zeros(len(self.tokens), dtype=torch.bool)
+        self._frame = torch.tensor(frame, device=device)
+        self.texts = torch.zeros(len(self.tokens), dtype=torch.int32, device=device)
+        self.answers = torch.zeros(len(self.tokens), dtype=torch.bool, device=device)
         for number, document in enumerate(self.documents):
             end = document.start + document.length
             self.texts[document.start : end] = number
@@ -159,8 +166,9 @@ class Windows:
 
     def states(self, places: Tensor) -> Tensor:
         """States `[..., width]` at `places`, bfloat16."""
-        flat = places.flatten()
-        out = torch.empty(len(flat), self._stores[0].width, dtype=torch.bfloat16)
+        flat = places.flatten().to(self.tokens.device)
+        width = self._stores[0].width
+        out = torch.empty(len(flat), width, dtype=torch.bfloat16, device=flat.device)
         for offset, states in zip(self._offsets, self._states, strict=False):
             here = (flat >= offset) & (flat < offset + len(states))
             out[here] = states[flat[here] - int(offset)]
@@ -179,7 +187,7 @@ class Windows:
             every, first = (self.states(places)[:, columns].float() for places in (sample, firsts))
             usual = 1.5 * every.abs().median(0).values
             path.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(torch.maximum(usual, first.abs().amax(0) / 20).clamp(min=1e-4), path)
+            torch.save(torch.maximum(usual, first.abs().amax(0) / 20).clamp(min=1e-4).cpu(), path)
         scale: Tensor = torch.load(path, weights_only=True)
         return scale
 
@@ -188,7 +196,7 @@ def frequent(windows: Windows, kinds: dict[str, float], size: int, vocab_size: i
     """The `size` ids most frequent in answers (prompts count a tenth), each kind by its share; ascending."""
     counts = torch.zeros(vocab_size, dtype=torch.float64)
     for document in windows.documents:
-        ids = windows.tokens[document.start : document.start + document.length]
+        ids = windows.tokens[document.start : document.start + document.length].cpu()
         share = torch.full((len(ids),), 0.1 * kinds[document.kind], dtype=torch.float64)
         share[document.prompt :] = kinds[document.kind]
         counts.index_add_(0, ids, share)
@@ -202,22 +210,23 @@ class Teacher:
         self, windows: Windows, matrix: Tensor, ids: Tensor, config: ChatHeadConfig
     ) -> None:
         self._windows = windows
-        self._matrix = matrix.bfloat16()
+        self._matrix = matrix.to(config.device, torch.bfloat16)
         self._config = config
-        self.output = matrix[ids].bfloat16()
-        self._drafted = torch.zeros(len(matrix), dtype=torch.bool)
+        self.output = self._matrix[ids.to(config.device)]
+        self._drafted = torch.zeros(len(matrix), dtype=torch.bool, device=config.device)
         self._drafted[ids] = True
         hidden = matrix.shape[1]
         picked = [config.kept.index(layer) for layer in config.layers]
         self._columns = torch.cat([torch.arange(hidden * at, hidden * (at + 1)) for at in picked])
         self._last = slice(hidden * config.kept.index(-1), hidden * (config.kept.index(-1) + 1))
-        self.scale = windows.scale(self._columns, config.out.parent / "scale.pt")
+        self.scale = windows.scale(self._columns, config.out.parent / "scale.pt").to(config.device)
 
     @torch.no_grad()
     def lesson(self, places: Tensor) -> Lesson:
         """The lesson of `[B, P + 2]` places."""
         windows = self._windows
         depth = self._config.depth
+        places = places.to(windows.tokens.device)
         tokens = windows.tokens[places]
         texts = windows.texts[places[:, 1:-1]]
         states = windows.states(places[:, :-1])
@@ -239,9 +248,8 @@ def train_chat_head(config: ChatHeadConfig) -> Head:
     start = config.start or (base if config.subject != "base" else None)
     matrix, settings = output_matrix(config.target)
     kinds = KINDS[config.subject]
-    windows = Windows(
-        [Store(path) for path in config.texts], kinds, config.seed, frame_ids(config.target)
-    )
+    stores = [Store(path) for path in config.texts]
+    windows = Windows(stores, kinds, config.seed, frame_ids(config.target), config.device)
     ids = frequent(windows, kinds, config.draft_vocab_size, len(matrix))
     teacher = Teacher(windows, matrix, ids, config)
     torch.manual_seed(config.seed)
@@ -253,6 +261,7 @@ def train_chat_head(config: ChatHeadConfig) -> Head:
             )
         head.load_state_dict(torch.load(start, weights_only=True)["model"])
     head.choose_tokens(ids)
+    head.to(config.device)
     whole = torch.compile(unrolled_loss, dynamic=False) if config.compile else unrolled_loss
 
     def loss(places: Tensor) -> Tensor:
@@ -270,7 +279,7 @@ def train_chat_head(config: ChatHeadConfig) -> Head:
 
     # Reading the texts from disk cannot be compiled.
     train(config.model_copy(update={"compile": False}), head, windows, loss)
-    head = finished(head, teacher)
+    head = finished(head.cpu(), teacher)
     save_head(head, config.out / "head")
     return head
 
@@ -306,7 +315,7 @@ def finished(head: Head, teacher: Teacher) -> Head:
     """The head as it is used: what training multiplied its inputs by is in its weights."""
     whole = copy.deepcopy(head)
     with torch.no_grad():
-        whole.get_parameter("fuse.weight").div_(teacher.scale)
+        whole.get_parameter("fuse.weight").div_(teacher.scale.cpu())
         whole.get_parameter("fc.weight")[:, : whole.config.hidden_size] *= EMBEDDINGS
     return whole
 

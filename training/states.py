@@ -57,7 +57,7 @@ class Store:
 
     def add(self, kind: str, prompt: int, tokens: list[int], states: Tensor) -> None:
         """Adds a text; `states` is `[len(tokens) - 1, width]`."""
-        padded = torch.cat((states, states.new_zeros(1, self.width))).bfloat16()
+        padded = torch.cat((states, states.new_zeros(1, self.width))).bfloat16().cpu()
         self._fresh.append((Document(kind, 0, prompt, len(tokens)), tokens, padded))
 
     def flush(self) -> None:
