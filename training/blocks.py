@@ -328,7 +328,9 @@ def _learn(config: BlockRecipe, head: BlockHead, teacher: Teacher) -> None:
 
     if config.fit_temperature:
         batch = torch.from_numpy(teacher.batches.next(16, config.lengths[-1][1]))
-        temperature = fitted_temperature(read_blocks(head, *lesson_of(batch), teacher))
+        with torch.no_grad(), torch.autocast(config.device, torch.bfloat16):
+            blocks = read_blocks(head, *lesson_of(batch), teacher)
+        temperature = fitted_temperature(blocks)
         head.config = head.config.model_copy(update={"temperature": temperature})
         return
     learner: nn.Module = head

@@ -184,6 +184,7 @@ def train(
     after: Callable[[State], None] = lambda _: None,
 ) -> None:
     """Train, or continue from the checkpoint in `recipe.out`; `after(state)` runs after each checkpoint."""
+    recipe.out.mkdir(parents=True, exist_ok=True)
     state = State(model, recipe.weight_decay, recipe.out / CHECKPOINT)
     position = state.restore()
     if position is not None:
