@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import constants
 
 from speclab.drafters import strategies
-from speclab.drafters.base import Strategy, measure_of, small_matters
 from speclab.errors import SettingsError
 from speclab.lab.messages import Message
 from speclab.lab.state import ModelChoice
 from speclab.loading.presets import PRESETS, Offer, Preset, find
 from speclab.prompts import examples
 from speclab.settings import SessionSettings
+from speclab.views.run_data import strategy_data
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
@@ -35,7 +34,7 @@ def catalog(given: ModelPair | None) -> Message:
     kinds = strategies(by_hand=False)
     chats = {False: examples(), True: examples(chat=True)}
     return {
-        "strategies": [_strategy(name, kind) for name, kind in kinds.items()],
+        "strategies": [strategy_data(kind) for kind in kinds.values()],
         "models": _models(given),
         "prompts": [
             {"name": prompt.name, "kind": prompt.kind, "text": prompt.text, "chat": chat}
@@ -45,32 +44,6 @@ def catalog(given: ModelPair | None) -> Message:
         "devices": _DEVICES,
         "session": SessionSettings.model_json_schema(),
         "current": CURRENT,
-    }
-
-
-def schema(kind: type[Strategy]) -> Message:
-    """A strategy's JSON schema; `x-measure` and `x-small` of a field are for its slider."""
-    data: Message = kind.model_json_schema()
-    data.pop("description", None)
-    for name, field in kind.model_fields.items():
-        entry = data["properties"][name]
-        entry.pop("title", None)
-        entry["x-symbol"] = field.title or ""
-        entry["x-measure"] = measure_of(field)
-        entry["x-small"] = small_matters(field)
-    return data
-
-
-def _strategy(name: str, kind: type[Strategy]) -> Message:
-    return {
-        "name": name,
-        "group": kind.group,
-        "doc": (getdoc(kind) or "").partition("\n\n")[0].replace("\n", " "),
-        "schema": schema(kind),
-        "presets": [
-            {"name": preset, "settings": strategy.model_dump(mode="json")}
-            for preset, strategy in kind.presets().items()
-        ],
     }
 
 

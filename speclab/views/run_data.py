@@ -7,10 +7,13 @@ import json
 from base64 import b64encode
 from functools import cache
 from html import escape
+from inspect import getdoc
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from speclab.drafters import strategies
+from speclab.drafters.base import Strategy, measure_of, small_matters
 from speclab.trace.codecs import adapter
 from speclab.trace.records import Step, Trace
 from speclab.views.sentences import summary, title
@@ -22,8 +25,10 @@ PURE = (
     "text.js", "figure.js", "phases.js", "words.js", "tree.js", "mask.js", "caches.js", "node.js", "metrics.js",
 )  # fmt: skip
 """The page's files from a record to figures, in order: no DOM, no state."""
-PAGE = ("state.js", "draw.js", "controls.js", "settings.js", "compare.js", "page.js")
-"""The files that show the figures, in order."""
+PAGE = ("whatif.js", "state.js", "draw.js", "controls.js", "settings.js", "compare.js", "page.js")
+"""The files that preview settings and show the figures, in order."""
+GROWTH = "../live/grow.js"
+"""How a tree grows, for previews without a kernel."""
 _STYLE = """
 :root { color-scheme: light dark }
 body { margin: 0; padding: 8px 20px 24px; background: #fff }
@@ -47,6 +52,10 @@ const unpack = async packed => {
     const run = JSON.parse(await unpack(data.run));
     const page = mount(root, { kind: "none", send() {}, on() {}, keys: document }, window.Plotly);
     page.handle({ type: "run", keep: 0, ...run });
+    const { strategy, ...settings } = run.steps[0]?.settings ?? {};
+    if (rulesOf({ strategy, ...settings }) === null) return;
+    page.handle({ type: "catalog", strategies: data.strategies });
+    page.handle({ type: "status", wanted: { strategy: { name: strategy, settings } } });
   } catch (error) {
     root.append(`The pictures cannot be shown (${error.message}): open the page in a browser of 2024 or later.`);
   }
@@ -76,16 +85,44 @@ def step_data(step: Step) -> Data:
     return data
 
 
+def strategy_data(kind: type[Strategy]) -> Data:
+    """A strategy for the page's settings: its JSON schema, with `x-measure` and `x-small` for sliders, and its presets."""
+    schema: Data = kind.model_json_schema()
+    schema.pop("description", None)
+    for name, field in kind.model_fields.items():
+        entry = schema["properties"][name]
+        entry.pop("title", None)
+        entry["x-symbol"] = field.title or ""
+        entry["x-measure"] = measure_of(field)
+        entry["x-small"] = small_matters(field)
+    return {
+        "name": kind.__name__,
+        "group": kind.group,
+        "doc": (getdoc(kind) or "").partition("\n\n")[0].replace("\n", " "),
+        "schema": schema,
+        "presets": [
+            {"name": preset, "settings": strategy.model_dump(mode="json")}
+            for preset, strategy in kind.presets().items()
+        ],
+    }
+
+
 @cache
 def script() -> str:
     """The page's files in one scope, after the templates and looks that they read."""
     data = [f"const {name.upper()} = {read(name + '.json')};" for name in ("words", "looks")]
-    return "\n".join([*data, *(read(f"page/{name}") for name in (*PURE, *PAGE))])
+    scripts = [read(f"page/{name}") for name in (*PURE, *PAGE)]
+    return "\n".join([*data, read(GROWTH), *scripts])
 
 
 def style() -> str:
     """The page's style sheet."""
     return read("page.css")
+
+
+def page_style() -> str:
+    """The style of a page of its own, outside a notebook, light or dark."""
+    return _STYLE + style()
 
 
 def page(trace: Trace, name: str, cursor: int | None = None) -> str:
@@ -99,12 +136,17 @@ def page(trace: Trace, name: str, cursor: int | None = None) -> str:
         "cursor": shown,
         "steps": [step_data(step) for step in trace.steps],
     }
-    data = json.dumps({"run": pack(run), "plotly": b64encode(plotly_js()).decode()})
+    known = strategies()
+    used = sorted({str(step.settings.get("strategy")) for step in trace.steps} & known.keys())
+    kinds = [strategy_data(known[name]) for name in used]
+    data = json.dumps(
+        {"run": pack(run), "strategies": kinds, "plotly": b64encode(plotly_js()).decode()}
+    )
     items = "".join([f"<li>{escape(summary(step))}</li>" for step in trace.steps])
     without = f"<noscript><p>Without scripts this page lists what each iteration did.</p><ol>{items}</ol></noscript>"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}{style()}</style></head><body>'
+        f'<meta name="viewport" content="width=device-width"><style>{page_style()}</style></head><body>'
         f'<main id="page"></main>{without}<script type="application/json" id="data">{data}</script>'
         f"<script>{script()}{_START}</script></body></html>"
     )

@@ -6,10 +6,10 @@ const UNTIL = {
   token: ["a text comes", "text"], expression: ["expression", "text"],
 };
 
-/** @typedef {{state: () => State, dispatch: (event: PageEvent) => void, send: (message: Message) => void, live: boolean}} Context */
+/** @typedef {{state: () => State, dispatch: (event: PageEvent) => void, send: (message: Message) => void, live: boolean, kernel: boolean}} Context live: more can be decoded */
 
 /** @param {Context} context */
-function barOf({ state, dispatch, send, live }) {
+function barOf({ state, dispatch, send, live, kernel }) {
   const go = by => () => dispatch({ type: "go", cursor: state().cursor + by });
   const back = button("◀", { class: "sl-back", title: "one iteration back (←)", "aria-label": "back" }, go(-1));
   const step = button(live ? "Step" : "▶", { class: "speclab-step", title: "one iteration on (space, →)" }, () => dispatch({ type: "next" }));
@@ -18,7 +18,7 @@ function barOf({ state, dispatch, send, live }) {
     ...PHASES.map(name => button(name, { "data-phase": name }, () => dispatch({ type: "phase", name }))));
   const guess = button("guess", { class: "sl-guess", title: "guess what will be accepted, then see it" },
     () => dispatch({ type: "guessing", on: !state().guess.on }));
-  const until = untilOf({ state, dispatch, send, live });
+  const until = untilOf({ send, kernel });
   const stop = button("Stop", { class: "sl-stop" }, () => send({ do: "stop" }));
   const play = button("Play", { class: "sl-play", title: "show one phase after another" }, () => (timer ? pause() : start()));
   let timer = 0;
@@ -31,7 +31,7 @@ function barOf({ state, dispatch, send, live }) {
       if (state().cursor === before.cursor && state().tick === before.tick) pause();
     }, 900);
   };
-  const menu = menuOf({ state, dispatch, send, live });
+  const menu = menuOf({ state, dispatch, send, live, kernel });
   const element = made("div", { class: "sl-bar" }, back, step, place, phases, guess, live ? until.element : null, live ? stop : null, play, menu);
   const update = now => {
     const { status, gone } = now;
@@ -52,9 +52,9 @@ function barOf({ state, dispatch, send, live }) {
   return { element, update, end: pause };
 }
 
-/** @param {Context} context */
-function untilOf({ send }) {
-  const kind = made("select", { "aria-label": "Run until" }, ...Object.entries(UNTIL).map(([value, [label]]) => made("option", { value }, label)));
+/** @param {{send: Context["send"], kernel: boolean}} context */
+function untilOf({ send, kernel }) {
+  const kind = made("select", { "aria-label": "Run until" }, ...Object.entries(UNTIL).filter(([value]) => kernel || value !== "expression").map(([value, [label]]) => made("option", { value }, label)));
   const value = made("input", { "aria-label": "condition", size: "12" });
   const hint = made("span", { class: "sl-hint", role: "status" });
   value.hidden = true;
@@ -77,7 +77,7 @@ function untilOf({ send }) {
 }
 
 /** @param {Context} context */
-function menuOf({ state, dispatch, send, live }) {
+function menuOf({ state, dispatch, send, live, kernel }) {
   const file = made("input", { type: "file", accept: ".gz,.json,.jsonl" });
   file.hidden = true;
   file.addEventListener("change", async () => {
@@ -89,12 +89,10 @@ function menuOf({ state, dispatch, send, live }) {
   });
   const entry = (label, click) => button(label, { class: "sl-entry" }, () => { menu.open = false; click(); });
   const flip = name => () => dispatch({ type: "set", values: { [name]: !state()[name] } });
-  const kernel = live ? [
-    entry("Save page", () => send({ do: "save", what: "page" })), entry("Save run", () => send({ do: "save", what: "run" })),
-    entry("Open run", () => file.click()), file,
-  ] : [];
+  const files = kernel ? [entry("Save page", () => send({ do: "save", what: "page" })), entry("Open run", () => file.click()), file] : [];
+  if (live) files.push(entry("Save run", () => send({ do: "save", what: "run" })));
   const menu = made("details", { class: "sl-more" }, made("summary", { "aria-label": "more", title: "more" }, "⋯"),
-    made("div", {}, ...kernel, entry("As table", flip("rows")), entry("Marks in the text", flip("marks"))));
+    made("div", {}, ...files, entry("As table", flip("rows")), entry("Marks in the text", flip("marks"))));
   return menu;
 }
 

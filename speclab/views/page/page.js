@@ -1,14 +1,18 @@
 // @ts-check
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
-/** @param {HTMLElement} element @param {Record<string, any>} host kind, send, on, keys @param {any} Plotly */
+/** @param {HTMLElement} element @param {Record<string, any>} host kind ("kernel", "worker": a tab that decodes, "none": a record), send, on, keys @param {any} Plotly */
 function mount(element, host, Plotly) {
   let state = firstState();
   let frame = 0;
   let telling = 0;
-  const live = host.kind === "kernel";
+  const kernel = host.kind === "kernel";
+  const live = host.kind !== "none";
   if (!live) state.tab = "caches";
-  const send = message => { if (!state.gone) host.send(message); };
+  const send = message => {
+    if (!state.gone) host.send(message);
+    if (!kernel) previewHere(context, message);
+  };
   const schedule = () => { frame ||= requestAnimationFrame(() => { frame = 0; update(); }); };
   const dispatch = event => {
     const [next, messages] = reduce(state, event);
@@ -23,7 +27,7 @@ function mount(element, host, Plotly) {
     if (event.type === "file") download(event);
     schedule();
   };
-  const context = { state: () => state, dispatch, send, live };
+  const context = { state: () => state, dispatch, send, live, kernel };
   const parts = partsOf(context);
   element.classList.add("speclab-page");
   element.dataset.lmSuppressShortcuts = "true";
@@ -42,7 +46,7 @@ function mount(element, host, Plotly) {
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   scheme.addEventListener("change", schedule);
   const clock = setInterval(() => { if (state.status.busy) schedule(); }, 1000);
-  const pictures = live ? picturesOf(context, parts, Plotly) : null;
+  const pictures = kernel ? picturesOf(context, parts, Plotly) : null;
   host.on(dispatch);
   schedule();
   send({ do: "hello" });
@@ -73,7 +77,7 @@ function focusOnPress(element, whole) {
 
 /** The elements of the page. @param {Context} context */
 function partsOf(context) {
-  const { state, dispatch, send, live } = context;
+  const { state, dispatch, send, live, kernel } = context;
   const line = (name, attributes = {}) => made("div", { class: name, ...attributes });
   const title = made("span", { class: "sl-title" });
   const change = live ? button("Change", { class: "speclab-change" }, () => dispatch({ type: "set", values: { form: !state().form } })) : null;
@@ -103,7 +107,7 @@ function partsOf(context) {
   const node = line("sl-node-line", { "aria-live": "polite" });
   const rows = line("sl-rows");
   const tabs = made("div", { class: "sl-tabs", role: "tablist" }, ...Object.entries(TABS)
-    .filter(([name]) => live || !["settings", "compare"].includes(name))
+    .filter(([name]) => kernel || name !== "compare")
     .map(([name, label]) => button(label, { role: "tab", "data-tab": name }, () => dispatch({ type: "tab", name }))));
   const panel = made("div", { class: "sl-panel", role: "tabpanel" });
   const whole = made("div", { class: "speclab-body", tabindex: "-1" }, form.element, bar.element, runs, made("div", { class: "sl-line" }, timeline, score),
@@ -145,7 +149,7 @@ function workWords({ busy, began, progress }) {
 }
 
 /** The pending line, progress and errors. @param {State} state @param {Record<string, any>} parts @param {Context} context */
-function drawLines(state, parts, { send, dispatch }) {
+function drawLines(state, parts, { send, dispatch, kernel }) {
   const { status, gone } = state;
   const begun = Boolean(state.header);
   parts.progress.hidden = !status.busy || typeof status.progress !== "number";
@@ -174,7 +178,7 @@ function drawLines(state, parts, { send, dispatch }) {
     };
     actions.push(button("Start over", {}, step("start")));
     if (status.finished === "max_new_tokens") actions.push(button("Longer", {}, longer));
-    actions.push(button("Compare with plain", {}, () => {
+    if (kernel) actions.push(button("Compare with plain", {}, () => {
       dispatch({ type: "tab", name: "compare" });
       send({ do: "compare", names: [state.catalog.current, "Autoregressive"] });
     }));
@@ -253,7 +257,7 @@ function drawPanel(state, parts, plot, context) {
   for (const tab of parts.tabs.children) {
     tab.setAttribute("aria-selected", String(tab.dataset.tab === state.tab));
     tab.tabIndex = tab.dataset.tab === state.tab ? 0 : -1;
-    tab.hidden = tab.dataset.tab === "check" && !context.live && !some;
+    tab.hidden = (tab.dataset.tab === "check" && !context.kernel && !some) || (tab.dataset.tab === "settings" && !state.status.wanted);
   }
   for (const name of ["settings", "byHand", "compare"]) parts[name].update(state);
   const shown = [step, state.node, state.curve, state.redone, state.pinned, parts.panel.clientWidth, asking(state)];
@@ -276,13 +280,13 @@ function panelParts(state, parts, context) {
   const paragraph = text => (text ? made("p", {}, text) : null);
   const hidden = asking(state) ? [paragraph("Shown after your guess.")] : null;
   const tabs = {
-    settings: () => [parts.settings.element, parts.byHand.element, state.curve?.points?.length ? curveFigure(state.curve) : null, ...redoneParts(state, width),
+    settings: () => [parts.settings.element, context.live ? parts.byHand.element : null, state.curve?.points?.length ? curveFigure(state.curve) : null, ...redoneParts(state, width),
       step && draftsFigure(step, width), step && paragraph(draftsSentence(step)), tableOrNull(step && blockTable(step)), tableOrNull(step && decidedRows(step))],
     caches: () => hidden ?? (step ? [keyLine(step), ...cacheFigures(step, state.header.prompt_ids.length), ...cacheLines(step).map(paragraph)] : []),
     node: () => hidden ?? (step ? [paragraph(nodeSentence(step, state.node ?? 0)), Number.isInteger(state.node ?? 0) ? nodeFigure(step, state.node ?? 0) : null, residualFigure(step)] : []),
     metrics: () => (state.cursor ? [numbersOf(state), metricsFigure(state.steps.slice(0, state.cursor), firstShown(state.cursor, state.cursor))] : []),
     compare: () => [parts.compare.element, state.pinned?.step && step ? pairFigure(state.pinned.step, step, ["pinned", "shown"], width) : null],
-    check: () => [context.live ? made("p", {}, button("Check", { class: "sl-check" }, () => context.send({ do: "check" })),
+    check: () => [context.kernel ? made("p", {}, button("Check", { class: "sl-check" }, () => context.send({ do: "check" })),
       " Looks for contradictions in the record, and compares its answers with the target's on every path.") : null, findingsOf(state, context.dispatch)],
   };
   return tabs[state.tab]().filter(Boolean);

@@ -66,7 +66,7 @@ function dotsOf(values, dots, threshold) {
   return svg;
 }
 
-/** One setting: its name, its control, its value, its curve and its help. @param {string} name @param {Record<string, any>} field @param {any} value @param {(value: any) => void} changed @param {() => void} curve */
+/** One setting: its name, its control, its value, its curve and its help. @param {string} name @param {Record<string, any>} field @param {any} value @param {(value: any) => void} changed @param {(() => void) | null} curve */
 function settingOf(name, field, value, changed, curve) {
   const label = made("span", { class: "sl-name", title: field.description ?? "" }, name.replaceAll("_", " "), field["x-symbol"] ? ` ${field["x-symbol"]}` : "");
   const values = offered(field, value);
@@ -96,7 +96,7 @@ function settingOf(name, field, value, changed, curve) {
     input.addEventListener("change", () => set(parsed(input.value)));
     track.append(input);
   }
-  const more = values ? button("curve", { class: "sl-link", title: `tokens per pass over ${name.replaceAll("_", " ")}` }, curve) : null;
+  const more = values && curve ? button("curve", { class: "sl-link", title: `tokens per pass over ${name.replaceAll("_", " ")}` }, curve) : null;
   return { cell: made("div", { class: "sl-cell" }, cell, more), track, values };
 }
 
@@ -108,13 +108,13 @@ function parsed(text) {
 }
 
 /** The settings of the wanted strategy, those that decided this iteration first. @param {Context} context */
-function settingsOf({ state, dispatch, send }) {
+function settingsOf({ state, dispatch, send, live, kernel }) {
   const grid = made("div", { class: "sl-settings" });
   const error = made("div", { class: "sl-refused", role: "alert" });
   const apply = button("Apply", { class: "speclab-apply", title: "decode this iteration again with these settings" }, () => send({ do: "redo" }));
   const reset = button("Reset", {}, () => send({ do: "reset" }));
   const more = button("More settings", { class: "sl-link" }, () => { all = !all; built = ""; dispatch({ type: "set", values: {} }); });
-  const element = made("div", {}, grid, error, made("div", { class: "sl-row" }, apply, reset, more));
+  const element = made("div", {}, grid, error, made("div", { class: "sl-row" }, live ? apply : null, reset, more));
   let built = "";
   let all = false;
   let typed = {};
@@ -138,7 +138,7 @@ function settingsOf({ state, dispatch, send }) {
         send({ do: "want", strategy: { name: wanted.name, settings: typed } });
       };
       for (const name of all ? names : names.slice(0, FIRST_SETTINGS))
-        cells[name] = settingOf(name, known.schema.properties[name], values[name] ?? null, changed(name), () => send({ do: "curve", name }));
+        cells[name] = settingOf(name, known.schema.properties[name], values[name] ?? null, changed(name), kernel ? () => send({ do: "curve", name }) : null);
       grid.replaceChildren(...Object.values(cells).map(one => one.cell));
       more.hidden = names.length <= FIRST_SETTINGS;
       more.textContent = all ? "Fewer settings" : "More settings";
@@ -151,9 +151,20 @@ function settingsOf({ state, dispatch, send }) {
       if (own && measure && offers) track.prepend(dotsOf(offers, measuredValues(step, measure), values[name]));
     }
     apply.disabled = !step || Boolean(now.status.busy || now.gone) || !now.status.live;
-    reset.disabled = !now.status.pending?.length && !refused;
+    reset.disabled = live && !now.status.pending?.length && !refused;
   };
   return { element, update };
+}
+
+/** Without a kernel the page itself previews settings, as far as the record answers. @param {Context} context @param {Message} message */
+async function previewHere({ state, dispatch, live }, { do: name, strategy }) {
+  const step = stepShown(state());
+  if (!step || !(strategy || name === "reset")) return;
+  const { strategy: own, ...settings } = step.settings;
+  const { wanted } = state().status;
+  const next = strategy ? { ...strategy, settings: { ...(wanted.strategy.name === strategy.name ? wanted.strategy.settings : {}), ...strategy.settings } } : { name: own, settings };
+  if (!live) dispatch({ type: "status", wanted: { strategy: next } });
+  dispatch({ type: "preview", index: step.index, what_if: strategy ? await whatIf(step, { strategy: next.name, ...next.settings }) : null });
 }
 
 /** @param {string[]} names @param {Step | null} step @param {Record<string, any>} fields */
@@ -214,11 +225,12 @@ function formRows({ catalog, status }, send) {
   const ownRow = Object.entries(own).map(([name, control]) => labelled(name, control));
   for (const one of ownRow) one.hidden = choice?.name !== "";
   const where = name => made("span", { class: "sl-refused", "data-where": name, role: "alert" });
+  const row = made("div", { class: "sl-row" }, labelled("models", models), labelled("device", device), ...ownRow, where("models"));
   return [
-    made("div", { class: "sl-row" }, labelled("models", models), labelled("device", device), ...ownRow, where("models")),
+    ...(catalog.models.length ? [row] : []),
     made("div", { class: "sl-row" }, ...strategy.map(([label, control]) => labelled(label, control)), where("strategy")),
     made("div", { class: "sl-row" }, ...sessionFields(wanted.session, send).map(([label, control]) => labelled(label, control)), where("session")),
-    made("div", { class: "sl-row" }, labelled("example", example)), prompt, where("prompt"),
+    made("div", { class: "sl-row" }, labelled("example", example)), prompt, where("prompt"), made("p", { class: "sl-muted" }, catalog.note ?? ""),
   ];
 }
 
@@ -245,7 +257,7 @@ function strategySelect(catalog, wanted, missing, send) {
 /** @param {Record<string, any>} session @param {(message: Message) => void} send @returns {[string, HTMLElement][]} */
 function sessionFields(session, send) {
   const fields = { max_new_tokens: "length", temperature: "temperature", top_k: "top-k", top_p: "top-p", seed: "seed" };
-  return Object.entries(fields).map(([name, label]) => {
+  return Object.entries(fields).filter(([name]) => name in session).map(([name, label]) => {
     const input = made("input", { value: session[name] ?? "", size: 6, inputmode: "decimal", placeholder: name.startsWith("top") ? "all" : "" });
     input.disabled = ["top_k", "top_p", "seed"].includes(name) && !session.temperature;
     input.addEventListener("change", () => send({ do: "want", session: { [name]: parsed(input.value) } }));

@@ -1,0 +1,211 @@
+// @ts-check
+// A GPT-NeoX model in plain JavaScript: rows at any positions under a tree mask, with a cache of keys and values.
+
+const FIRST_CAPACITY = 256;
+
+/** The tensors of a safetensors file in float16, as float32. @param {ArrayBuffer} buffer @returns {Record<string, Float32Array>} */
+function weightsOf(buffer) {
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const wide = new Float32Array(1 << 16);
+  const bits = new Uint32Array(wide.buffer);
+  for (let narrow = 0; narrow < wide.length; narrow++) {
+    bits[narrow] = ((narrow & 0x8000) << 16) | ((narrow & 0x7fff) << 13);
+    wide[narrow] *= 2 ** 112; // the exponents' biases are 127 and 15
+  }
+  const weights = {};
+  for (const [name, { data_offsets: offsets }] of Object.entries(header)) {
+    if (!offsets) continue; // the file's metadata
+    const narrow = new Uint16Array(buffer.slice(...offsets.map(offset => 8 + length + offset)));
+    weights[name.replace(/^gpt_neox\.(layers\.)?/, "")] = new Float32Array(narrow.length).map((_, index) => wide[narrow[index]]);
+  }
+  return weights;
+}
+
+/** x Wᵀ + b, in blocks of two rows by four outputs. @param {Float32Array} x `[rows, width]` @param {Float32Array} weight `[outputs, width]`
+ * @param {Float32Array | null} bias @param {number} width @returns {Float32Array} `[rows, outputs]` */
+function linear(x, weight, bias, width) {
+  const outputs = weight.length / width;
+  const y = new Float32Array((x.length / width) * outputs);
+  for (let out = 0; out < outputs; out += 4)
+    for (let start = 0; start < x.length; start += 2 * width) {
+      const second = start + width < x.length ? start + width : start; // an odd last row is computed twice
+      block(x, start, second, weight, out * width, width, y, (start / width) * outputs + out, (second / width) * outputs + out);
+    }
+  if (bias) for (let index = 0; index < y.length; index++) y[index] += bias[index % outputs];
+  return y;
+}
+
+/** Two rows of x by four of the weight; a function of its own, since engines compile short functions best. */
+function block(x, x0, x1, weight, w0, width, y, y0, y1) {
+  let a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
+  const w1 = w0 + width, w2 = w1 + width, w3 = w2 + width;
+  for (let k = 0; k < width; k++) {
+    const u = x[x0 + k], v = x[x1 + k];
+    const p = weight[w0 + k], q = weight[w1 + k], r = weight[w2 + k], s = weight[w3 + k];
+    a0 += p * u; a1 += q * u; a2 += r * u; a3 += s * u;
+    b0 += p * v; b1 += q * v; b2 += r * v; b3 += s * v;
+  }
+  y[y0] = a0; y[y0 + 1] = a1; y[y0 + 2] = a2; y[y0 + 3] = a3;
+  y[y1] = b0; y[y1 + 1] = b1; y[y1 + 2] = b2; y[y1 + 3] = b3;
+}
+
+/** @param {Float32Array} x @param {Float32Array} weight @param {Float32Array} bias @param {number} epsilon */
+function layerNorm(x, weight, bias, epsilon) {
+  const width = weight.length;
+  const y = new Float32Array(x.length);
+  for (let start = 0; start < x.length; start += width) {
+    const row = x.subarray(start, start + width);
+    const mean = row.reduce((sum, value) => sum + value, 0) / width;
+    const scale = 1 / Math.sqrt(row.reduce((sum, value) => sum + (value - mean) ** 2, 0) / width + epsilon);
+    for (let k = 0; k < width; k++) y[start + k] = (row[k] - mean) * scale * weight[k] + bias[k];
+  }
+  return y;
+}
+
+/** GELU by the error function (Abramowitz and Stegun, 7.1.28: to 3e-7). @param {number} x */
+function gelu(x) {
+  const z = Math.abs(x) * Math.SQRT1_2;
+  let power = 1 + z * (0.0705230784 + z * (0.0422820123 + z * (0.0092705272 + z * (0.0001520143 + z * (0.0002765672 + z * 0.0000430638)))));
+  for (let doubled = 0; doubled < 4; doubled++) power *= power;
+  const tail = 0.5 / power; // of the normal distribution
+  return x * (x < 0 ? tail : 1 - tail);
+}
+
+/** One model and its cache. `tokens`: of the entries, inverted (~) for rows of a tree until they are kept; `kept`: what the last `keep` left. */
+class Model {
+  /** @param {any} config of config.json @param {ArrayBuffer} file @param {() => Promise<void> | void} breathe called between products: may wait, or throw to stop */
+  constructor(config, file, breathe = () => {}) {
+    this.config = config;
+    this.breathe = breathe;
+    this.weights = weightsOf(file);
+    this.width = config.hidden_size;
+    this.dim = this.width / config.num_attention_heads;
+    this.calls = this.capacity = 0;
+    this.tokens = [];
+    /** keys, then values, of each layer: `[capacity, width]` */
+    this.cache = Array.from({ length: 2 * config.num_hidden_layers }, () => new Float32Array(0));
+  }
+
+  get length() {
+    return this.tokens.length;
+  }
+
+  /** Appends rows of a tree; the logits of each. @param {number[]} tokens @param {number[]} positions @param {number[][]} sees slots from `prefix` on that each row sees
+   * @param {number} prefix entries that all rows see @returns {Promise<Float32Array[]>} */
+  async rows(tokens, positions, sees, prefix) {
+    const logits = await this.product(await this.norm(await this.run(tokens, positions, sees, prefix), "final_layer_norm"), "embed_in");
+    this.tokens.push(...tokens.map(token => ~token));
+    const size = this.config.vocab_size;
+    return tokens.map((_, row) => logits.subarray(row * size, (row + 1) * size));
+  }
+
+  /** Appends tokens in causal order; the logits after the last. @param {number[]} tokens @returns {Promise<Float32Array>} */
+  async text(tokens) {
+    const start = this.length;
+    const x = await this.run(tokens, tokens.map((_, row) => start + row), tokens.map((_, row) => Array.from({ length: row + 1 }, (_, slot) => start + slot)), start);
+    this.tokens.push(...tokens);
+    return this.product(this.norm(x.slice(-this.width), "final_layer_norm"), "embed_in");
+  }
+
+  /** @param {number[]} tokens @param {number[]} positions @param {number[][]} sees @param {number} prefix @returns {Promise<Float32Array>} hidden states */
+  async run(tokens, positions, sees, prefix) {
+    const { width, config } = this;
+    this.reserve(this.length + tokens.length);
+    let x = new Float32Array(tokens.length * width);
+    tokens.forEach((token, row) => x.set(this.weights["embed_in.weight"].subarray(token * width, (token + 1) * width), row * width));
+    for (let layer = 0; layer < config.num_hidden_layers; layer++) {
+      const qkv = await this.product(this.norm(x, `${layer}.input_layernorm`), `${layer}.attention.query_key_value`);
+      const attended = await this.product(this.attention(layer, qkv, positions, sees, prefix), `${layer}.attention.dense`);
+      const inner = await this.product(this.norm(x, `${layer}.post_attention_layernorm`), `${layer}.mlp.dense_h_to_4h`);
+      const fed = await this.product(inner.map(gelu), `${layer}.mlp.dense_4h_to_h`);
+      x = x.map((value, k) => value + attended[k] + fed[k]); // parallel residual
+    }
+    this.calls++;
+    return x;
+  }
+
+  /** @param {Float32Array} x @param {string} name */
+  norm(x, name) {
+    return layerNorm(x, this.weights[`${name}.weight`], this.weights[`${name}.bias`], this.config.layer_norm_eps);
+  }
+
+  /** @param {Float32Array} x @param {string} name */
+  async product(x, name) {
+    await this.breathe();
+    return linear(x, this.weights[`${name}.weight`], this.weights[`${name}.bias`], name.endsWith("4h_to_h") ? this.config.intermediate_size : this.width);
+  }
+
+  /** @param {number} layer @param {Float32Array} qkv `[rows, heads, 3, dim]` @param {number[]} positions @param {number[][]} sees @param {number} prefix */
+  attention(layer, qkv, positions, sees, prefix) {
+    const { width, dim } = this;
+    const [keys, values] = this.cache.slice(2 * layer);
+    const out = new Float32Array(positions.length * width);
+    const each = visit => {
+      for (let at = 0; at < out.length; at += dim) visit(Math.floor(at / width), at, 3 * at);
+    };
+    each((row, at, from) => {
+      this.rotate(qkv, from, positions[row]);
+      this.rotate(qkv, from + dim, positions[row]);
+      keys.set(qkv.subarray(from + dim, from + 2 * dim), this.length * width + at);
+      values.set(qkv.subarray(from + 2 * dim, from + 3 * dim), this.length * width + at);
+    });
+    each((row, at, from) => {
+      const slots = Int32Array.from({ length: prefix + sees[row].length }, (_, index) => (sees[row][index - prefix] ?? index) * width + (at % width));
+      attend(qkv.subarray(from, from + dim), keys, values, slots, out.subarray(at, at + dim));
+    });
+    return out;
+  }
+
+  /** Rotates the first features of a head, by halves, in place. @param {Float32Array} x @param {number} start @param {number} position */
+  rotate(x, start, position) {
+    const { partial_rotary_factor: part, rope_theta: base } = this.config.rope_parameters;
+    const half = (part * this.dim) / 2;
+    for (let k = 0; k < half; k++) {
+      const angle = position / base ** (k / half);
+      const low = x[start + k], high = x[start + k + half];
+      x[start + k] = low * Math.cos(angle) - high * Math.sin(angle);
+      x[start + k + half] = high * Math.cos(angle) + low * Math.sin(angle);
+    }
+  }
+
+  /** Grows the buffers by at least doubling. @param {number} slots */
+  reserve(slots) {
+    if (slots <= this.capacity) return;
+    this.capacity = Math.max(slots, 2 * this.capacity, FIRST_CAPACITY);
+    this.cache = this.cache.map(old => {
+      const wider = new Float32Array(this.capacity * this.width);
+      wider.set(old);
+      return wider;
+    });
+  }
+
+  /** Keeps the first `prefix` entries, then those of `slots`, a path; moves them down. @param {number} prefix @param {number[]} slots */
+  keep(prefix, slots = []) {
+    const { width } = this;
+    this.kept = { before: this.length, prefix, slots };
+    for (const buffer of this.cache) slots.forEach((slot, index) => buffer.copyWithin((prefix + index) * width, slot * width, (slot + 1) * width));
+    this.tokens = [...this.tokens.slice(0, prefix), ...slots.map(slot => Math.max(this.tokens[slot], ~this.tokens[slot]))];
+  }
+}
+
+/** One head of one row: softmax(q Kᵀ / √dim) V. @param {Float32Array} query @param {Float32Array} keys @param {Float32Array} values
+ * @param {Int32Array} slots where the visible keys and values begin @param {Float32Array} out `[dim]` */
+function attend(query, keys, values, slots, out) {
+  const scores = new Float64Array(slots.length);
+  const scale = 1 / Math.sqrt(out.length);
+  let most = -Infinity;
+  for (let index = 0; index < scores.length; index++) {
+    let score = 0;
+    for (let k = 0, at = slots[index]; k < out.length; k++) score += query[k] * keys[at + k];
+    scores[index] = score * scale;
+    most = Math.max(most, scores[index]);
+  }
+  let total = 0;
+  for (let index = 0; index < scores.length; index++) total += scores[index] = Math.exp(scores[index] - most);
+  for (let k = 0; k < out.length; k++) {
+    let sum = 0;
+    for (let index = 0; index < scores.length; index++) sum += scores[index] * values[slots[index] + k];
+    out[k] = sum / total;
+  }
+}
