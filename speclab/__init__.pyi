@@ -63,6 +63,7 @@ from speclab.errors import TraceError as TraceError
 from speclab.errors import UnsupportedModelError as UnsupportedModelError
 from speclab.lab import Lab as Lab
 from speclab.lab.prediction import Prediction as Prediction
+from speclab.live.export import export_live as export_live
 from speclab.pair import ModelPair as ModelPair
 from speclab.pair import load_pair as load_pair
 from speclab.trace.files import load_trace as load_trace

@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | fetch | bench | clinic | doctor``.
+"""The command line: ``speclab lab | app | run | live | fetch | bench | clinic | doctor``.
 
 Importing this module imports no torch; each command imports what it needs.
 """
@@ -121,6 +121,16 @@ def run(
             for name, value in metrics.items()
         }
     )
+
+
+@app.command()
+def live(
+    folder: Annotated[Path, typer.Argument(help="The folder to write.")], pair: _Pair = "mini"
+) -> None:
+    """Write the lab as static files that decode in the browser, to be served from anywhere."""
+    path = speclab.export_live(folder, pair)
+    size = byte_count(sum(file.stat().st_size for file in path.iterdir()))
+    typer.echo(f"Wrote {path} ({size}). Look at it: python -m http.server --directory {path}")
 
 
 @app.command()

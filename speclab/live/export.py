@@ -39,9 +39,7 @@ STRATEGIES: tuple[Strategy, ...] = (
 """What `grow.js` grows, with the page's defaults; DynaTree is the first setup."""
 FIXED = {"history", "root", "commit", "candidates", "head"}
 """Settings that need a kernel."""
-NOTE = (
-    "In a lab with a kernel: sampling, draft heads and routing, other models and strategies, history, comparing."
-)
+NOTE = "In a lab with a kernel: sampling, draft heads and routing, other models and strategies, history, comparing."
 DECODER = ("forward.js", "tokenizer.js", "grow.js", "decode.js")
 """The files of the decoder, in order; they also read views/page/phases.js."""
 
@@ -60,7 +58,9 @@ def export_live(path: str | os.PathLike[str], pair: str = "mini") -> Path:
     folder = Path(path)
     preset = find(pair)
     models = [Path(preset.target), Path(preset.draft or "")]
-    if preset.tokenizer is None or not all((model / "model.safetensors").is_file() for model in models):
+    if preset.tokenizer is None or not all(
+        (model / "model.safetensors").is_file() for model in models
+    ):
         raise UnsupportedModelError(
             f"The live page runs the mini family, not {pair!r}: use speclab lab for other models."
         )
@@ -78,7 +78,9 @@ def export_live(path: str | os.PathLike[str], pair: str = "mini") -> Path:
     }
     parts = {
         "page.js.gz": _packed(script()),
-        "worker.js.gz": _packed(f"const LAB = {json.dumps(lab)};\n{decoder()}\n{read('worker.js')}"),
+        "worker.js.gz": _packed(
+            f"const LAB = {json.dumps(lab)};\n{decoder()}\n{read('worker.js')}"
+        ),
         "plotly.js.gz": plotly_js(),
         "index.html": index().encode(),
     }
@@ -117,7 +119,9 @@ def decoder() -> str:
 
 def index() -> str:
     """The page's HTML."""
-    return read("index.html").replace("/*STYLE*/", page_style()).replace("/*START*/", read("start.js"))
+    return (
+        read("index.html").replace("/*STYLE*/", page_style()).replace("/*START*/", read("start.js"))
+    )
 
 
 def _offered(strategy: Strategy) -> dict[str, Any]:

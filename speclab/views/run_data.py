@@ -7,8 +7,8 @@ import json
 from base64 import b64encode
 from functools import cache
 from html import escape
-from inspect import getdoc
 from importlib.resources import files
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def step_data(step: Step) -> Data:
 
 
 def strategy_data(kind: type[Strategy]) -> Data:
-    """A strategy for the page's settings: its JSON schema, with `x-measure` and `x-small` for sliders, and its presets."""
+    """A strategy for the page: its presets, and its JSON schema with `x-measure` and `x-small` for sliders."""
     schema: Data = kind.model_json_schema()
     schema.pop("description", None)
     for name, field in kind.model_fields.items():

@@ -20,11 +20,12 @@ NEAR = 0.005
 RUNS = """
 const fs = require("fs");
 const { folder, runs } = JSON.parse(fs.readFileSync(0, "utf8"));
+const json = name => JSON.parse(fs.readFileSync(`${folder}/${name}`, "utf8"));
 const model = name => {
-  const file = fs.readFileSync(`${folder}/${name}/model.safetensors`);
-  return new Model(JSON.parse(fs.readFileSync(`${folder}/${name}/config.json`, "utf8")), file.buffer.slice(file.byteOffset, file.byteOffset + file.length));
+  const weights = new Uint8Array(fs.readFileSync(`${folder}/${name}/model.safetensors`));
+  return new Model(json(`${name}/config.json`), weights.buffer);
 };
-const tokenizer = new Tokenizer(JSON.parse(fs.readFileSync(`${folder}/tokenizer/tokenizer.json`, "utf8")));
+const tokenizer = new Tokenizer(json("tokenizer/tokenizer.json"));
 const models = { target: model("target"), draft: model("draft"), tokenizer };
 """
 DECODED = """
@@ -65,17 +66,14 @@ def differences(live: Any, own: Any, where: str = "") -> Iterator[str]:
     """Where two records differ by more than rounding; seconds are not compared."""
     if where.endswith(".seconds"):
         return
-    if isinstance(own, dict):
-        for name in own.keys() | live.keys():
-            if name not in own or name not in live:
-                yield f"{where}.{name}: only one has it"
-            else:
-                yield from differences(live[name], own[name], f"{where}.{name}")
-    elif isinstance(own, list):
-        if len(own) != len(live):
-            yield f"{where}: {len(live)} and {len(own)} entries"
-        for index, (mine, its) in enumerate(zip(live, own, strict=False)):
-            yield from differences(mine, its, f"{where}.{index}")
+    if isinstance(own, dict | list) and isinstance(live, type(own)):
+        mine, its = (
+            each if isinstance(each, dict) else dict(enumerate(each)) for each in (live, own)
+        )
+        for name in sorted(mine.keys() | its.keys(), key=str):
+            yield from differences(
+                mine.get(name, "absent"), its.get(name, "absent"), f"{where}.{name}"
+            )
     elif isinstance(own, float) and isinstance(live, int | float):
         if not math.isclose(live, own, rel_tol=1e-3, abs_tol=1e-3):
             yield f"{where}: {live} and {own}"

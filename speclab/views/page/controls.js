@@ -9,7 +9,8 @@ const UNTIL = {
 /** @typedef {{state: () => State, dispatch: (event: PageEvent) => void, send: (message: Message) => void, live: boolean, kernel: boolean}} Context live: more can be decoded */
 
 /** @param {Context} context */
-function barOf({ state, dispatch, send, live, kernel }) {
+function barOf(context) {
+  const { state, dispatch, send, live } = context;
   const go = by => () => dispatch({ type: "go", cursor: state().cursor + by });
   const back = button("◀", { class: "sl-back", title: "one iteration back (←)", "aria-label": "back" }, go(-1));
   const step = button(live ? "Step" : "▶", { class: "speclab-step", title: "one iteration on (space, →)" }, () => dispatch({ type: "next" }));
@@ -18,7 +19,7 @@ function barOf({ state, dispatch, send, live, kernel }) {
     ...PHASES.map(name => button(name, { "data-phase": name }, () => dispatch({ type: "phase", name }))));
   const guess = button("guess", { class: "sl-guess", title: "guess what will be accepted, then see it" },
     () => dispatch({ type: "guessing", on: !state().guess.on }));
-  const until = untilOf({ send, kernel });
+  const until = untilOf(context);
   const stop = button("Stop", { class: "sl-stop" }, () => send({ do: "stop" }));
   const play = button("Play", { class: "sl-play", title: "show one phase after another" }, () => (timer ? pause() : start()));
   let timer = 0;
@@ -31,7 +32,7 @@ function barOf({ state, dispatch, send, live, kernel }) {
       if (state().cursor === before.cursor && state().tick === before.tick) pause();
     }, 900);
   };
-  const menu = menuOf({ state, dispatch, send, live, kernel });
+  const menu = menuOf(context);
   const element = made("div", { class: "sl-bar" }, back, step, place, phases, guess, live ? until.element : null, live ? stop : null, play, menu);
   const update = now => {
     const { status, gone } = now;
@@ -52,7 +53,7 @@ function barOf({ state, dispatch, send, live, kernel }) {
   return { element, update, end: pause };
 }
 
-/** @param {{send: Context["send"], kernel: boolean}} context */
+/** @param {Context} context */
 function untilOf({ send, kernel }) {
   const kind = made("select", { "aria-label": "Run until" }, ...Object.entries(UNTIL).filter(([value]) => kernel || value !== "expression").map(([value, [label]]) => made("option", { value }, label)));
   const value = made("input", { "aria-label": "condition", size: "12" });

@@ -39,12 +39,7 @@ function mount(element, host, Plotly) {
   host.keys.addEventListener("keydown", keys);
   parts.tree.addEventListener("keydown", treeKeys);
   focusOnPress(element, parts.whole);
-  const sizes = new ResizeObserver(schedule);
-  sizes.observe(parts.whole);
-  const themes = new MutationObserver(schedule);
-  themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "class", "data-theme"] });
-  const scheme = matchMedia("(prefers-color-scheme: dark)");
-  scheme.addEventListener("change", schedule);
+  const forgetLooks = watchLooks(parts.whole, schedule);
   const clock = setInterval(() => { if (state.status.busy) schedule(); }, 1000);
   const pictures = kernel ? picturesOf(context, parts, Plotly) : null;
   host.on(dispatch);
@@ -58,12 +53,25 @@ function mount(element, host, Plotly) {
       clearTimeout(telling);
       cancelAnimationFrame(frame);
       pictures?.end();
-      sizes.disconnect();
-      themes.disconnect();
-      scheme.removeEventListener("change", schedule);
+      forgetLooks();
       host.keys.removeEventListener("keydown", keys);
       for (const place of element.querySelectorAll(".js-plotly-plot")) Plotly.purge(place);
     },
+  };
+}
+
+/** Calls `changed` when the size or the theme changes; returns how to stop. @param {HTMLElement} whole @param {() => void} changed */
+function watchLooks(whole, changed) {
+  const sizes = new ResizeObserver(changed);
+  sizes.observe(whole);
+  const themes = new MutationObserver(changed);
+  themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "class", "data-theme"] });
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  scheme.addEventListener("change", changed);
+  return () => {
+    sizes.disconnect();
+    themes.disconnect();
+    scheme.removeEventListener("change", changed);
   };
 }
 
