@@ -294,14 +294,10 @@ def load_pair(
     else:
         name = ""
     loader = Loader(parse_device(device), parse_dtype(dtype), report)
-    sources = [unwrapped(source) for source in (target, draft) if source is not None]
     if _ONE_AT_A_TIME.locked():
         report("Waiting for another model to load…")
     with _ONE_AT_A_TIME:
-        if not isinstance(tokenizer, PreTrainedTokenizerBase):
-            tokenizer = _tokenizer(loader, sources, tokenizer)
-        runners = [loader.runner(source) for source in sources]
-        loaded_heads = [load_head(head, runners[0], loader) for head in listed(heads)]
+        runners, loaded_heads, tokenizer = _loaded(loader, target, draft, heads, tokenizer)
     models = [*runners, *(head for head in loaded_heads if isinstance(head, Runner))]
     share_vocabulary(models, tokenizer)
     for head in loaded_heads:
@@ -312,6 +308,21 @@ def load_pair(
     name = name or " + ".join(runner.name for runner in runners)
     draft_runner = runners[1] if len(runners) > 1 else None
     return ModelPair(runners[0], draft_runner, tuple(loaded_heads), tokenizer, name).fresh()
+
+
+def _loaded(
+    loader: Loader,
+    target: Source | nn.Module,
+    draft: Source | nn.Module | None,
+    heads: HeadSource | Sequence[HeadSource] | None,
+    tokenizer: PreTrainedTokenizerBase | ModelPath | None,
+) -> tuple[list[Runner], list[HeadRunner | Runner], PreTrainedTokenizerBase | None]:
+    """The runners of target and draft, the heads, and the tokenizer."""
+    sources = [unwrapped(source) for source in (target, draft) if source is not None]
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        tokenizer = _tokenizer(loader, sources, tokenizer)
+    runners = [loader.runner(source) for source in sources]
+    return runners, [load_head(head, runners[0], loader) for head in listed(heads)], tokenizer
 
 
 def _preset(name: object, draft: object) -> Preset:

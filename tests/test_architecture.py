@@ -81,8 +81,6 @@ LONGEST = 60
 TOO_LONG = {
     "grow.py: grow",
     "custom_generate.py: custom_generate",
-    "runner.py: logits",
-    "pair.py: load_pair",
 }
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

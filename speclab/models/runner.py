@@ -168,18 +168,7 @@ class Runner:
             rows, states = self._pass(
                 to_device(tokens, self.device), row_positions, mask, last_only=causal
             )
-            if (
-                rows.ndim != 2
-                or len(rows) < (1 if causal else len(tokens))
-                or rows.shape[1] < self.vocab_size
-            ):
-                raise LogitsError(
-                    f"{self.name} gave logits of shape {list(rows.shape)} for {len(tokens)} tokens "
-                    "and a vocabulary of "
-                    f"{self.vocab_size}, because of a hook or a changed module: undo that, or load "
-                    "the pair again."
-                )
-            rows = rows if rows.shape[-1] == self.vocab_size else rows[:, : self.vocab_size]
+            rows = self._checked(rows, 1 if causal else len(tokens))
             answer = check_finite(rows, topk, self.name, allow_nonfinite=self.allow_nonfinite)
             if self.hidden is not None and states is not None:
                 self.hidden.append(states)
@@ -197,6 +186,16 @@ class Runner:
         if visible is not None:
             self._given = (mask, len(tokens), total)
         return answer
+
+    def _checked(self, rows: Tensor, count: int) -> Tensor:
+        """The logits of a pass, `[at least count, vocabulary]`."""
+        if rows.ndim != 2 or len(rows) < count or rows.shape[1] < self.vocab_size:
+            raise LogitsError(
+                f"{self.name} gave logits of shape {list(rows.shape)} for {count} rows and a "
+                f"vocabulary of {self.vocab_size}, because of a hook or a changed module: undo "
+                "that, or load the pair again."
+            )
+        return rows if rows.shape[-1] == self.vocab_size else rows[:, : self.vocab_size]
 
     def _pass(
         self, tokens: Tensor, positions: Tensor, mask: Mask, *, last_only: bool
