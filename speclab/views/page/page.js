@@ -218,7 +218,7 @@ function drawStage(state, parts, plot, { dispatch }) {
     const room = stacked ? width : Math.max(width - Math.ceil(mask.layout.width) - 20, 240);
     const key = [step, state.tick, state.preview, width];
     const select = point => { if (point.customdata !== undefined && point.customdata !== null) dispatch({ type: "select", node: point.customdata }); };
-    plot(parts.tree, ["tree", ...key, state.node], () => treeFigure(step, now, { width: room, selected: state.node, overlay }), select);
+    plot(parts.tree, ["tree", ...key, state.node], () => fittedTree(step, now, { width: room, selected: state.node, overlay }), select);
     parts.stage.style.minHeight = `${parts.tree.layout.height}px`; // the commit's caches take the same room
     plot(parts.mask, ["mask", ...key, node], () => mask, point => { if (point.y < step.nodes.length) dispatch({ type: "select", node: point.y }); });
   }

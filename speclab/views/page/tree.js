@@ -212,7 +212,7 @@ function treeTraces(table, kinds, { width, height, second = {}, rings = new Set(
   const ends = x[x.length - 1] + mark + char * chars[chars.length - 1];
   const ticktext = x.map((_, depth) => (depth ? `${depth}` : "depth 0"));
   const xaxis = { tickvals: x, ticktext, range: [0, Math.max(width, ends)] };
-  return { data, axes: { xaxis, yaxis: { range: [middle + half, middle - half] } }, rows };
+  return { data, axes: { xaxis, yaxis: { range: [middle + half, middle - half] } }, rows, ends };
 }
 
 /** The symbols; plotly shows no hover boxes, the page's node line says more. */
@@ -300,10 +300,18 @@ function treeFigure(step, position = WHOLE, { width = 900, height = LOOKS.tree.h
   const rows = Math.round(Math.max(...table.map(entry => entry.row))) + 1;
   const high = Math.min(height, Math.max(heights[0], top + bottom + rows * row));
   const second = overlay?.second ?? secondLines(step, position);
-  const { data, axes } = treeTraces(table, kinds, { width, height: high - top - bottom, second, rings });
+  const { data, axes, ends } = treeTraces(table, kinds, { width, height: high - top - bottom, second, rings });
   const sentence = overlay?.sentence ?? `Draft tree. ${positionSentence(step, position)}`;
   const layout = layoutOf("tree", sentence, { width, height: high, ...axes });
-  return { data, layout, table: table.map((entry, place) => ({ ...entry, kind: kinds[place] })), rows };
+  return { data, layout, table: table.map((entry, place) => ({ ...entry, kind: kinds[place] })), rows, ends };
+}
+
+/** The tree no wider than it needs, so that the mask stands at its edge. @param {Step} step @param {Position} position
+ *  @param {Record<string, any>} options as of `treeFigure` */
+function fittedTree(step, position, options) {
+  const figure = treeFigure(step, position, options);
+  const needed = Math.ceil(figure.ends) + 24;
+  return needed < options.width ? treeFigure(step, position, { ...options, width: needed }) : figure;
 }
 
 /** The tree of a what-if, or one built by hand, over the step's own: nodes that would go are struck out, new ones marked.
