@@ -74,7 +74,7 @@ SHARES = {
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
 WHOLE = {"speclab": 156_000, "tests": 176_000}
-SCRIPTS = {"speclab/views": 38_000, "speclab/lab": 1_000, "speclab/live": 12_000}
+SCRIPTS = {"speclab/views": 38_500, "speclab/lab": 1_000, "speclab/live": 12_000}
 """Most tokens of JavaScript."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""
