@@ -22,7 +22,6 @@ from speclab.errors import (
     named,
 )
 from speclab.files import byte_count
-from speclab.heads.block_head import BlockRunner
 from speclab.heads.files import HeadSource, listed, load_head
 from speclab.heads.runner import HeadRunner
 from speclab.loading.chat import encode_messages, has_template
@@ -100,9 +99,7 @@ class ModelPair:
     @property
     def block_heads(self) -> tuple[int, ...]:
         """Which of the heads draft a whole block in one pass."""
-        return tuple(
-            index for index, head in enumerate(self.heads) if isinstance(head, BlockRunner)
-        )
+        return tuple(index for index, head in enumerate(self.heads) if head.reach is not None)
 
     @property
     def offer(self) -> Offer:
@@ -131,12 +128,7 @@ class ModelPair:
         """
         target = self.target.fork(min(length, self.target.length))
         draft = self.draft.fork(min(length, self.draft.length)) if self.draft else None
-        heads = tuple(
-            head.fork(min(length, head.length), target)
-            if isinstance(head, HeadRunner)
-            else head.fork(min(length, head.length))
-            for head in self.heads
-        )
+        heads = tuple(head.fork(min(length, head.length), target) for head in self.heads)
         for runner in (target, draft, *heads):
             if isinstance(runner, Runner) and runner.changes.admitted != runner.version:
                 check_trees(runner)

@@ -2,32 +2,23 @@
 
 Greedy text does not depend on the strategy. Neither does sampled text if candidates are chosen
 beforehand, because its random numbers belong to positions. So the loop of `speclab.engine.decode`
-runs on the stand-ins of `known_text`, and its iterations, histories and tables are those of a real
-run.
+runs with a target that knows the text (`known_text`), and its iterations, histories and tables are
+those of a real run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import cast
 
-from speclab.analysis.known_text import (
-    HeadMemo,
-    KnownHead,
-    KnownRunner,
-    Memo,
-    StandIn,
-    Text,
-    session_settings,
-)
+from speclab.analysis.known_text import KnownTarget, Text, session_settings
 from speclab.drafters import cost
 from speclab.drafters.base import Strategy, checked
 from speclab.engine.acceptance import Rule
 from speclab.engine.decode import iterate, runners, start
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError, SettingsError, named
-from speclab.heads.block_head import BlockRunner
-from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 
@@ -116,7 +107,7 @@ def replay(session: Session, strategy: Strategy) -> Replay:
 
 
 class Replayer:
-    """Replays one text under any number of strategies; a draft runs once for each path.
+    """Replays one text under any number of strategies: the target is known, and drafts are run.
 
     It has its own caches, so the session may go on; the text ends where the session was.
 
@@ -132,10 +123,10 @@ class Replayer:
     def __init__(self, session: Session, *, ask_target: bool = False) -> None:
         if not isinstance(session, Session):
             raise SettingsError(f"Expected a session to replay, got {named(session)}.")
-        self._text = Text(session, ask_target=ask_target)
+        self._text = Text(session)
         _check(self._text)
         self._reported = 0
-        self._memos = [_memo(self._text, runner) for runner in runners(self._text.pair)[1:]]
+        self._ask_target = ask_target
 
     def replay(self, strategy: Strategy, check: Check = lambda: None) -> Replay:
         """Replay the text; `check` is called before each iteration and may raise to end the replay.
@@ -147,7 +138,7 @@ class Replayer:
         text = self._text
         prompt = self._text.trace.prompt_ids
         text.missed = 0
-        pair = self._stand_ins()
+        pair = self._known_pair()
         new = len(text.tokens) - len(prompt)
         settings = session_settings(text.trace).changed(max_new_tokens=new, check=False)
         decoding = start(pair, checked(strategy), prompt, settings)
@@ -170,38 +161,18 @@ class Replayer:
         self._reported = text.passes
         return Replay(strategy, tuple(passes), text.pair, text_passes, _doubt(text, pair))
 
-    def _stand_ins(self) -> ModelPair:
-        pair = self._text.pair
-        target = KnownRunner(self._text, pair.target)
-        drafts: list[Runner | HeadRunner] = []
-        for runner, memo in zip(runners(pair)[1:], self._memos, strict=True):
-            if memo is None:
-                drafts.append(
-                    runner.fork(0, target) if isinstance(runner, HeadRunner) else runner.fork()
-                )
-            else:
-                kind = KnownHead if isinstance(runner, HeadRunner) else KnownRunner
-                drafts.append(kind(self._text, runner, memo))
-        draft = drafts.pop(0) if pair.draft is not None else None
-        assert not isinstance(draft, HeadRunner)
-        return replace(pair, target=target, draft=draft, heads=tuple(drafts), shared_state={})
-
-
-def _memo(text: Text, runner: Runner | HeadRunner) -> Memo | None:
-    """None for a draft that runs again each time: a block head, whose one pass answers for a whole
-    tree, and a draft in half precision, where an answer depends on the other rows of its pass.
-    """
-    if runner.dtype.itemsize < 4 or isinstance(runner, BlockRunner):
-        return None
-    return (HeadMemo if isinstance(runner, HeadRunner) else Memo)(text, runner)
+    def _known_pair(self) -> ModelPair:
+        text = self._text
+        asked = text.pair.target.fork() if self._ask_target else None
+        target = cast("Runner", KnownTarget(text, asked))
+        draft = text.pair.draft and text.pair.draft.fork()
+        heads = tuple(head.fork(0, target) for head in text.pair.heads)
+        return replace(text.pair, target=target, draft=draft, heads=heads, shared_state={})
 
 
 def _calls_and_rows(pair: ModelPair) -> list[tuple[int, int]]:
-    """The calls and rows of each runner so far; a draft that really runs counts one row per call."""
-    return [
-        (each.calls, each.rows if isinstance(each, StandIn) else each.calls)
-        for each in runners(pair)
-    ]
+    """The calls and rows of each runner so far."""
+    return [(each.calls, each.rows) for each in runners(pair)]
 
 
 def _doubt(text: Text, pair: ModelPair) -> str:

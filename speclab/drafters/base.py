@@ -22,10 +22,10 @@ from speclab.trace.records import Adaptation, Event, Proposal, Step, Value
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
-    from speclab.heads.runner import HeadRunner
     from speclab.loading.presets import Offer
     from speclab.models.answer import Answer
     from speclab.models.runner import Runner
+    from speclab.models.source import DraftSource
     from speclab.pair import ModelPair
 
 Root = Literal["verified", "drafted"]
@@ -228,7 +228,7 @@ class Drafter:
     root: Root = "verified"
     rebuild: bool = False
     state: ClassVar[tuple[str, ...]] = ()
-    runners: tuple[Runner | HeadRunner, ...] = ()
+    runners: tuple[DraftSource, ...] = ()
 
     def __init__(self, settings: Strategy) -> None:
         self.settings = settings

@@ -16,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from threading import Lock
-from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -29,10 +28,8 @@ from speclab.errors import SpeclabError
 from speclab.files import read_whole, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from speclab.heads.runner import HeadRunner
     from speclab.models.runner import Runner
+    from speclab.models.source import DraftSource
     from speclab.pair import ModelPair
 
 LEAST = 4
@@ -40,8 +37,6 @@ MOST = 64
 EXTRA = 4 / 3
 """Most cost of a verification pass, in passes of one row."""
 ROWS = (1, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-PREFIX = 128
-"""Cache entries before a timed pass, or half of a shorter context."""
 ROUNDS = 7
 QUIET = 1.25
 """Median over fastest pass; above this the machine was busy, and the times are not kept on disk."""
@@ -82,14 +77,14 @@ def prepare(strategy: Strategy, pair: ModelPair) -> None:
     with_node_budget(strategy, pair.target)
 
 
-def seconds(runner: Runner | HeadRunner, rows: int) -> float:
+def seconds(runner: DraftSource, rows: int) -> float:
     """Seconds of a pass of so many rows, interpolated between measured sizes and extrapolated beyond the largest."""
     times = pass_seconds(runner)
     beyond = max(rows - ROWS[-1], 0) * (times[-1] - times[-2]) / (ROWS[-1] - ROWS[-2])
     return float(np.interp(rows, ROWS, times)) + beyond
 
 
-def pass_seconds(runner: Runner | HeadRunner) -> Times:
+def pass_seconds(runner: DraftSource) -> Times:
     """Seconds of a pass for each number in `ROWS`, never falling: from memory, disk, or a new measurement."""
     import torch
 
@@ -109,13 +104,13 @@ def pass_seconds(runner: Runner | HeadRunner) -> Times:
         return known[conditions]
 
 
-def _measure(runner: Runner | HeadRunner, path: Path | None) -> Times:
+def _measure(runner: DraftSource, path: Path | None) -> Times:
     """The fastest pass of each size, written to `path` if the machine was quiet; the runner's cache
     is unchanged.
 
     Sizes alternate, so that a slow moment affects all of them.
     """
-    timed = _timed_pass(runner)
+    timed = runner.fork().seconds
     passes: dict[int, list[float]] = {rows: [] for rows in ROWS}
     for rows in ROWS:
         timed(rows)  # warm up: buffers grow
@@ -135,54 +130,7 @@ def _measure(runner: Runner | HeadRunner, path: Path | None) -> Times:
     return times
 
 
-def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
-    """A function that times one pass of so many rows in seconds.
-
-    On a busy CPU, time spent waiting for the processor does not count.
-    """
-    import torch
-
-    from speclab.heads.block_head import BlockRunner
-    from speclab.heads.runner import HeadRunner
-
-    fork = runner.fork()
-    prefix = [0] * (PREFIX if runner.context is None else max(1, min(PREFIX, runner.context // 2)))
-    features = states = torch.empty(0)
-    if isinstance(fork, HeadRunner):
-        width = fork.model.config.hidden_size * len(fork.config.layers)
-        states = torch.zeros((len(prefix), width), dtype=fork.dtype, device=fork.device)
-        if isinstance(fork, BlockRunner):
-            fork.draft(0, states)
-            fork.crop(len(prefix))
-        else:
-            features = fork.extend(prefix, states)[1][None]
-    else:
-        fork.extend(prefix)
-    length = fork.length
-
-    def timed(rows: int) -> float:
-        tokens = [0] * rows
-        positions = [length] * rows
-        visible = np.eye(rows, dtype=np.bool_)
-        began = perf_counter()
-        worked = process_time()
-        if isinstance(fork, BlockRunner):  # a pass is one block, whatever the number of nodes
-            answer = fork.draft(0, states[:0])
-        elif isinstance(fork, HeadRunner):
-            answer = fork.forward(tokens, features.expand(rows, -1), positions, visible)[0]
-        else:
-            answer = fork.logits(tokens, positions, visible)
-        assert len(answer.choice)  # read, as in decoding: on CUDA this waits for the pass
-        took = perf_counter() - began
-        if fork.device.type == "cpu":
-            took = min(took, process_time() - worked)  # process_time adds up threads
-        fork.crop(length)
-        return took
-
-    return timed
-
-
-def _path(runner: Runner | HeadRunner, conditions: tuple[str, ...]) -> Path | None:
+def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path | None:
     """The file of these conditions below `SPECLAB_CACHE` or `~/.cache`; None without a home directory."""
     config = runner.model.config
     shape = config.to_dict() if hasattr(config, "to_dict") else vars(config)

@@ -1,23 +1,25 @@
-"""DDTree: the most probable paths of a block head's marginals, best first (Ringel and Romano 2026,
+"""DDTree: the most probable paths of a block head, best first (Ringel and Romano 2026,
 arXiv 2604.12989).
 
 A block head gives one distribution per depth, independent of the path. So the score of a path is
 the sum of the log-probabilities of its tokens, each at its own depth, and one pass determines the
-tree of the best paths.
+tree of the best paths. With a Markov bias (DSpark, arXiv 2607.05147) the distribution after a node
+also depends on the node's token, still without another pass (PCTree, arXiv 2608.02123).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from heapq import heappop, heappush
 from math import exp
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy, TopK, lacks, require
 from speclab.drafters.cost import NodeBudget, with_node_budget
-from speclab.drafters.draft_pass import BlockPass, DraftPassDrafter
+from speclab.drafters.draft_pass import DraftPassDrafter
+from speclab.errors import NoDraftError
 from speclab.trace.records import RANKS, Event, Value
 from speclab.tree import DraftTree
 
@@ -26,12 +28,25 @@ if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
 
+TABLE = 8
+"""Tokens of each depth whose successors come from one product, before the heap runs."""
+
+Condition = Annotated[
+    Literal["auto", "parent", "none"],
+    Field(
+        description="what the next tokens of a node depend on (not in the paper): parent, its token, by the head's "
+        "Markov bias; none, its depth alone; auto: parent if the head has a bias"
+    ),
+]
+
+
 class DDTree(Strategy):
-    """A tree of the most probable paths of a block head's marginals: one draft pass for any depth."""
+    """A tree of the most probable paths of a block head: one draft pass for any depth."""
 
     group: ClassVar[str] = "papers"
 
     node_budget: NodeBudget = "auto"
+    condition: Condition = "auto"
     head: int | None = Field(
         default=None,
         ge=0,
@@ -41,7 +56,7 @@ class DDTree(Strategy):
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
-        return {"paper (60 nodes)": cls(node_budget=60)}
+        return {"paper (60 nodes)": cls(node_budget=60, condition="none")}
 
     def missing(self, offer: Offer) -> str:
         blocks = range(offer.heads) if offer.blocks is None else offer.blocks
@@ -53,6 +68,11 @@ class DDTree(Strategy):
     def drafter(self, pair: ModelPair) -> Drafter:
         require(self, pair.offer)
         head = pair.block_heads[0] if self.head is None else self.head
+        if self.condition == "parent" and not pair.heads[head].conditions:
+            raise NoDraftError(
+                f"The head {pair.head_names[head]} has no Markov bias, so its next tokens do not "
+                "depend on the parent: choose condition='auto', or load a head with a bias."
+            )
         return DDTreeDrafter(with_node_budget(self, pair.target), pair, head)
 
 
@@ -63,33 +83,45 @@ class DDTreeDrafter(DraftPassDrafter):
         budget = self.settings.node_budget
         assert budget != "auto"
         passes = self.begin(context, budget - 1)
-        assert isinstance(passes, BlockPass)
         context.check()
         every = passes.marginals()
-        paths = best_paths(every[: context.max_depth], budget - 1)
-        tree, order = DraftTree.grown(
-            [context.tokens[-1], *(path.token for path in paths)],
-            [-1, *(path.parent for path in paths)],
-            [0.0, *(path.log_prob for path in paths)],
-            ["target", *[self.source] * len(paths)],
-        )
-        node_of = {number: node for node, number in enumerate(order)}
+        conditioned = self.settings.condition != "none" and self.runners[0].conditions
+        after = successors(every, passes.at_depths if conditioned else None)
+        paths = best_paths(after, context.tokens[-1], budget - 1, context.max_depth)
+        tree, order, options = grown(paths, self.source)
         events = [_marginal(depth, top) for depth, top in enumerate(every, start=1)]
-        events += [
-            _pop(number, node_of[number], path) for number, path in enumerate(paths, start=1)
-        ]
-        depths = tree.depth.tolist()
-        return Draft(
-            tree,
-            events,
-            {node: every[depth] for node, depth in enumerate(depths) if depth < len(every)},
-        )
+        events += [_pop(number, order[number], path) for number, path in enumerate(paths[1:], 1)]
+        return Draft(tree, events, options)
+
+
+After = Callable[[int, int, int], "TopK"]
+"""Next tokens after a path: its number, its depth and its last token."""
+
+
+def successors(
+    every: list[TopK], at_depths: Callable[[list[int], list[int]], list[TopK]] | None
+) -> After:
+    """What follows a path: the marginal of its depth, or with `at_depths` what follows its token there."""
+    if at_depths is None:
+        return lambda _, depth, __: every[depth] if depth < len(every) else ()
+    likely = [(d, token) for d in range(1, len(every)) for token, _ in every[d - 1][:TABLE]]
+    depths, tokens = (list(each) for each in zip(*likely, strict=True)) if likely else ([], [])
+    table = dict(zip(likely, at_depths(depths, tokens) if likely else (), strict=True))
+
+    def after(_: int, depth: int, token: int) -> TopK:
+        if not depth:
+            return every[0]
+        if depth < len(every) and (depth, token) not in table:
+            table[depth, token] = at_depths([depth], [token])[0]
+        return table.get((depth, token), ())
+
+    return after
 
 
 class Path(NamedTuple):
-    """A path by its last node: the number of its parent (0 is the root; then in the order of the
-    list), and its token, with its rank and log-probability at its depth. `score`: the sum of the
-    path's log-probabilities.
+    """A path by its last node: the number of its parent, and its token, with its rank and
+    log-probability among its siblings. `score`: the sum of the path's log-probabilities. `options`:
+    what follows it.
     """
 
     parent: int
@@ -98,30 +130,43 @@ class Path(NamedTuple):
     rank: int
     log_prob: float
     score: float
+    options: TopK
 
 
-def best_paths(marginals: Sequence[TopK], count: int) -> list[Path]:
-    """The `count` most probable paths, best first; parents come before their children.
+def best_paths(after: After, root: int, count: int, max_depth: int = 1 << 30) -> list[Path]:
+    """The root, number 0, and the `count` most probable paths, best first; a path's parent comes before it."""
+    paths = [Path(-1, root, 0, 0, 0.0, 0.0, after(0, 0, root))]
+    heap: list[tuple[float, int, int, int]] = []
 
-    Args:
-        marginals: for depths 1, 2, … tokens and their log-probabilities, best first.
-    """
-    paths: list[Path] = []
-    heap: list[tuple[float, int, int, int, float]] = []
+    def push(parent: int, rank: int) -> None:
+        above = paths[parent]
+        if rank < len(above.options) and above.depth < max_depth:
+            score = above.score + above.options[rank][1]
+            heappush(heap, (-score, above.depth + 1, rank, parent))
 
-    def push(parent: int, depth: int, rank: int, above: float) -> None:
-        if depth <= len(marginals) and rank < len(marginals[depth - 1]):
-            score = above + marginals[depth - 1][rank][1]
-            heappush(heap, (-score, depth, rank, parent, above))
-
-    push(0, 1, 0, 0.0)
-    while heap and len(paths) < count:
-        minus_score, depth, rank, parent, above = heappop(heap)
-        token, log_prob = marginals[depth - 1][rank]
-        paths.append(Path(parent, token, depth, rank, log_prob, -minus_score))
-        push(parent, depth, rank + 1, above)  # the next sibling
-        push(len(paths), depth + 1, 0, -minus_score)  # the first child
+    push(0, 0)
+    while heap and len(paths) <= count:
+        minus_score, depth, rank, parent = heappop(heap)
+        token, log_prob = paths[parent].options[rank]
+        number = len(paths)
+        options = after(number, depth, token)
+        paths.append(Path(parent, token, depth, rank, log_prob, -minus_score, options))
+        push(parent, rank + 1)  # the next sibling
+        push(number, 0)  # the first child
     return paths
+
+
+def grown(paths: list[Path], source: str) -> tuple[DraftTree, dict[int, int], dict[int, TopK]]:
+    """The tree of paths, the node of each path's number, and what follows each node."""
+    tree, order = DraftTree.grown(
+        [path.token for path in paths],
+        [path.parent for path in paths],
+        [path.log_prob for path in paths],
+        ["target", *[source] * (len(paths) - 1)],
+    )
+    node_of = {number: node for node, number in enumerate(order)}
+    options = {node_of[n]: path.options for n, path in enumerate(paths) if path.options}
+    return tree, node_of, options
 
 
 def _marginal(depth: int, top: TopK) -> Event:

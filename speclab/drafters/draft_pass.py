@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 from pydantic import Field
 
 from speclab.drafters.base import Context, Drafter, Outcome, Strategy, TopK, lacks_head
-from speclab.errors import NoDraftError, NotRecordedError
-from speclab.tree import Bools, CandidateSampling, Floats
+from speclab.errors import NoDraftError
+from speclab.tree import CandidateSampling, Floats
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from speclab.heads.block_head import BlockRunner
-    from speclab.heads.runner import HeadRunner
     from speclab.models.answer import Answer
-    from speclab.models.runner import Runner
+    from speclab.models.source import Columns, DraftSource
     from speclab.pair import ModelPair
 
 DRAFT = "draft"
@@ -46,17 +41,6 @@ Candidates = Annotated[
 ]
 
 
-class Columns(Protocol):
-    """A tree under construction: parents come before their children, and node 0 has the parent -1."""
-
-    @property
-    def token(self) -> Sequence[int]: ...
-    @property
-    def parent(self) -> Sequence[int]: ...
-    @property
-    def depth(self) -> Sequence[int]: ...
-
-
 class DraftPass:
     """Next tokens after the nodes of one growing tree, one pass per level. First call it with node
     0, or call `root`.
@@ -71,7 +55,7 @@ class DraftPass:
 
     def __init__(
         self,
-        runner: Runner | HeadRunner,
+        source: DraftSource,
         context: Context,
         width: int,
         candidates: Candidates = "top",
@@ -84,11 +68,9 @@ class DraftPass:
         }[sampled]
         self.draft_probs: dict[int, Floats] = {}
         self.context = context
+        self._source = source
         self._width = max(width, TOP_K)
         self._wanted = self._width if sampled == "top" else 0
-        self._prefix = runner.length
-        self._path: dict[int, tuple[int, ...]] = {}
-        """For each node that ran: the slots of its ancestors and its own, counted from the prefix."""
         self._begun = False
         if sampled != "top":
             from speclab.sampling import PositionalRng, RngPurpose  # imports torch
@@ -99,16 +81,46 @@ class DraftPass:
 
     def root(self) -> TopK:
         """Next tokens after the committed text: candidates for a drafted root."""
-        self._begun = True
-        return self._top([-1], self._run_text(-1))[0]
+        return self._top([-1], self._text(-1))[0]
 
     def __call__(self, tree: Columns, nodes: Sequence[int]) -> list[TopK]:
-        """Next tokens after each of `nodes`, best first, in one pass; their parents ran before."""
+        """Next tokens after each of `nodes`, best first, in one pass; their parents ran before.
+
+        Nothing follows nodes below the reach of the draft.
+        """
         self.context.check()
+        if not self._begun:
+            return self._top([0], self._text(0))  # node 0 is the newest committed token
+        reach = self._source.reach
+        known = [node for node in nodes if reach is None or tree.depth[node] < reach]
+        if not known:
+            return [()] * len(nodes)
+        answer = self._source.after_nodes(tree, known, self._wanted)
+        tops = dict(zip(known, self._top(known, answer), strict=True))
+        return [tops.get(node, ()) for node in nodes]
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Brings the cache to the committed text; `path`: the committed nodes, from the root down."""
         if self._begun:
-            return self._top(nodes, self._run_nodes(tree, nodes))
+            self._source.keep_path(path)
+        else:
+            self._source.crop(self._source.length)
+
+    def _text(self, node: int) -> Answer:
+        """Runs the committed tokens that the cache lacks; the last is `node`, or -1 before a drafted root."""
         self._begun = True
-        return self._top([0], self._run_text(0))  # node 0 is the newest committed token
+        return self._source.after_text(self.context.tokens, self._wanted, node)
+
+    def marginals(self) -> list[TopK]:
+        """Of a block head: the most probable tokens at depths 1, 2, … below the newest token of the text."""
+        self._text(0)
+        depths = range(self._source.reach or 0)
+        return self._top(depths, self._source.at_depths(depths, None, self._wanted))
+
+    def at_depths(self, depths: Sequence[int], tokens: Sequence[int]) -> list[TopK]:
+        """Of a block head: next tokens after `tokens` at these depths, on any path."""
+        answer = self._source.at_depths(depths, tokens, self._wanted)
+        return self._top(range(len(tokens)), answer)
 
     def draw(self, node: int, count: int) -> TopK:
         """Samples of the next token after a node, in the order drawn, with their log-probabilities."""
@@ -121,29 +133,6 @@ class DraftPass:
         )
         return tuple((token, log(probs[token])) for token in tokens)
 
-    def keep(self, path: Sequence[int]) -> None:
-        """Brings the cache to the committed text; `path`: the committed nodes, from the root down."""
-        raise NotImplementedError
-
-    def _run_text(self, node: int) -> Answer:
-        """Runs the committed tokens that the cache lacks; the last is `node`, or -1 before a drafted root."""
-        raise NotImplementedError
-
-    def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
-        raise NotImplementedError
-
-    def _rows(
-        self, tree: Columns, nodes: Sequence[int], length: int
-    ) -> tuple[list[int], list[int], Bools]:
-        """Tokens, positions, and which slots after the prefix each row sees, `[rows, length - prefix + rows]` bool."""
-        start = length - self._prefix
-        visible = np.zeros((len(nodes), start + len(nodes)), dtype=np.bool_)
-        for row, node in enumerate(nodes):
-            self._path[node] = (*self._path.get(tree.parent[node], ()), start + row)
-            visible[row, self._path[node]] = True
-        positions = [self._prefix + len(self._path[node]) - 1 for node in nodes]
-        return [tree.token[node] for node in nodes], positions, visible
-
     def _top(self, nodes: Sequence[int], answer: Answer) -> list[TopK]:
         if self.sampling is CandidateSampling.DETERMINISTIC:
             ids, log_probs = answer.topk(self._width)
@@ -153,12 +142,7 @@ class DraftPass:
             ]
         from speclab.sampling import transform
 
-        if answer.rows is None:
-            raise NotRecordedError(
-                "Its candidates are drawn at random, so acceptance depends on probabilities that "
-                "are not recorded."
-            )
-        probs = transform(answer.rows, self.context.sampling).cpu()
+        probs = transform(answer.logits, self.context.sampling).cpu()
         self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
         best = probs.topk(min(self._width, probs.shape[-1]), dim=-1)
         rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -166,129 +150,6 @@ class DraftPass:
             tuple((token, log(prob)) for token, prob in zip(*row, strict=True) if prob > 0)
             for row in rows
         ]
-
-
-class ModelPass(DraftPass):
-    """Runs a draft model, whose cache contains the committed tokens, then one row per expanded node."""
-
-    def __init__(
-        self, runner: Runner, context: Context, width: int, candidates: Candidates = "top"
-    ) -> None:
-        super().__init__(runner, context, width, candidates)
-        self._runner = runner
-
-    def keep(self, path: Sequence[int]) -> None:
-        slots = [self._prefix + self._path[node][-1] for node in path if node in self._path]
-        self._runner.keep(min(self._prefix, self._runner.length), slots)
-
-    def _run_text(self, node: int) -> Answer:
-        tokens = self.context.tokens
-        self._prefix = len(tokens) - (node == 0)
-        self._path = {0: (0,)} if node == 0 else {}
-        return self._runner.logits(tokens[self._runner.length :], topk=self._wanted)
-
-    def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
-        return self._runner.logits(*self._rows(tree, nodes, self._runner.length), topk=self._wanted)
-
-
-class HeadPass(DraftPass):
-    """Runs a draft head.
-
-    A node's input is its token and the head's output at its parent; committed positions use the
-    target's hidden states.
-    """
-
-    def __init__(
-        self,
-        head: HeadRunner,
-        target: Runner,
-        context: Context,
-        width: int,
-        candidates: Candidates = "top",
-    ) -> None:
-        super().__init__(head, context, width, candidates)
-        self._head = head
-        self._target = target
-        self._feature: dict[int, Tensor] = {}
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Drops the whole tree; the next pass runs the committed tokens on the target's hidden states."""
-        self._head.crop(self._prefix)
-
-    def _run_text(self, node: int) -> Answer:
-        head = self._head
-        tokens = self.context.tokens
-        last = len(tokens) - 1
-        assert self._target.hidden is not None
-        # a fork may have the last position, but not its output
-        head.crop(min(head.length, last - 1))
-        states = self._target.hidden.rows(head.length, last, head.config.layers)
-        answer, self._feature[node] = head.extend(tokens[head.length + 1 :], states, self._wanted)
-        self._prefix = last
-        self._path = {node: ()}
-        return answer
-
-    def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
-        import torch
-
-        tokens, positions, visible = self._rows(tree, nodes, self._head.length)
-        features = torch.stack([self._feature[tree.parent[node]] for node in nodes])
-        answer, features = self._head.forward(tokens, features, positions, visible, self._wanted)
-        self._feature.update(zip(nodes, features, strict=True))
-        return answer
-
-
-class BlockPass(DraftPass):
-    """Runs a block head once for a whole tree: the next tokens of a node are the marginal of its
-    depth, whatever its path.
-    """
-
-    def __init__(
-        self,
-        head: BlockRunner,
-        target: Runner,
-        context: Context,
-        width: int,
-        candidates: Candidates = "top",
-    ) -> None:
-        super().__init__(head, context, width, candidates)
-        self._head = head
-        self._target = target
-
-    def __call__(self, tree: Columns, nodes: Sequence[int]) -> list[TopK]:
-        """As of any pass; nothing follows nodes that are as deep as the block is long."""
-        known = [
-            node for node in nodes if self._first + tree.depth[node] < self._head.config.drafted
-        ]
-        tops = dict(zip(known, super().__call__(tree, known), strict=True)) if known else {}
-        return [tops.get(node, ()) for node in nodes]
-
-    def marginals(self) -> list[TopK]:
-        """The most probable tokens at depths 1, 2, … below the newest token of the text."""
-        self._run_text(0)
-        return self._top(range(len(self._block)), self._block)
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Drops the block; the committed positions join the cache in the next pass."""
-        self._head.crop(self._prefix)
-
-    _first = 0
-    """The row of the block that follows node 0: the second one where node 0 is drafted from the first."""
-
-    def _run_text(self, node: int) -> Answer:
-        head = self._head
-        tokens = self.context.tokens
-        last = len(tokens) - 1
-        assert self._target.hidden is not None
-        head.crop(min(head.length, last))
-        states = self._target.hidden.rows(head.length, last, head.config.layers)
-        self._block = head.draft(tokens[last], states, self._wanted)
-        self._prefix = last
-        self._first = int(node < 0)
-        return self._block[:1]
-
-    def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
-        return self._block[[self._first + tree.depth[node] for node in nodes]]
 
 
 class DraftPassDrafter(Drafter):
@@ -305,37 +166,24 @@ class DraftPassDrafter(Drafter):
     """
 
     def __init__(self, settings: Strategy, pair: ModelPair, head: int | None = None) -> None:
-        from speclab.heads.runner import HeadRunner  # imports torch
-
         super().__init__(settings)
-        runner: Runner | HeadRunner
         if sentence := lacks_head(settings, pair.offer, head):
             raise NoDraftError(sentence)
+        source: DraftSource
         if head is None and pair.draft is not None:
-            runner = pair.draft
+            source = pair.draft
             self.source = DRAFT
         else:
-            runner = pair.heads[head or 0]
+            source = pair.heads[head or 0]
             self.source = pair.head_names[head or 0]
-        self.runners = (runner,)
+        self.runners = (source,)
         self.numbers: Sequence[int] | None = None
-        self._target = pair.target
         self._passes: DraftPass | None = None
-        if isinstance(runner, HeadRunner):
-            self._target.watch(runner.config.layers)
+        pair.target.watch(source.layers)
 
     def begin(self, context: Context, width: int, candidates: Candidates = "top") -> DraftPass:
         """Starts the passes of a new tree; arguments as in `DraftPass`."""
-        from speclab.heads.block_head import BlockRunner
-        from speclab.heads.runner import HeadRunner
-
-        runner = self.runners[0]
-        if isinstance(runner, BlockRunner):
-            self._passes = BlockPass(runner, self._target, context, width, candidates)
-        elif isinstance(runner, HeadRunner):
-            self._passes = HeadPass(runner, self._target, context, width, candidates)
-        else:
-            self._passes = ModelPass(runner, context, width, candidates)
+        self._passes = DraftPass(self.runners[0], context, width, candidates)
         self.numbers = None
         return self._passes
 

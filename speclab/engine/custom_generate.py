@@ -39,16 +39,14 @@ from speclab.loading.loader import Loader, is_here, shown_name
 from speclab.loading.presets import Offer
 from speclab.loading.tokens import compare
 from speclab.models.probe import unfit
+from speclab.models.processors import OTHER_LOOPS
 from speclab.models.runner import use_maskable_attention
 from speclab.pair import ModelPair, load_pair
 from speclab.settings import SessionSettings
 
-_NEUTRAL: dict[str, tuple[object, ...]] = {
-    "num_beams": (1,), "num_return_sequences": (1,), "penalty_alpha": (0,), "dola_layers": (), "constraints": (),
-    "force_words_ids": (), "prompt_lookup_num_tokens": (), "assistant_early_exit": (), "speculation_type": (),
-    "assistant_ensemble_weight": (), "use_mtp": (False,), "output_attentions": (False,), "use_cache": (True,),
-    "output_hidden_states": (False,), "cache_implementation": ("dynamic", "hybrid"), "prefill_chunk_size": (),
-    "is_assistant": (False,),
+_NEUTRAL: dict[str, tuple[object, ...]] = {name: (value,) for name, value in OTHER_LOOPS.items()} | {
+    "output_attentions": (False,), "output_hidden_states": (False,), "use_cache": (True,),
+    "cache_implementation": ("dynamic", "hybrid"), "prefill_chunk_size": (), "is_assistant": (False,),
 }  # fmt: skip
 """Settings of a generation_config that would change the text or the result, with the values that do not."""
 _PREPARED = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"}

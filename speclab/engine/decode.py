@@ -32,9 +32,8 @@ from speclab.engine.acceptance import (
 )
 from speclab.engine.targets import RowProcessor, Targets
 from speclab.errors import CancelledError, ContextExceededError, SettingsError
-from speclab.heads.runner import HeadRunner
 from speclab.models.answer import Answer
-from speclab.models.runner import Runner
+from speclab.models.source import DraftSource
 from speclab.models.transfers import Stopwatch
 from speclab.pair import ModelPair
 from speclab.sampling import PositionalRng, RngPurpose
@@ -88,17 +87,17 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
         now - then for now, then in zip(decoding.lengths_and_calls()[1], calls, strict=True)
     )
     return Iteration(
-        prefix_length,
-        strategy,
-        lengths,
-        draft,
-        verification,
-        rule,
-        acceptance,
-        outcome,
-        adaptation,
-        watch,
-        spent,
+        prefix_length=prefix_length,
+        strategy=strategy,
+        lengths=lengths,
+        draft=draft,
+        verification=verification,
+        rule=rule,
+        acceptance=acceptance,
+        outcome=outcome,
+        adaptation=adaptation,
+        watch=watch,
+        calls=spent,
     )
 
 
@@ -404,7 +403,7 @@ class Verification:
         return None if self.root is None else self.root.choose(0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
     """One iteration, with its tensors for the record.
 
@@ -441,7 +440,7 @@ class Iteration:
         )
 
 
-def runners(pair: ModelPair) -> tuple[Runner | HeadRunner, ...]:
+def runners(pair: ModelPair) -> tuple[DraftSource, ...]:
     """Target, draft if there is one, heads."""
     drafts = () if pair.draft is None else (pair.draft,)
     return pair.target, *drafts, *pair.heads

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 from threading import RLock
 from time import perf_counter
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from speclab.drafters import cost, setting_names
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.by_hand import REDRAWN, TreeEdit, given_draft
-from speclab.engine.decode import Iteration, Propose, iterate, resume, start
+from speclab.engine.decode import Decoding, Iteration, Propose, iterate, resume, start
 from speclab.engine.exactness import Checker
 from speclab.engine.record import kept_answers, record
 from speclab.errors import (
@@ -23,7 +22,7 @@ from speclab.errors import (
 )
 from speclab.models.answer import KEPT, TopTokens
 from speclab.pair import ModelPair, checked_pair
-from speclab.prompts import PromptInput
+from speclab.prompts import Message, PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.metrics import Counts, Metrics
@@ -54,6 +53,9 @@ class _History(NamedTuple):
     ties: int
 
 
+_NOTHING = _History((), (), (), 0, "", 0, 0)
+
+
 class Session:
     """One prompt decoded step by step.
 
@@ -80,31 +82,46 @@ class Session:
     ) -> None:
         cost.prepare(checked(strategy), checked_pair(pair))
         began = perf_counter()
-        self.strategy = strategy
-        self.settings = SessionSettings(**settings)
-        ids, self.messages = pair.read_prompt(prompt)
-        self._decoding = start(pair.fresh(), strategy, ids, self.settings)
-        self._prefill = Metrics(Counts(), perf_counter() - began, self.pair.target.calls)
-        self._lock = RLock()
-        self._shared = 0
-        self._note = ""
-        self._begin(self._decoding.prompt_length, (), (), ())
+        chosen = SessionSettings(**settings)
+        ids, messages = pair.read_prompt(prompt)
+        decoding = start(pair.fresh(), strategy, ids, chosen)
+        prefill = Metrics(Counts(), perf_counter() - began, decoding.pair.target.calls)
+        self._construct(decoding, strategy, chosen, messages, prefill, len(ids))
 
-    def _begin(
+    def _construct(
         self,
+        decoding: Decoding,
+        strategy: Strategy,
+        settings: SessionSettings,
+        messages: tuple[Message, ...],
+        prefill: Metrics,
         first: int,
-        steps: tuple[Step, ...],
-        answers: tuple[TopTokens, ...],
-        learned: tuple[_Learned, ...],
+        past: _History = _NOTHING,
+        note: str = "",
     ) -> None:
-        """`first`: position of the first token that this session decodes itself; a fork shares the tokens before it."""
-        decoding = self._decoding
+        """A new session or a fork.
+
+        Args:
+            first: position of the first token that it decodes itself.
+            past: the iterations that a fork shares.
+            note: of its first step.
+        """
+        self.strategy = strategy
+        self.settings = settings
+        self.messages = messages
+        self._decoding = decoding
+        self._prefill = prefill
+        self._lock = RLock()
+        self._shared = len(past.steps)
+        self._note = note
         decoding.topk = KEPT
-        self._checker = Checker(decoding) if self.settings.check else None
-        ties = 0 if self._checker is None else self._checker.compare(first)
-        learned = (*learned, (self.strategy, decoding.drafter.snapshot()))
-        self._history = _History(
-            steps, answers, learned, len(decoding.tokens), decoding.finished, len(steps), ties
+        self._checker = Checker(decoding) if settings.check else None
+        self._history = past._replace(
+            learned=(*past.learned, (strategy, decoding.drafter.snapshot())),
+            tokens=len(decoding.tokens),
+            finished=decoding.finished,
+            cursor=self._shared,
+            ties=0 if self._checker is None else self._checker.compare(first),
         )
 
     @property
@@ -287,17 +304,17 @@ class Session:
                 )
             strategy_there, learned = history.learned[at]
             continues = strategy_there == other
-            fork = copy(self)
-            fork.strategy = other
-            fork.settings = chosen
-            fork._lock = RLock()
-            fork._shared = at
-            if at != self._shared or not continues:
-                fork._note = "" if continues or other.by_hand else FRESH
-            fork._decoding = resume(
-                self._decoding, shared, other, chosen, learned if continues else None
+            note = self._note if at == self._shared else ""
+            if not continues:
+                note = "" if other.by_hand else FRESH
+            decoding = resume(self._decoding, shared, other, chosen, learned if continues else None)
+            past = history._replace(
+                steps=history.steps[:at], answers=history.answers[:at], learned=history.learned[:at]
             )
-        fork._begin(shared, history.steps[:at], history.answers[:at], history.learned[:at])
+            fork = object.__new__(Session)
+            fork._construct(
+                decoding, other, chosen, self.messages, self._prefill, shared, past, note
+            )
         return fork
 
     def _advance(self) -> Step:

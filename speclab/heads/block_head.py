@@ -8,7 +8,8 @@ between: a marginal.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,16 +22,19 @@ from speclab.heads.eagle import (
     DraftModule,
     HeadConfig,
     decoder_layer,
+    fed_forward,
     matrix,
     norm_of,
     normed,
+    per_head,
     rotated,
 )
 from speclab.heads.runner import HeadRunner
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
-from speclab.models.lean import Linear, grouped_attention
-from speclab.models.transfers import check_finite, to_device
+from speclab.models.lean import grouped_attention
+from speclab.models.source import Columns, TreeRows
+from speclab.models.transfers import to_device
 
 
 class BlockConfig(HeadConfig):
@@ -50,6 +54,12 @@ class BlockConfig(HeadConfig):
     @property
     def kind(self) -> str:
         return "DSpark" if self.markov_rank else "DFlash"
+
+    @property
+    def unfit(self) -> str:
+        if self.mask_token_id < self.vocab_size:
+            return ""
+        return f"masks with token id {self.mask_token_id}, and there are {self.vocab_size} ids"
 
     def module(self, *, own_output: bool, own_embeddings: bool) -> BlockHead:
         return BlockHead(self, own_output=own_output, own_embeddings=own_embeddings)
@@ -86,11 +96,10 @@ class BlockHead(DraftModule):
         )
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
-        self.products = BlockProducts(self)
 
-    def fused(self, states: Tensor, products: BlockProducts | None = None) -> Tensor:
+    def fused(self, states: Tensor) -> Tensor:
         """Target states `[..., layers * hidden]` to context features `[..., hidden]`."""
-        return normed(self.hidden_norm, (products or self.products).fc(states))
+        return normed(self.hidden_norm, self.fc(states))
 
     def forward(
         self,
@@ -99,7 +108,6 @@ class BlockHead(DraftModule):
         angles: Angles,
         mask: Tensor | None = None,
         cache: KVCache | None = None,
-        products: BlockProducts | None = None,
     ) -> Tensor:
         """One pass.
 
@@ -111,35 +119,29 @@ class BlockHead(DraftModule):
             mask: `[…, n, length + m + n]` bool; None: every entry sees the context and the whole
                 block.
             cache: stores the keys and values of context and block; None in training.
-            products: multiply by its matrices; by default by the head's own.
 
         Returns:
             Input of the output matrix, `[B, n, hidden]`.
         """
         x = block
-        products = products or self.products
+        config = self.config
         block_angles = angles[0][..., -block.shape[1] :, :], angles[1][..., -block.shape[1] :, :]
-        for index, product in enumerate(products.layers):
-            layer = cast("Any", self.layers[index])
+        for index, each in enumerate(self.layers):
+            layer = cast("Any", each)
             attention = layer["self_attn"]
             read = normed(layer["input_layernorm"], x)
-            query = rotated(
-                normed(attention["q_norm"], self._heads(product.query(read))), block_angles
-            )
-            key, value = self._heads(product.key_value(torch.cat((features, read), dim=1))).chunk(
-                2, dim=1
-            )
-            key = rotated(normed(attention["k_norm"], key), angles)
+            every = torch.cat((features, read), dim=1)
+            query = normed(attention["q_norm"], per_head(attention["q_proj"](read), config))
+            key = normed(attention["k_norm"], per_head(attention["k_proj"](every), config))
+            value = per_head(attention["v_proj"](every), config)
+            query = rotated(query, block_angles)
+            key = rotated(key, angles)
             if cache is not None:
                 key, value = cache.update(key, value, index)
-            mixed = grouped_attention(query, key, value, mask)
-            x = product.out(mixed.transpose(1, 2).flatten(2), plus=x)
-            read = normed(layer["post_attention_layernorm"], x)
-            x = product.down(product.up(read, times=product.gate(read)), plus=x)
+            mixed = grouped_attention(query, key, value, mask).transpose(1, 2).flatten(2)
+            x = x + attention["o_proj"](mixed)
+            x = x + fed_forward(layer["mlp"], normed(layer["post_attention_layernorm"], x))
         return normed(self.norm, x)
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)  # type: ignore[no-any-return]
 
 
 class MarkovHead(nn.Module):
@@ -156,49 +158,42 @@ class MarkovHead(nn.Module):
         return bias
 
 
-class _LayerProducts(NamedTuple):
-    query: Linear
-    key_value: Linear
-    out: Linear
-    gate: Linear
-    up: Linear
-    down: Linear
-
-
-class BlockProducts:
-    """The matrices of a block head, with those of keys and values concatenated."""
-
-    def __init__(self, head: BlockHead) -> None:
-        self.fc = Linear(head.fc)
-        self.layers = []
-        for layer in cast("Any", head.layers):
-            attention = layer["self_attn"]
-            mlp = layer["mlp"]
-            self.layers.append(
-                _LayerProducts(
-                    Linear(attention["q_proj"]),
-                    Linear(attention["k_proj"], attention["v_proj"]),
-                    Linear(attention["o_proj"]),
-                    Linear(mlp["gate_proj"], act=nn.SiLU()),
-                    Linear(mlp["up_proj"]),
-                    Linear(mlp["down_proj"]),
-                )
-            )
-
-    @property
-    def linears(self) -> list[Linear]:
-        return [self.fc, *(each for layer in self.layers for each in layer)]
-
-
-class BlockRunner(HeadRunner):
+class BlockRunner(HeadRunner, runs=BlockHead):
     """A block head with its own cache: entry `i` has the keys and values of the target's state at
     position `i`.
 
-    The entries of a drafted block follow them until the next `crop`.
+    The entries of a drafted block follow them until the next `crop`. The next tokens of a node are
+    the marginal of its depth, whatever its path; with a Markov bias they depend on its token.
     """
 
     model: BlockHead
     config: BlockConfig
+    reach = 0
+
+    @property
+    def conditions(self) -> bool:
+        return self.model.markov_head is not None
+
+    def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
+        last = len(tokens) - 1
+        self.crop(min(self.length, last))
+        self._block = self.draft(tokens[last], self._states(last), topk)
+        self._tree = TreeRows(last)
+        self._first = int(node < 0)  # the row after node 0, if it is drafted from the first
+        self.reach = self.config.drafted - self._first
+        return self._block[:1]
+
+    def after_nodes(self, tree: Columns, nodes: Sequence[int], topk: int = 0) -> Answer:
+        tokens = [tree.token[node] for node in nodes]
+        return self.at_depths([tree.depth[node] for node in nodes], tokens, topk)
+
+    @torch.inference_mode()
+    def at_depths(self, depths: Sequence[int], tokens: Sequence[int] | None, topk: int) -> Answer:
+        rows = [self._first + depth for depth in depths]
+        if tokens is None or self.model.markov_head is None:
+            return self._block[rows]
+        parents = to_device(tokens, self.device)
+        return self._answer(self._logits[rows] + self._bias(parents), topk)
 
     @torch.inference_mode()
     def draft(self, token: int, states: Tensor, topk: int = 0) -> Answer:
@@ -211,30 +206,47 @@ class BlockRunner(HeadRunner):
 
         Returns:
             An answer of `config.drafted` rows: row `i` is the marginal of the token at `i + 1`
-            positions after `token`.
+            positions after `token`; the first depends on `token`, if there is a bias.
         """
         config = self.config
-        weights = self._weights
-        rows = len(states) + config.block_size
-        ids = [token, *[config.mask_token_id] * (config.block_size - 1)]
+        size = config.block_size
+        before = self.length + len(states)
         try:
-            features = self.model.fused(states.to(self.dtype), weights.products)
             # The bare weight, since some families' modules scale embeddings and DFlash does not.
-            block = functional.embedding(to_device(ids, self.device), self._embed.weight)
-            angles = self._angles_at(range(self.length, self.length + rows))
-            before = self.length + len(states)
-            seen = np.tri(config.block_size, before + config.block_size, before, dtype=np.bool_)
+            ids = to_device([token, *[config.mask_token_id] * (size - 1)], self.device)
+            block = functional.embedding(ids, self._embed.weight)
+            features = self.model.fused(states.to(self.dtype))
+            angles = self._angles_at(range(self.length, before + size))
+            seen = np.tri(size, before + size, before, dtype=np.bool_)
             mask = to_device(seen, self.device) if config.causal else None
-            out = self.model(
-                block[None], features[None], angles, mask, self.cache, weights.products
-            )[0]
-            logits = weights.output(out[-config.drafted :])[:, : self.vocab_size]
-            answer = check_finite(
-                logits, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size
-            )
+            out = self.model(block[None], features[None], angles, mask, self.cache)[0]
+            self._logits = self._output[0](out[-config.drafted :])
+            if self.conditions:
+                first = self._logits[:1] + self._bias(ids[:1])
+                answer = self._answer(torch.cat((first, self._logits[1:])), topk)
+            else:
+                answer = self._answer(self._logits, topk)
         except BaseException:
             self.cache.shorten(self.length)
             raise
-        self.calls += 1
-        self.length += rows
+        self._count(len(states) + size)
         return answer
+
+    def _bias(self, tokens: Tensor) -> Tensor:
+        """What tokens `[m]` add to the logits of their successors: `[m, proposed]`."""
+        assert self.model.markov_head is not None
+        bias: Tensor = self.model.markov_head(tokens)
+        ids = self.model.token_ids
+        # as in `_output`: only tokens of the pair
+        return bias if ids is None else bias[:, ids < self.vocab_size]
+
+    def _answer(self, logits: Tensor, topk: int) -> Answer:
+        return super()._answer(logits / self.config.temperature, topk)
+
+    def _fill(self, entries: int) -> None:
+        self.draft(0, self._no_states(entries))
+        self.crop(entries)
+
+    def _run(self, rows: int) -> Answer:
+        """One block, whatever the number of nodes."""
+        return self.draft(0, self._no_states(0))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from speclab.models.cache import KVCache
-from speclab.models.lean import Linear, grouped_attention
+from speclab.models.lean import grouped_attention
 
 Angles = tuple[Tensor, Tensor]
 _Size = Annotated[int, Field(ge=1, le=1 << 24)]  # more than that is a damaged file
@@ -69,6 +69,11 @@ class HeadConfig(BaseModel):
     def kind(self) -> str:
         return f"EAGLE-3{'.1' * (self.fc_norm or self.norm_output)}" if self.eagle3 else "EAGLE"
 
+    @property
+    def unfit(self) -> str:
+        """What in it fits no target; empty if nothing."""
+        return ""
+
     def module(self, *, own_output: bool, own_embeddings: bool) -> DraftModule:
         """A head of these sizes; arguments as of `Head`."""
         return Head(self, own_output=own_output, own_embeddings=own_embeddings)
@@ -87,7 +92,6 @@ class DraftModule(nn.Module):
     """What draft heads of all kinds have in common: a config, and perhaps a draft vocabulary."""
 
     config: HeadConfig
-    products: Any
     lm_head: nn.Linear | None
     embed_tokens: nn.Embedding | None
 
@@ -147,7 +151,6 @@ class Head(DraftModule):
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
             self.register_buffer("t2d", torch.arange(config.vocab_size) < proposed)
-        self.products = Products(self)
 
     def choose_tokens(self, ids: Tensor) -> None:
         super().choose_tokens(ids)
@@ -159,16 +162,15 @@ class Head(DraftModule):
             return self.lm_head.weight
         return output if self.token_ids is None else output[self.token_ids]
 
-    def fused(self, states: Tensor, products: Products | None = None) -> Tensor:
+    def fused(self, states: Tensor) -> Tensor:
         """`[..., layers * states_size]` target states to the feature that the head reads, `[..., hidden]`."""
-        fuse = (products or self.products).fuse
         if len(self.fc_norm):
             parts = states.split(self.config.states_size, dim=-1)
             states = torch.cat(
                 [normed(norm, part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1
             )
         states = normed(self.input_norm, states)
-        return states if fuse is None else fuse(states)
+        return states if self.fuse is None else self.fuse(states)
 
     def forward(
         self,
@@ -177,7 +179,6 @@ class Head(DraftModule):
         angles: Angles,
         mask: Tensor | None = None,
         cache: KVCache | None = None,
-        products: Products | None = None,
     ) -> Tensor:
         """One pass.
 
@@ -190,70 +191,39 @@ class Head(DraftModule):
             mask: `[…, T, length + T]` bool, what each row sees; None: causal order, or one row that
                 sees all.
             cache: stores the keys and values of the rows; None in training.
-            products: multiply by its matrices; by default by the head's own.
 
         Returns:
             Features `[B, T, hidden]`, the next input in place of `fused` states; `read_out` leads
             to logits.
         """
         config = self.config
-        products = products or self.products
         layer = cast("Any", self.layers[0])
-        if products.fc is None:
+        if self.fc is None:
             hidden = normed(layer["hidden_norm"], features)
             x = hidden if config.norm_before_residual else features
             read = torch.cat((normed(layer["input_layernorm"], embeddings), hidden), dim=-1)
         else:
-            x = products.fc(torch.cat((normed(self.embed_layernorm, embeddings), features), dim=-1))
+            x = self.fc(torch.cat((normed(self.embed_layernorm, embeddings), features), dim=-1))
             read = normed(layer["input_layernorm"], x) if config.layernorms else x
-        batch, rows, _ = x.shape
-        heads = config.heads
-        shared = config.key_value_heads
-        each = products.qkv(read).view(batch, rows, heads + 2 * shared, -1).transpose(1, 2)
-        turned, value = each.split((heads + shared, shared), dim=1)
+        attention = layer["self_attn"]
+        query, key, value = (
+            per_head(attention[name](read), config) for name in ("q_proj", "k_proj", "v_proj")
+        )
         if config.qk_norm:
-            query, key = turned.split((heads, shared), dim=1)
-            norms = layer["self_attn"]
-            turned = torch.cat(
-                (normed(norms["q_norm"], query), normed(norms["k_norm"], key)), dim=1
-            )
-        query, key = rotated(turned, angles).split((heads, shared), dim=1)
+            query = normed(attention["q_norm"], query)
+            key = normed(attention["k_norm"], key)
+        query = rotated(query, angles)
+        key = rotated(key, angles)
         if cache is not None:
             key, value = cache.update(key, value, 0)
-        x = products.out(
-            _attention(query, key, value, mask).transpose(1, 2).reshape(batch, rows, -1), plus=x
-        )
-        read = normed(layer["post_attention_layernorm"], x)
-        x = products.down(products.up(read, times=products.gate(read)), plus=x)
+        mixed = _attention(query, key, value, mask).transpose(1, 2).flatten(2)
+        x = x + attention["o_proj"](mixed)
+        x = x + fed_forward(layer["mlp"], normed(layer["post_attention_layernorm"], x))
         return normed(self.norm, x) if config.norm_output else x
 
     def read_out(self, features: Tensor) -> Tensor:
         """The input of the output matrix for features `[..., hidden]`."""
         return features if self.config.norm_output else normed(self.norm, features)
-
-
-class Products:
-    """The matrices of a head, with those of queries, keys and values concatenated; None for missing ones."""
-
-    def __init__(self, head: Head) -> None:
-        attention, mlp = (head.get_submodule(f"layers.0.{part}") for part in ("self_attn", "mlp"))
-
-        def product(parent: nn.Module, *names: str, act: nn.Module | None = None) -> Linear:
-            return Linear(
-                *(cast("nn.Linear", parent.get_submodule(name)) for name in names), act=act
-            )
-
-        self.fuse = Linear(head.fuse) if head.fuse is not None else None
-        self.fc = Linear(head.fc) if head.fc is not None else None
-        self.qkv = product(attention, "q_proj", "k_proj", "v_proj")
-        self.out = product(attention, "o_proj")
-        self.down = product(mlp, "down_proj")
-        self.gate = product(mlp, "gate_proj", act=nn.SiLU())
-        self.up = product(mlp, "up_proj")
-
-    @property
-    def linears(self) -> list[Linear]:
-        return [each for each in vars(self).values() if each is not None]
 
 
 def decoder_layer(config: HeadConfig, read: int, *norms: str) -> nn.ModuleDict:
@@ -278,6 +248,17 @@ def decoder_layer(config: HeadConfig, read: int, *norms: str) -> nn.ModuleDict:
     return nn.ModuleDict(
         {**layer, **{name: norm_of(config) for name in ("post_attention_layernorm", *norms)}}
     )
+
+
+def per_head(x: Tensor, config: HeadConfig) -> Tensor:
+    """`[B, T, heads * head_dim]` to `[B, heads, T, head_dim]`."""
+    rows: Tensor = x.unflatten(-1, (-1, config.head_dim))
+    return rows.transpose(1, 2)
+
+
+def fed_forward(mlp: Any, x: Tensor) -> Tensor:
+    gated: Tensor = functional.silu(mlp["gate_proj"](x)) * mlp["up_proj"](x)
+    return cast("Tensor", mlp["down_proj"](gated))
 
 
 def matrix(columns: int, rows: int, *, bias: bool = False) -> nn.Linear:

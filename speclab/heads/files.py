@@ -13,10 +13,9 @@ from transformers import PreTrainedModel
 
 from speclab.errors import HeadMismatchError, ModelNotFoundError
 from speclab.files import read_whole
-from speclab.heads.block_head import BlockConfig, BlockHead, BlockRunner
 from speclab.heads.eagle import DraftModule, Head, HeadConfig, rotary
 from speclab.heads.formats import EMBEDDINGS, OUTPUT, is_foreign_head, read_foreign, read_tensors
-from speclab.heads.mtp import MtpHead, MtpRunner, load_mtp
+from speclab.heads.mtp import load_mtp
 from speclab.heads.runner import HeadRunner
 from speclab.loading.loader import HEAD_FILES, Loader, Source, folder_of, locate, unwrapped
 from speclab.models.runner import Runner
@@ -108,8 +107,8 @@ def _check_target(config: HeadConfig, target: Runner) -> None:
         )
     elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
         reason = f"reads layers {config.layers}, but {target.name} has {depth}"
-    elif isinstance(config, BlockConfig) and config.mask_token_id >= config.vocab_size:
-        reason = f"masks with token id {config.mask_token_id}, and {target.name} has {config.vocab_size} ids"
+    else:
+        reason = config.unfit
     if reason:
         raise HeadMismatchError(
             f"The draft head {config.name} {reason}: load heads that were trained for this target."
@@ -214,6 +213,4 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
 
 
 def _runner(head: DraftModule, target: Runner) -> HeadRunner:
-    if isinstance(head, MtpHead):
-        return MtpRunner(head, target)
-    return (BlockRunner if isinstance(head, BlockHead) else HeadRunner)(head, target)
+    return HeadRunner.kinds.get(type(head), HeadRunner)(head, target)

@@ -24,14 +24,12 @@ from transformers import modeling_layers
 
 from speclab.errors import UnsupportedModelError
 from speclab.heads.eagle import DraftModule, HeadConfig
-from speclab.heads.runner import HeadRunner
+from speclab.heads.runner import HeadRows, HeadRunner
 from speclab.loading.loader import Loader, locate, no_progress_bar
-from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
 from speclab.models.masks import MaskPlan
 from speclab.models.runner import Runner
-from speclab.models.transfers import check_finite, to_device
-from speclab.tree import Bools
+from speclab.models.transfers import to_device
 
 
 class MtpHead(DraftModule):
@@ -82,7 +80,7 @@ class MtpHead(DraftModule):
         return out[0]
 
 
-class MtpRunner(HeadRunner):
+class MtpRunner(HeadRunner, runs=MtpHead):
     """A `HeadRunner` of MTP layers.
 
     Its feature at a position is the output of every layer, then the depth in the tree: `[layers *
@@ -95,27 +93,17 @@ class MtpRunner(HeadRunner):
         super().__init__(head, target)
         # its hidden states are read by the next token's layers
         self.cache = KVCache(range(len(head.layers) - 1))
-        self._output = target.model.get_output_embeddings()
         self._columns: list[int] = []  # the position of each entry's token
 
-    def _rows(
-        self,
-        tokens: Sequence[int],
-        features: Tensor,
-        positions: Sequence[int],
-        visible: Bools | None,
-        topk: int,
-        *,
-        fuse: bool,
-        last_only: bool,
-    ) -> tuple[Answer, Tensor]:
-        rows = len(tokens)
+    def _rows(self, rows: HeadRows, *, fuse: bool, last_only: bool) -> tuple[Tensor, Tensor]:
+        tokens, features, positions, visible = rows
+        count = len(tokens)
         last = len(self.model.layers) - 1
         self._columns = [*self._columns[: self.length], *(position + 1 for position in positions)]
         columns = to_device(self._columns, self.device)
         token_positions = columns[self.length :]
         hidden = to_device(
-            np.logical_not(np.tri(rows, dtype=np.bool_) if visible is None else visible),
+            np.logical_not(np.tri(count, dtype=np.bool_) if visible is None else visible),
             self.device,
         )
         mask = self.model.plan.build(hidden, token_positions, columns, self.dtype)
@@ -140,10 +128,9 @@ class MtpRunner(HeadRunner):
         out = torch.stack(outputs, dim=1)
         if store is not None:
             store.append(out[:, :last])
-        answers = out[torch.arange(rows, device=self.device), depth.clamp(max=last)]
-        logits = self._output(answers[-1:] if last_only else answers)[:, : self.vocab_size]
-        answer = check_finite(logits, topk, self.name, vocab_size=self.vocab_size)
-        return answer, torch.cat((out.flatten(1), depth[:, None].to(out.dtype)), dim=1)
+        answers = out[torch.arange(count, device=self.device), depth.clamp(max=last)]
+        logits = self._output[0](answers[-1:] if last_only else answers)
+        return logits, torch.cat((out.flatten(1), depth[:, None].to(out.dtype)), dim=1)
 
 
 def load_mtp(target: Runner, loader: Loader) -> MtpRunner:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,13 +19,22 @@ from speclab.heads.eagle import Angles, DraftModule, rotary
 from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
 from speclab.models.changes import WeightsWatch
-from speclab.models.lean import Linear, pack
-from speclab.models.runner import Kept, Runner
+from speclab.models.runner import Runner
+from speclab.models.source import Columns, DraftSource, Kept, TreeRows
 from speclab.models.transfers import check_finite, to_device
 from speclab.tree import Bools
 
 
-class HeadRunner:
+class HeadRows(NamedTuple):
+    """The input of a head's pass: `m` rows."""
+
+    tokens: Sequence[int]  # m ids
+    features: Tensor  # [m, …]; the target's states, or the head's own output at each row's parent
+    positions: Sequence[int]  # m positions; that of the newest committed entry is `length - 1`
+    visible: Bools | None = None  # [m, c] as in `Runner.logits`; None: causal order
+
+
+class HeadRunner(DraftSource):
     """A draft head with its own cache, batch 1, on the target's device and in its dtype.
 
     Entry `i` of the cache belongs to token `i + 1` of the text and the target's hidden state at
@@ -34,9 +43,15 @@ class HeadRunner:
     section 7).
 
     Attributes:
-        length, calls, kept, capacity, slot_bytes: as in `Runner`.
         vocab_size, context, device, dtype: the target's.
     """
+
+    kinds: ClassVar[dict[type[DraftModule], type[HeadRunner]]] = {}
+    """The runner of each kind of head; of any other, this class."""
+
+    def __init_subclass__(cls, runs: type[DraftModule] | None = None) -> None:
+        if runs is not None:
+            HeadRunner.kinds[runs] = cls
 
     def __init__(self, head: DraftModule, target: Runner) -> None:
         self.model: Any = head.to(device=target.device, dtype=target.dtype).eval()
@@ -49,20 +64,35 @@ class HeadRunner:
         self.dtype = target.dtype
         self.cache = KVCache()
         self.length = 0
-        self.calls = 0
+        self.calls = self.rows = 0
         self.kept = Kept(0, 0, ())
+        self.layers = head.config.layers
         self._target = target
+        self._tree = TreeRows()
+        self._feature: dict[int, Tensor] = {}
         self._changes = WeightsWatch(self.model)
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
         self._angles = self._angles_to(0)
 
-    @property
-    def capacity(self) -> int:
-        return self.cache.capacity
+    def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
+        last = len(tokens) - 1
+        # a fork may have the last position, but not its output
+        self.crop(min(self.length, last - 1))
+        answer, feature = self.extend(tokens[self.length + 1 :], self._states(last), topk)
+        self._feature = {node: feature}
+        self._tree = TreeRows(last, node)
+        return answer
 
-    @property
-    def slot_bytes(self) -> int:
-        return self.cache.slot_bytes
+    def after_nodes(self, tree: Columns, nodes: Sequence[int], topk: int = 0) -> Answer:
+        tokens, positions, visible = self._tree.add(tree, nodes, self.length)
+        above = torch.stack([self._feature[tree.parent[node]] for node in nodes])
+        answer, features = self.forward(HeadRows(tokens, above, positions, visible), topk)
+        self._feature.update(zip(nodes, features, strict=True))
+        return answer
+
+    def keep_path(self, path: Sequence[int]) -> None:
+        """Drops the whole tree; the next pass runs the committed tokens on the target's hidden states."""
+        self.crop(self._tree.prefix)
 
     def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
         """Appends `m` committed tokens; returns an answer of one row after the last, and the head's
@@ -71,41 +101,38 @@ class HeadRunner:
         `states`: `[m, layers * states_size]`, the target's hidden states at the positions before
         the tokens. `topk`: as in `Runner.logits`.
         """
-        visible = np.tri(len(tokens), dtype=np.bool_) if len(tokens) > 1 and self.length else None
-        positions = range(self.length, self.length + len(tokens))
-        answer, features = self._pass(
-            tokens, states, positions, visible, topk, fuse=True, last_only=True
-        )
+        answer, features = self.after_each(tokens, states, topk, last_only=True)
         return answer, features[-1]
 
     def after_each(
-        self, tokens: Sequence[int], states: Tensor, topk: int = 0
+        self, tokens: Sequence[int], states: Tensor, topk: int = 0, *, last_only: bool = False
     ) -> tuple[Answer, Tensor]:
         """As `extend`, but after each of the `m` tokens: an answer of `m` rows, and features `[m, hidden]`."""
         positions = range(self.length, self.length + len(tokens))
-        visible = np.tri(len(tokens), dtype=np.bool_)
-        return self._pass(tokens, states, positions, visible, topk, fuse=True)
+        visible = np.tri(len(tokens), dtype=np.bool_) if len(tokens) > 1 and self.length else None
+        rows = HeadRows(tokens, states, positions, visible)
+        return self._pass(rows, topk, fuse=True, last_only=last_only)
 
-    def forward(
-        self,
-        tokens: Sequence[int],
-        features: Tensor,
-        positions: Sequence[int],
-        visible: Bools,
-        topk: int = 0,
-    ) -> tuple[Answer, Tensor]:
-        """A pass over rows of a tree, appended to the cache.
+    def forward(self, rows: HeadRows, topk: int = 0) -> tuple[Answer, Tensor]:
+        """A pass over rows of a tree, appended to the cache: an answer of `m` rows, and features `[m, hidden]`."""
+        return self._pass(rows, topk)
 
-        Args:
-            tokens: `m` ids.
-            features: `[m, hidden]`, the head's own output at each row's parent.
-            positions: `m` positions; that of the newest committed entry is `length - 1`.
-            visible, topk: as in `Runner.logits`.
+    def _fill(self, entries: int) -> None:
+        self._feature = {0: self.extend([0] * entries, self._no_states(entries))[1]}
 
-        Returns:
-            An answer of `m` rows, and features `[m, hidden]`.
-        """
-        return self._pass(tokens, features, positions, visible, topk)
+    def _run(self, rows: int) -> Answer:
+        above = self._feature[0].expand(rows, -1)
+        visible = np.eye(rows, dtype=np.bool_)
+        return self.forward(HeadRows([0] * rows, above, [self.length] * rows, visible))[0]
+
+    def _states(self, end: int) -> Tensor:
+        """The target's hidden states from `length` to `end`."""
+        assert self._target.hidden is not None
+        return self._target.hidden.rows(self.length, end, self.layers)
+
+    def _no_states(self, rows: int) -> Tensor:
+        width = self.config.states_size * len(self.layers)
+        return torch.zeros((rows, width), dtype=self.dtype, device=self.device)
 
     def crop(self, length: int) -> None:
         self.kept = Kept(self.length, length, ())
@@ -126,87 +153,67 @@ class HeadRunner:
             fresh.vocab_size = self.vocab_size
             return fresh
         fork = copy.copy(self)
+        fork._target = target or self._target
         fork.cache = self.cache.copy(length)
         fork.length = length
-        fork.calls = 0
+        fork.calls = fork.rows = 0
         return fork
 
     @torch.inference_mode()
     def _pass(
-        self,
-        tokens: Sequence[int],
-        features: Tensor,
-        positions: Sequence[int],
-        visible: Bools | None,
-        topk: int,
-        *,
-        fuse: bool = False,
-        last_only: bool = False,
+        self, rows: HeadRows, topk: int, *, fuse: bool = False, last_only: bool = False
     ) -> tuple[Answer, Tensor]:
         """`fuse`: features are the target's states.
 
         `last_only`: return only the logits of the last row.
         """
+        rows = rows._replace(features=rows.features.to(self.dtype))
         try:
-            answer, out = self._rows(
-                tokens,
-                features.to(self.dtype),
-                positions,
-                visible,
-                topk,
-                fuse=fuse,
-                last_only=last_only,
-            )
+            logits, out = self._rows(rows, fuse=fuse, last_only=last_only)
+            answer = self._answer(logits, topk)
         except BaseException:
             self.cache.shorten(self.length)
             raise
-        self.calls += 1
-        self.length += len(tokens)
+        self._count(len(rows.tokens))
         return answer, out
 
-    def _rows(
-        self,
-        tokens: Sequence[int],
-        features: Tensor,
-        positions: Sequence[int],
-        visible: Bools | None,
-        topk: int,
-        *,
-        fuse: bool,
-        last_only: bool,
-    ) -> tuple[Answer, Tensor]:
-        weights = self._weights
-        if fuse:
-            features = self.model.fused(features, weights.products)
-        embedded = self._embed(to_device(tokens, self.device))
-        angles = self._angles_at(positions)
-        mask = self._mask(visible, len(tokens))
-        out: Tensor = self.model(
-            embedded[None], features[None], angles, mask, self.cache, weights.products
-        )[0]
-        rows = weights.output(self.model.read_out(out[-1:] if last_only else out))[
-            :, : self.vocab_size
-        ]
-        return check_finite(rows, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size), out
+    def _count(self, rows: int) -> None:
+        self.calls += 1
+        self.rows += rows
+        self.length += rows
+
+    def _rows(self, rows: HeadRows, *, fuse: bool, last_only: bool) -> tuple[Tensor, Tensor]:
+        """Logits of the rows, or of the last, and features of all."""
+        features = self.model.fused(rows.features) if fuse else rows.features
+        embedded = self._embed(to_device(rows.tokens, self.device))
+        mask = self._mask(rows.visible, len(rows.tokens))
+        angles = self._angles_at(rows.positions)
+        out: Tensor = self.model(embedded[None], features[None], angles, mask, self.cache)[0]
+        output, _ = self._output
+        return output(self.model.read_out(out[-1:] if last_only else out)), out
+
+    def _answer(self, logits: Tensor, topk: int) -> Answer:
+        ids = self._output[1]
+        return check_finite(
+            logits[:, : self.vocab_size], topk, self.name, ids=ids, vocab_size=self.vocab_size
+        )
 
     @cached_property
-    def _weights(self) -> _Weights:
-        """Created once for all forks.
+    def _output(self) -> tuple[Callable[[Tensor], Tensor], Ids | None]:
+        """The output layer, and the target's id of each of its columns (None: its own); once for all forks.
 
         Tokens that are not in the pair's tokenizer are left out of a draft vocabulary, as they are
         of the target's logits.
         """
         layer: Any = self.model.lm_head or self._target.model.get_output_embeddings()
         ids = self.model.token_ids
-        if ids is not None:
-            with torch.inference_mode(mode=False):
-                known = ids < self.vocab_size
-                ids = ids[known]
-                layer = _selected(layer, ids if self.model.lm_head is None else known)
-        products = type(self.model.products)(self.model)
-        output = Linear(layer) if type(layer) is nn.Linear else layer
-        pack([*products.linears, *([output] if isinstance(output, Linear) else [])])
-        return _Weights(products, output, None if ids is None else ids.cpu().numpy())
+        if ids is None:
+            return layer, None
+        with torch.inference_mode(mode=False):
+            known = ids < self.vocab_size
+            ids = ids[known]
+            layer = _selected(layer, ids if self.model.lm_head is None else known)
+        return layer, ids.cpu().numpy()
 
     def _angles_to(self, positions: int) -> Angles:
         cos, sin = rotary(self.config, torch.arange(positions, device=self.device))
@@ -233,14 +240,6 @@ class HeadRunner:
         mask = torch.ones((rows, self.length + rows), dtype=torch.bool, device=self.device)
         mask[:, mask.shape[1] - visible.shape[1] :] = to_device(visible, self.device)
         return mask
-
-
-class _Weights(NamedTuple):
-    """What a runner's passes multiply by; `ids`: the target's id of each column of the output, None: its own."""
-
-    products: Any
-    output: Callable[[Tensor], Tensor]
-    ids: Ids | None
 
 
 def _selected(layer: nn.Linear, rows: Tensor) -> nn.Linear:

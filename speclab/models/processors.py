@@ -27,12 +27,15 @@ FOLLOWED: dict[str, object] = {
     "begin_suppress_tokens": None, "renormalize_logits": False,
 }  # fmt: skip
 """Settings whose processors act row by row, with their neutral values."""
-NOT_FOLLOWED: dict[str, object] = {
-    "num_beams": 1, "num_return_sequences": 1, "guidance_scale": 1.0, "watermarking_config": None,
-    "stop_strings": None, "max_time": None, "token_healing": False, "encoder_repetition_penalty": 1.0,
-    "encoder_no_repeat_ngram_size": 0, "constraints": None, "force_words_ids": None, "penalty_alpha": None,
+OTHER_LOOPS: dict[str, object] = {
+    "num_beams": 1, "num_return_sequences": 1, "constraints": None, "force_words_ids": None, "penalty_alpha": 0,
     "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None,
     "assistant_ensemble_weight": None, "speculation_type": None, "use_mtp": False,
+}  # fmt: skip
+"""Settings with which `generate` decodes in a loop of its own, with their neutral values."""
+NOT_FOLLOWED: dict[str, object] = OTHER_LOOPS | {
+    "guidance_scale": 1.0, "watermarking_config": None, "stop_strings": None, "max_time": None,
+    "token_healing": False, "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0,
 }  # fmt: skip
 """Settings with which `generate` may write another text or draft in another way, with their neutral values."""
 SAMPLING: dict[str, object] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,21 +17,14 @@ from speclab.models.answer import Answer
 from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
 from speclab.models.changes import ModelWatch
 from speclab.models.masks import Mask, MaskPlan, read_back
+from speclab.models.source import Kept, ModelSource
 from speclab.models.transfers import check_finite, is_out_of_memory, to_device
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
 
 
-class Kept(NamedTuple):
-    """What the last keep or crop left of `before` entries: the first `prefix`, then those of `slots`."""
-
-    before: int
-    prefix: int
-    slots: tuple[int, ...]
-
-
-class Runner:
+class Runner(ModelSource):
     """One model and its KV cache, batch 1, on the module's device.
 
     Every method runs in inference mode. A pass that fails (out of memory, an interrupt) leaves the
@@ -46,8 +39,7 @@ class Runner:
         packing: let the lean pass copy weights if that is faster.
 
     Attributes:
-        length: entries in the cache. `calls`: passes so far. `vocab_size`: columns of the logits.
-        kept: what the last `keep` or `crop` left, for records.
+        vocab_size: columns of the logits.
         context: positions that the model was trained for (with longrope, those with its short
             angles); None if unbounded.
         lean: the lean pass; None if passes go through the module.
@@ -71,7 +63,7 @@ class Runner:
         if model.device.type == "cuda":
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.name = name or model.config.get_text_config(decoder=True).model_type
-        self.calls = 0
+        self.calls = self.rows = 0
         self.allow_nonfinite = False
         self.changes = ModelWatch(model, lean=lean, packing=packing)
         self.lean = self.changes.lean
@@ -113,14 +105,6 @@ class Runner:
     def hidden(self) -> HiddenStates | None:
         """Hidden states of every entry, None without `watch`."""
         return self.cache.hidden
-
-    @property
-    def capacity(self) -> int:
-        return self.cache.capacity
-
-    @property
-    def slot_bytes(self) -> int:
-        return self.cache.slot_bytes
 
     def extend(self, tokens: Sequence[int]) -> Tensor:
         """A causal pass: appends `tokens` from position `length` on; logits `[V]` after the last."""
@@ -182,6 +166,7 @@ class Runner:
                 ) from None
             raise
         self.calls += 1
+        self.rows += len(tokens)
         self.length = total
         if visible is not None:
             self._given = (mask, len(tokens), total)
@@ -254,7 +239,7 @@ class Runner:
         self.length = length
 
     @torch.inference_mode()
-    def fork(self, length: int = 0, *, lean: bool = True) -> Runner:
+    def fork(self, length: int = 0, target: Runner | None = None, *, lean: bool = True) -> Runner:
         """A runner of the same module with a copy of the first `length` entries, without a model
         call.
 
@@ -262,6 +247,7 @@ class Runner:
         changed, the lean pass is built anew, and the old entries are not copied.
 
         Args:
+            target: of a head; a model has none.
             lean: False: every pass of the copy goes through the module, and it stores no hidden
                 states.
 
@@ -271,7 +257,7 @@ class Runner:
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot fork {length} entries of a cache of {self.length}")
         fork = copy.copy(self)
-        fork.calls = 0
+        fork.calls = fork.rows = 0
         fork._given = (None, 0, 0)
         changed = self.changes.refresh() != self.version
         # A hook that is removed in the middle of a text must not bring back a pass that was not

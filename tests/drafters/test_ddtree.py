@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 
@@ -14,7 +13,7 @@ from support.refusals import refused
 from support.tiny import FAMILIES, tiny
 
 import speclab
-from speclab.drafters.ddtree import best_paths
+from speclab.drafters.ddtree import best_paths, successors
 
 VOCAB = 8
 STRATEGIES = {
@@ -27,40 +26,46 @@ STRATEGIES = {
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
 
-def marginals(generator: random.Random) -> list[tuple[tuple[int, float], ...]]:
-    """Of 1 to 4 depths and 2 to 5 tokens, without ties."""
-    depths = []
-    for _ in range(generator.randint(1, 4)):
-        weights = sorted(
-            (generator.random() ** 3 + 1e-3 for _ in range(generator.randint(2, 5))), reverse=True
-        )
-        tokens = generator.sample(range(50), len(weights))
-        depths.append(
-            tuple(
-                (token, math.log(w / sum(weights)))
-                for token, w in zip(tokens, weights, strict=True)
-            )
-        )
-    return depths
+def distribution(generator: random.Random) -> tuple[tuple[int, float], ...]:
+    """Of 2 to 5 of 6 tokens, without ties."""
+    weights = sorted(
+        (generator.random() ** 3 + 1e-3 for _ in range(generator.randint(2, 5))), reverse=True
+    )
+    tokens = generator.sample(range(6), len(weights))
+    return tuple((t, math.log(w / sum(weights))) for t, w in zip(tokens, weights, strict=True))
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_the_heap_finds_the_most_probable_paths_of_all(seed):
+@pytest.mark.parametrize("conditioned", [False, True])
+@pytest.mark.parametrize("seed", range(100))
+def test_the_heap_finds_the_most_probable_paths_of_all(seed, conditioned):
     generator = random.Random(seed)
-    tops = marginals(generator)
-    every = [path for depth in range(1, len(tops) + 1) for path in itertools.product(*tops[:depth])]
-    scores = {tuple(token for token, _ in path): sum(score for _, score in path) for path in every}
-    count = generator.randint(1, len(every) + 2)
+    deepest = generator.randint(1, 4)
+    tables = {
+        (depth, token): distribution(generator) for depth in range(deepest) for token in range(6)
+    }
+    if not conditioned:
+        tables = {(depth, token): tables[depth, 0] for depth, token in tables}
+    scores = {}
+
+    def extend(path: tuple[int, ...], score: float) -> None:
+        for token, log_prob in tables.get((len(path), path[-1] if path else 0), ()):
+            scores[*path, token] = score + log_prob
+            extend((*path, token), score + log_prob)
+
+    extend((), 0.0)
+    count = generator.randint(1, len(scores) + 2)
     best = sorted(scores, key=lambda path: (-scores[path], len(path)))[:count]
-    drafted = [()]
-    paths = []
-    for path in best_paths(tops, count):
-        paths.append((*drafted[path.parent], path.token))
-        drafted.append(paths[-1])
+    every = [tables[depth, 0] for depth in range(deepest)]
+
+    def at_depths(depths, tokens):
+        return [tables[key] for key in zip(depths, tokens, strict=True)]
+
+    paths = [()]
+    for path in best_paths(successors(every, at_depths if conditioned else None), 0, count)[1:]:
+        paths.append((*paths[path.parent], path.token))
         assert path.depth == len(paths[-1])
         assert path.score == pytest.approx(scores[paths[-1]])
-        assert tops[path.depth - 1][path.rank] == (path.token, path.log_prob)
-    assert paths == best
+    assert [scores[path] for path in paths[1:]] == pytest.approx([scores[path] for path in best])
 
 
 def prompt_of() -> list[int]:

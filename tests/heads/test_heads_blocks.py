@@ -17,7 +17,6 @@ from transformers.generation.candidate_generator import DFlashTokenCandidateGene
 import speclab
 from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
 from speclab.heads.block_head import BlockHead, BlockRunner
-from speclab.models import lean
 from speclab.models.runner import Runner
 from training.blocks import save_block
 
@@ -68,15 +67,14 @@ def as_the_library_has_it(head: BlockHead) -> MuseGlimmerAssistantModel:
 
 
 @pytest.mark.parametrize(
-    ("packing", "shape"),
+    "shape",
     [
-        (False, {"layers": (1, 3, 4)}),
-        (True, {"depth": 3, "layers": (5, 2), "key_value_heads": 1}),
-        (True, {"layers": (4, 2, 5), "rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+        {"layers": (1, 3, 4)},
+        {"depth": 3, "layers": (5, 2), "key_value_heads": 1},
+        {"layers": (4, 2, 5), "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     ],
 )
-def test_blocks_and_text_equal_those_of_transformers(packing, shape, monkeypatch):
-    monkeypatch.setattr(lean, "PACKING", packing)
+def test_blocks_and_text_equal_those_of_transformers(shape, monkeypatch):
     model = tiny("llama", num_hidden_layers=5, vocab=8)
     head = random_block(model, 6, block_size=6, **shape)
     seen = {}

@@ -16,8 +16,7 @@ from support.tiny import tiny
 import speclab
 from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
 from speclab.heads.files import read_head
-from speclab.heads.runner import HeadRunner
-from speclab.models import lean
+from speclab.heads.runner import HeadRows, HeadRunner
 from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model
@@ -54,7 +53,7 @@ def drafted(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
         parents = [features[len(TEXT) - 1 + TREE[row][1]] for row in level]
         places = [len(TEXT) - 2 + len(path) for path in paths[start:]]
         logits, out = head.forward(
-            [TREE[row][0] for row in level], torch.stack(parents), places, visible
+            HeadRows([TREE[row][0] for row in level], torch.stack(parents), places, visible)
         )
         rows.append(logits.rows[:, columns])
         features += [*out]
@@ -75,9 +74,7 @@ def plain(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @variants
-@pytest.mark.parametrize("packing", [False, True], ids=["plain", "packed"])
-def test_a_head_computes_what_its_format_says(tmp_path, variant, packing, monkeypatch):
-    monkeypatch.setattr(lean, "PACKING", packing)
+def test_a_head_computes_what_its_format_says(tmp_path, variant):
     model = target()
     folder = write(tmp_path / "head", model, variant)
     for got, wanted in zip(drafted(folder, model), plain(folder, model), strict=True):

@@ -23,6 +23,7 @@ from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoePreTrainedMode
 
 import speclab
 from speclab.errors import UnsupportedModelError
+from speclab.heads.runner import HeadRows
 from speclab.pair import ModelPair
 from speclab.tree import DraftTree
 
@@ -207,7 +208,7 @@ def test_rows_of_a_tree_are_their_paths_by_transformers(load, family, layers):
         visible = tree.ancestor_mask()[level, 1 : level[-1] + 1]
         above = torch.stack([features[tree.parent[node]] for node in level])
         places = [len(TEXT) - 2 + depth] * len(level)
-        answer, more = head.forward(tree.token[level].tolist(), above, places, visible)
+        answer, more = head.forward(HeadRows(tree.token[level].tolist(), above, places, visible))
         rows += [*answer.logits]
         features += [*more]
     for node in range(len(tree)):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from speclab.models.answer import Answer
-from speclab.models.runner import Kept
+from speclab.models.source import Kept, ModelSource
 from speclab.pair import ModelPair
 
 DistributionFn = Callable[[tuple[int, ...]], Sequence[float]]
@@ -40,7 +40,7 @@ def mixed_probs(one: DistributionFn, other: DistributionFn, share: float) -> Dis
     return lambda path: (1 - share) * np.asarray(one(path)) + share * np.asarray(other(path))
 
 
-class TableRunner:
+class TableRunner(ModelSource):
     """The contract of `speclab.models.runner.Runner`, over a distribution instead of a model."""
 
     family = "table"
@@ -155,10 +155,13 @@ class TableRunner:
         self.kept = Kept(len(self.slots), length, ())
         self.slots = self.slots[:length]
 
-    def fork(self, length: int = 0, *, lean: bool = True) -> TableRunner:
+    def fork(self, length: int = 0, target=None, *, lean: bool = True) -> TableRunner:
         other = type(self)(self.probs, self.vocab_size, self.context, self.eos)
         other.slots = self.slots[:length]
         return other
+
+    def watch(self, layers: Sequence[int]) -> None:
+        assert not layers, "it has no hidden states"
 
     def mask_given(self) -> tuple[np.ndarray, list[int]]:
         return self._given

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from speclab.drafters.base import Context
-from speclab.drafters.draft_pass import HeadPass
+from speclab.drafters.draft_pass import DraftPass
 from speclab.drafters.grow import Nodes
 from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
@@ -96,9 +96,7 @@ def ranked_tokens():
         runner = Runner(target)
         runner.watch(head.config.layers)
         runner.extend(text[:-1])
-        next_tokens = HeadPass(
-            HeadRunner(head, runner), runner, Context(text, 99, lambda: None), count
-        )
+        next_tokens = DraftPass(HeadRunner(head, runner), Context(text, 99, lambda: None), count)
         path = Nodes(text[-1], 0.0)
         top = next_tokens(path, [0])[0]
         for node, token in enumerate(drafted, 1):

@@ -209,7 +209,7 @@ def test_the_loss_is_of_what_a_block_drafts_and_no_text_sees_another(target, kin
                 )
                 weight = exp(-(depth - 1) / gamma)
                 row = rows[depth - 1]
-                if head.markov_head is not None:
+                if head.markov_head is not None and depth > 1:  # the first row has its bias
                     row = row + head.markov_head(torch.tensor(text[anchor + depth - 1]))
                 total += weight * float((said.exp() * (said - row.log_softmax(-1))).sum())
                 counted += weight

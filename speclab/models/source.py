@@ -1,0 +1,204 @@
+"""What drafts: a draft model, or a head on its target, behind one contract.
+
+A source has a cache of the committed text. Each iteration `after_text` brings it up to date,
+`after_nodes` runs the nodes of a growing tree level by level, and `keep_path` leaves the committed
+ones. A new kind of draft is one class that implements them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from time import perf_counter, process_time
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from speclab.models.answer import Answer
+from speclab.models.cache import KVCache
+from speclab.tree import Bools
+
+PREFIX = 128
+"""Cache entries before a timed pass, or half of a shorter context."""
+
+
+class Columns(Protocol):
+    """A tree under construction: parents come before their children, and node 0 has the parent -1."""
+
+    @property
+    def token(self) -> Sequence[int]: ...
+    @property
+    def parent(self) -> Sequence[int]: ...
+    @property
+    def depth(self) -> Sequence[int]: ...
+
+
+class TreeRows:
+    """Where the nodes of one tree are in a cache, after `prefix` entries of committed text."""
+
+    def __init__(self, prefix: int = 0, node: int = -1, *path: int) -> None:
+        self.prefix = prefix
+        self._path: dict[int, tuple[int, ...]] = {node: path}
+        """For each node that ran: the slots of its ancestors and its own, counted from the prefix."""
+
+    def add(
+        self, tree: Columns, nodes: Sequence[int], length: int
+    ) -> tuple[list[int], list[int], Bools]:
+        """Tokens, positions, and which slots after the prefix each row sees, `[rows, length - prefix + rows]` bool."""
+        start = length - self.prefix
+        visible = np.zeros((len(nodes), start + len(nodes)), dtype=np.bool_)
+        for row, node in enumerate(nodes):
+            self._path[node] = (*self._path.get(tree.parent[node], ()), start + row)
+            visible[row, self._path[node]] = True
+        positions = [self.prefix + len(self._path[node]) - 1 for node in nodes]
+        return [tree.token[node] for node in nodes], positions, visible
+
+    def slots(self, path: Sequence[int]) -> list[int]:
+        """The slots of those nodes of a path that ran."""
+        ran = [self._path[node] for node in path if self._path.get(node)]
+        return [self.prefix + slots[-1] for slots in ran]
+
+
+class Kept(NamedTuple):
+    """What the last keep or crop left of `before` entries: the first `prefix`, then those of `slots`."""
+
+    before: int
+    prefix: int
+    slots: tuple[int, ...]
+
+
+class DraftSource(ABC):
+    """The contract of what drafts, batch 1.
+
+    Attributes:
+        reach: depth that one pass answers for, whatever the number of nodes; None: a pass answers
+            for its own rows.
+        layers: of the target, whose hidden states it reads.
+        length: entries in the cache. `kept`: what the last `keep` or `crop` left, for records.
+        calls, rows: passes so far, and rows of all of them.
+        context: positions that the model was trained for; None if unbounded.
+    """
+
+    reach: int | None = None
+    layers: Sequence[int] = ()
+    model: Any
+    name: str
+    family: str
+    vocab_size: int
+    context: int | None
+    device: torch.device
+    dtype: torch.dtype
+    cache: KVCache
+    length: int
+    kept: Kept
+    calls: int
+    rows: int
+
+    @property
+    def capacity(self) -> int:
+        return self.cache.capacity
+
+    @property
+    def slot_bytes(self) -> int:
+        return self.cache.slot_bytes
+
+    @abstractmethod
+    def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
+        """Runs the committed tokens that the cache lacks; the answer has one row, after the last.
+
+        Args:
+            tokens: the whole committed text.
+            topk: most probable tokens that the host will read.
+            node: the node that the last token is: 0, or -1 before a drafted root.
+        """
+
+    @abstractmethod
+    def after_nodes(self, tree: Columns, nodes: Sequence[int], topk: int = 0) -> Answer:
+        """Runs `nodes`, whose parents ran before; the answer has a row for each."""
+
+    @abstractmethod
+    def keep_path(self, path: Sequence[int]) -> None:
+        """Leaves the committed text in the cache; `path`: the committed nodes, from the root down."""
+
+    @property
+    def conditions(self) -> bool:
+        """Whether, within its reach, the next tokens depend on the node's own."""
+        return False
+
+    def at_depths(self, depths: Sequence[int], tokens: Sequence[int] | None, topk: int) -> Answer:
+        """With a `reach`: the next tokens after nodes of these depths, from the last pass alone.
+
+        `tokens`: of the nodes, if the next ones depend on them; None: whatever they are.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def fork(self, length: int = 0, target: Any = None) -> DraftSource:
+        """The same model with a copy of the first `length` entries; `target`: what it drafts for."""
+
+    @abstractmethod
+    def crop(self, length: int) -> None:
+        """Drops the entries from `length` on."""
+
+    @abstractmethod
+    def _fill(self, entries: int) -> None:
+        """Puts entries into an empty cache."""
+
+    @abstractmethod
+    def _run(self, rows: int) -> Answer:
+        """A pass of so many rows."""
+
+    def seconds(self, rows: int) -> float:
+        """Seconds of a pass of so many rows after some entries; an empty cache gets them first.
+
+        On a busy CPU, time spent waiting for the processor does not count.
+        """
+        if not self.length:
+            self._fill(PREFIX if self.context is None else max(1, min(PREFIX, self.context // 2)))
+        length = self.length
+        began = perf_counter()
+        worked = process_time()
+        answer = self._run(rows)
+        assert len(answer.choice)  # read, as in decoding: on CUDA this waits for the pass
+        took = perf_counter() - began
+        if self.device.type == "cpu":
+            took = min(took, process_time() - worked)  # process_time adds up threads
+        self.crop(length)
+        return took
+
+
+class ModelSource(DraftSource):
+    """A model that drafts; its cache contains the committed tokens, then one row per node that ran."""
+
+    _tree = TreeRows()
+
+    @abstractmethod
+    def logits(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int] | None = None,
+        visible: Bools | None = None,
+        *,
+        topk: int = 0,
+    ) -> Answer: ...
+
+    @abstractmethod
+    def keep(self, prefix: int, slots: Sequence[int]) -> None: ...
+
+    def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
+        root = (0,) if node == 0 else ()
+        self._tree = TreeRows(len(tokens) - len(root), node, *root)
+        return self.logits(tokens[self.length :], topk=topk)
+
+    def after_nodes(self, tree: Columns, nodes: Sequence[int], topk: int = 0) -> Answer:
+        return self.logits(*self._tree.add(tree, nodes, self.length), topk=topk)
+
+    def keep_path(self, path: Sequence[int]) -> None:
+        self.keep(self._tree.prefix, self._tree.slots(path))
+
+    def _fill(self, entries: int) -> None:
+        self.logits([0] * entries)
+
+    def _run(self, rows: int) -> Answer:
+        return self.logits([0] * rows, [self.length] * rows, np.eye(rows, dtype=np.bool_))
