@@ -118,7 +118,7 @@ def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
     page.focus("[data-tab=metrics]")
     page.keyboard.press("ArrowRight")
     page.wait_for_function(
-        "document.querySelector('[data-tab=settings]').getAttribute('aria-selected') === 'true'"
+        "[...document.querySelectorAll('[data-tab]')].find(tab => !tab.hidden).ariaSelected === 'true'"
     )
 
 

@@ -173,3 +173,18 @@ function treeKeysOf({ state, dispatch }, tree) {
     if (to) dispatch({ type: "select", node: to.id });
   };
 }
+
+/** Left and right go along the row of tabs. @param {Context} context @param {HTMLElement} tabs */
+function tabKeysOf({ state, dispatch }, tabs) {
+  return event => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const shown = /** @type {HTMLElement[]} */ ([...tabs.children]).filter(tab => !tab.hidden);
+    const here = shown.findIndex(tab => tab.dataset.tab === state().tab);
+    const next = shown.at((here + by) % shown.length);
+    dispatch({ type: "tab", name: next.dataset.tab });
+    next.focus();
+  };
+}

@@ -117,6 +117,7 @@ function partsOf(context) {
   const tabs = made("div", { class: "sl-tabs", role: "tablist" }, ...Object.entries(TABS)
     .filter(([name]) => kernel || name !== "compare")
     .map(([name, label]) => button(label, { role: "tab", "data-tab": name }, () => dispatch({ type: "tab", name }))));
+  tabs.addEventListener("keydown", tabKeysOf(context, tabs));
   const panel = made("div", { class: "sl-panel", role: "tabpanel" });
   const whole = made("div", { class: "speclab-body", tabindex: "-1" }, form.element, bar.element, runs, made("div", { class: "sl-line" }, timeline, score),
     pending, progress, error, text, stage, below, node, rows, tabs, panel);
