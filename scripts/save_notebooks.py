@@ -1,8 +1,8 @@
 """Runs notebooks and saves them as the repository keeps them: `python scripts/save_notebooks.py
 [NAME …]`.
 
-A figure is kept as a PNG, drawn by Chromium; no widget state is kept, and a widget's place says to
-run the cell.
+A figure is kept as a PNG, drawn by Chromium, and a lab as the pictures and the sentence of its
+iteration; no widget state is kept.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def save(path: Path, page: Page) -> None:
             each
             for each in cell.outputs
             if "PlotlyConfig" not in each.get("data", {}).get("text/html", "")
+            and not (WIDGET in each.get("data", {}) and not each["data"].get("text/plain"))
         ]
         for output in cell.outputs:
             if "data" in output:
@@ -52,11 +53,7 @@ def kept(data: dict[str, Any], page: Page) -> dict[str, Any]:
     if FIGURE in data:
         address = page.evaluate(DRAW, {name: data[FIGURE][name] for name in ("data", "layout")})
         return {"image/png": address.partition(",")[2], "text/plain": "a plotly figure"}
-    if WIDGET in data:
-        words = data.get("text/plain", "")
-        question = words.endswith((")", "(a number)"))
-        return {"text/plain": words if question else "Run this cell to see the lab."}
-    return data
+    return {kind: value for kind, value in data.items() if kind != WIDGET}
 
 
 if __name__ == "__main__":

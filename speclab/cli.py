@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | live | fetch | bench | clinic | doctor``.
+"""The command line: ``speclab lab | app | run | live | fetch | bench | clinic | course | doctor``.
 
 Importing this module imports no torch; each command imports what it needs.
 """
@@ -44,6 +44,9 @@ app = typer.Typer(
     add_completion=False,
     help="A microscope for speculative decoding.",
 )
+
+course = typer.Typer(no_args_is_help=True, help="The course, for teachers.")
+app.add_typer(course, name="course")
 
 _Notebook = Annotated[Path | None, typer.Option(help="A notebook to open instead.")]
 _Pair = Annotated[str, typer.Option(help="A pair by name.")]
@@ -247,6 +250,19 @@ def clinic(
     if trace.finished:
         typer.echo(f"The file: {trace.finished}.")
     raise typer.Exit(bool(wrong))
+
+
+@course.command("export")
+def export_course(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    edition: Annotated[str, typer.Option(help="student, solutions, otter or nbgrader")] = "student",
+    seed: Annotated[int, typer.Option(help="Other seeds give other random tests.")] = 0,
+) -> None:
+    """Write an edition of the notebooks, with points.csv and questions.json."""
+    from speclab.course.export import export
+
+    books = export(folder, edition, seed)
+    typer.echo(f"{len(books)} notebooks are in {folder}.")
 
 
 @app.command()

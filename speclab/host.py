@@ -130,7 +130,7 @@ def _existing(notebook: Path) -> Path:
 
 def _course() -> Path:
     """Copies the course's notebooks to a writable folder and returns the first; existing copies are kept."""
-    originals = _originals()
+    originals = notebooks()
     try:
         for path in (
             path for path in originals.rglob("*") if path.is_file() and path.suffix != ".pyc"
@@ -148,7 +148,7 @@ def _course() -> Path:
     return COPIES / min(path.name for path in originals.glob("*.ipynb"))
 
 
-def _originals() -> Path:
+def notebooks() -> Path:
     """The folder of notebooks in this clone, or the one that a wheel installed."""
     clone = Path(__file__).parents[1] / "notebooks"
     if clone.is_dir():

@@ -34,7 +34,7 @@ MODELS = GROUND | {"models", "loading", "heads", "pair"}
 ENGINE = MODELS | {"trace", "theory", "sampling", "drafters", "engine"}
 ARROWS = {
     "errors": set(),
-    "course": set(),
+    "course": {"errors", "host"},
     "recorder": set(),
     "tree": {"errors"},
     "settings": {"errors"},
@@ -55,7 +55,7 @@ ARROWS = {
     "live": {"errors", "files", "prompts", "loading", "drafters", "views"},
     "bench": ENGINE | {"analysis", "views", "host", "__init__"},
     "host": {"errors", "files", "__init__"},
-    "cli": GROUND - {"tree"} | {"__init__", "host", "bench", "loading", "drafters"},
+    "cli": GROUND - {"tree"} | {"__init__", "host", "bench", "loading", "drafters", "course"},
     "__init__": {"errors", "lab"},
 }
 """The rooms that a room may import from, itself apart."""
@@ -71,6 +71,7 @@ SHARES = {
     "lab": 16_000,
     "bench": 2_900,
     "live": 1_700,
+    "course": 4_000,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
 WHOLE = {"speclab": 156_000, "tests": 176_000}

@@ -1,18 +1,96 @@
-"""What the tests of exercises accept."""
+"""What the tests of exercises accept, and what they do with answers that are no answers."""
 
 from __future__ import annotations
+
+import signal
 
 import numpy as np
 import pytest
 
-from speclab.course import expect
+from speclab import course
+from speclab.course import check, expect, own
+from speclab.course.answers import is_open, version
 
 
-def test_a_tuple_an_array_and_rounding_are_accepted():
+def test_a_tuple_an_array_a_generator_and_rounding_are_accepted():
     expect(lambda pair: (pair[0], np.array([0.1 + 0.2])), [1, 2], expected=[1, [0.3]])
+    expect(lambda pair: (each for each in pair), [1, 2], expected=(1, 2))
 
 
 @pytest.mark.parametrize("answer", [lambda row: row[:1], lambda row: row.append(3) or [1, 2]])
 def test_another_value_and_changed_arguments_are_not(answer):
-    with pytest.raises(AssertionError, match=r"\(\[1, 2\],\)"):
+    with pytest.raises(AssertionError, match=r"\(\[1, 2\]\)"):
         expect(answer, [1, 2], expected=[1, 2])
+
+
+def double(number):
+    """Twice the number."""
+    return 2 * number if number < 90 else 0
+
+
+def empty(number):
+    """Twice the number."""
+    # TODO
+
+
+def world(random):
+    number = random.randrange(100)
+    return number, 2 * number
+
+
+def test_cases_pass_and_random_worlds_do_not(capsys):
+    check("A", double, [(2, 4)])
+    assert own(double, empty) is double
+    with pytest.raises(AssertionError, match="expected"):
+        check("A", double, [(2, 4)], worlds=world)
+    check("A", empty, [(2, 4)], worlds=world)
+    assert capsys.readouterr().out.split("\n")[:2] == [
+        "A is right",
+        "A is open: empty returns None",
+    ]
+    assert own(empty, double) is double
+
+
+def test_other_seeds_make_other_worlds():
+    drawn = {0: [], 1: []}
+    for seed, numbers in drawn.items():
+
+        def seen(number, numbers=numbers):
+            numbers.append(number)
+            return 2 * number
+
+        check("A", seen, worlds=world, seed=seed)
+    assert len(drawn[0]) == len(drawn[1]) == 50
+    assert drawn[0] != drawn[1]
+
+
+def test_an_answer_that_never_ends_is_refused_in_a_sentence(monkeypatch):
+    def endless(number):
+        while True:
+            number += 1
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(AssertionError, match="seconds"):
+            check("A", endless, [(2, 4)], limit=0.2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_answer_may_not_call_the_course_s_version():
+    given = version(double)
+    assert given(3) == 6
+    with pytest.raises(AssertionError, match="of your own"):
+        check("A", lambda number: given(number), [(2, 4)])
+
+
+def test_an_answer_that_raises_shows_its_own_error():
+    with pytest.raises(ZeroDivisionError):
+        check("A", lambda number: number / 0, [(2, 4)])
+
+
+def test_only_a_function_without_a_body_is_open():
+    assert is_open(empty)
+    assert not is_open(double)
+    assert not is_open(lambda: print())
+    assert course.__all__

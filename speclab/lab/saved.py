@@ -19,6 +19,7 @@ from uuid import uuid4
 from speclab import views
 from speclab.lab.state import LabState
 from speclab.views.run_data import describe, snapshot
+from speclab.views.words import WORDS
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -51,14 +52,23 @@ class Saved:
         self._pictures: list[str] = []
         self._pictured: tuple[Any, ...] = ()
 
+    @property
+    def _asks(self) -> bool:
+        """Whether the lab waits for a guess, so that nothing may tell what is accepted."""
+        step = self._state.step
+        return self._state.guess and step is not None and len(step.tree) > 1
+
     def sentence(self) -> str:
-        """The current iteration in one sentence."""
+        """The current iteration in one sentence, or the question that the lab asks."""
+        if self._asks:
+            return f"Iteration {self._state.cursor}. {WORDS['guess']['ask']}"
         return describe(self._state.trace, self._state.cursor)
 
     def html(self) -> str:
         """The current iteration as static HTML, with the page's pictures if they show it."""
         pictures = self._pictures if self._pictured == self._position() else []
-        body = snapshot(self._state.trace, self._state.cursor)
+        question = f"<p>{escape(self.sentence())}</p>"
+        body = question if self._asks else snapshot(self._state.trace, self._state.cursor)
         return f'<div class="speclab-saved">{"".join(pictures)}{body}</div>'
 
     def display(self, lab: Lab, data: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
@@ -94,7 +104,8 @@ class Saved:
         self._pictured = self._position()
         self._pictures = []
         if step is not None:
-            figures = {"tree": views.tree(step), "mask": views.mask(step)}
+            tree = views.tree(step, phase="flatten" if self._asks else "all")
+            figures = {"tree": tree, "mask": views.mask(step)}
             with suppress(Exception):  # without kaleido, or a browser for it, the table is enough
                 for name, figure in figures.items():
                     data = base64.b64encode(_png(figure)).decode()

@@ -32,6 +32,7 @@ from speclab.views.text_html import text_html
 from speclab.views.theme import ThemeName
 from speclab.views.theme import figure as _figure
 from speclab.views.tree_picture import draw_tree
+from speclab.views.words import event_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from speclab.trace.records import Step, Trace
 
 __all__ = [
-    "cache", "compare", "curve", "export_html", "graph", "marginals", "mask", "metrics", "node",
-    "residual", "text", "timeline", "tree", "whatif",
+    "cache", "compare", "curve", "event_words", "export_html", "graph", "marginals", "mask",
+    "metrics", "node", "residual", "text", "timeline", "tree", "whatif",
 ]  # fmt: skip
 
 

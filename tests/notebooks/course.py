@@ -12,10 +12,11 @@ from typing import Any
 import nbformat
 
 ROOT = Path(__file__).parents[2]
+RIGHT = Path(__file__).with_name("right")
 WRONG = Path(__file__).with_name("wrong")
 LESSONS = sorted(path for path in (ROOT / "notebooks").glob("*.ipynb") if path.stem != "00_lab")
-CHECKED = "# NBVAL_CHECK_OUTPUT"
-"""The first line of a cell that prints the same on every machine."""
+CHECKED = "nbval-check-output"
+"""The tag of a cell that prints the same on every machine."""
 SOLUTION = re.compile(r"<details>\s*<summary>Solution</summary>.*?```python\n(.*?)```", re.DOTALL)
 
 
@@ -58,15 +59,15 @@ def solutions(notebook: Any) -> dict[str, str]:
     return {asked(code): code for text in texts for code in SOLUTION.findall(text)}
 
 
-def wrong_answers(path: Path) -> dict[str, list[tuple[str, str]]]:
-    """By the name of what an exercise asks for: what is wrong with an answer, and the answer.
+def submitted(path: Path, folder: Path) -> dict[str, list[tuple[str, str]]]:
+    """By the name of what an exercise asks for: what is special about an answer, and the answer.
 
-    A block of `wrong/<notebook>.py` is an answer, or lines `old -> new` that are replaced in the
+    A block of `<folder>/<notebook>.py` is an answer, or lines `old -> new` that are replaced in the
     solution, each once.
     """
     known = solutions(read(path))
-    answers = {}
-    text = (WRONG / f"{path.stem}.py").read_text(encoding="utf-8")
+    answers: dict[str, list[tuple[str, str]]] = {}
+    text = (folder / f"{path.stem}.py").read_text(encoding="utf-8")
     for block in re.split(r"^# %% ", text, flags=re.MULTILINE)[1:]:
         title, _, code = block.partition("\n")
         name, _, what = title.partition(": ")

@@ -9,19 +9,30 @@ from typing import Any
 import plotly.io
 import pytest
 import torch
-from course import CHECKED, LESSONS, printed, read, saved, solutions, tagged, wrong_answers
+from course import (
+    CHECKED,
+    LESSONS,
+    RIGHT,
+    WRONG,
+    printed,
+    read,
+    saved,
+    solutions,
+    submitted,
+    tagged,
+)
 from IPython.display import display
 
 pytestmark = pytest.mark.notebook
 TRIED = re.compile(r"expected|changed", re.IGNORECASE)
 
 
-def _refusal(test: list[str], answer: str, names: dict[str, Any]) -> str:
-    """What the test cells say of an answer; "" where they take it."""
+def _refusal(test: str, answer: str, names: dict[str, Any]) -> str:
+    """What a test cell says of an answer; "" where it takes it."""
     names = dict(names)
     try:
         printed(answer, names)
-        said = [printed(cell, names) for cell in test][-1]
+        said = printed(test, names)
     except AssertionError as error:
         return str(error)
     except NameError:  # an answer that cannot run is refused for nothing
@@ -32,7 +43,7 @@ def _refusal(test: list[str], answer: str, names: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_solutions_are_right_and_wrong_answers_refused(
+def test_a_notebook_runs_and_right_answers_are_taken_and_wrong_ones_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`names` is the notebook as shipped, its exercises open; cells that use an answer run with the solution, too."""
@@ -42,14 +53,15 @@ def test_a_notebook_runs_and_solutions_are_right_and_wrong_answers_refused(
     torch.set_grad_enabled(True)  # the notebook before this one may have ended without
     cells = read(path).cells
     known = solutions(read(path))
-    wrong = wrong_answers(path)
+    right = submitted(path, RIGHT)
+    wrong = submitted(path, WRONG)
     names: dict[str, Any] = {"__name__": "__main__", "display": display}
     answers: dict[str, Any] = {}
+    refused = []
     taken = []
-    mute = []
     open_exercise = ""
     for number, cell in enumerate(cells):
-        if cell.cell_type != "code" or (tagged(cell, "test") and tagged(cells[number - 1], "test")):
+        if cell.cell_type != "code":
             continue
         if tagged(cell, "exercise"):
             (open_exercise,) = re.findall(r"^def (\w+)", cell.source, re.MULTILINE)
@@ -57,21 +69,21 @@ def test_a_notebook_runs_and_solutions_are_right_and_wrong_answers_refused(
             if any(re.search(rf"\b{name}\b", cell.source) for name in answers):
                 printed(cell.source, names | answers)
             output = printed(cell.source, names)
-            assert not cell.source.startswith(CHECKED) or output == saved(cell), f"cell {number}"
+            assert not tagged(cell, CHECKED) or output == saved(cell), f"cell {number}"
             continue
-        test = [each.source for each in cells[number : number + 2] if tagged(each, "test")]
-        assert " is open: " in [printed(code, names) for code in test][-1], open_exercise
-        for what, answer in wrong.get(open_exercise, ()):
-            refusal = _refusal(test, answer, names | answers)
-            if not refusal:
-                taken.append(f"{open_exercise}: {what}")
-            elif not TRIED.search(refusal):
-                mute.append(f"{open_exercise}: {what}: {refusal}")
+        test = cell.source
+        assert " is open: " in printed(test, names), open_exercise
         solved = names | answers
+        for what, answer in right.get(open_exercise, ()):
+            refused.append((open_exercise, what, _refusal(test, answer, solved)))
+        for what, answer in wrong.get(open_exercise, ()):
+            taken.append((open_exercise, what, _refusal(test, answer, solved)))
         printed(known[open_exercise], solved)
-        assert [printed(code, solved) for code in test][-1].endswith("is right"), open_exercise
+        assert printed(test, solved).endswith("is right"), open_exercise
         answers[open_exercise] = solved[open_exercise]
-    assert taken == [], "wrong answers that a test takes, or that cannot run"
+    assert [each for each in refused if each[2]] == [], "right answers that a test refuses"
+    assert [each for each in taken if not each[2]] == [], "wrong ones it takes, or that cannot run"
+    mute = [each for each in taken if not TRIED.search(each[2])]
     assert mute == [], "refusals that say neither what was expected nor what was changed"
-    assert {*wrong} == {*known}, "exercises without wrong answers, or wrong answers to nothing"
-    assert [name for name, answers in wrong.items() if not 3 <= len(answers) <= 8] == []
+    assert {*right} == {*wrong} == {*known}, "exercises without such answers, or answers to nothing"
+    assert [name for name, answers in wrong.items() if len(answers) < 3] == []

@@ -61,3 +61,45 @@ def gather(cache, prefix, path):
 # choice[reached] -> choice[node]
 # %% accept_path: tokens in the place of nodes
 # path.append(node) -> path.append(tokens[node])
+# %% accepted_chain: the same object instead of the same token
+# == choice[right] -> is choice[right]
+# %% accepted_chain: three drafted tokens at most
+# right < len(drafted) and -> right < min(3, len(drafted)) and
+# %% accepted_chain: calls the course's version
+def accepted_chain(drafted, choice):
+    return versions.accepted_chain(drafted, choice)
+# %% chain_iteration: reads the whole text again
+# text[draft_cache.get_seq_length() :] -> (cut(draft_cache, 0), text)[1]
+# %% tree_inputs: positions as floats
+# return prefix + sees.sum(1) - 1 -> return prefix + sees.sum(1) - 1.0
+# %% tree_inputs: only the parent and the node
+# sees[node] |= sees[parent] -> sees[node, parent] = True
+# %% gather: two layers
+# cache.layers: -> cache.layers[:2]:
+# %% gather: another cache
+def gather(cache, prefix, path):
+    kept = torch.tensor([*range(prefix), *(prefix + node for node in (0, *path))])
+    other = DynamicCache()
+    for number, layer in enumerate(cache.layers):
+        other.update(layer.keys.index_select(2, kept), layer.values.index_select(2, kept), number)
+    return other
+# %% accept_path: by depth instead of parent
+def accept_path(tokens, parents, choice):
+    depth = [0]
+    for parent in parents[1:]:
+        depth.append(depth[parent] + 1)
+    path = [0]
+    for node in range(1, len(tokens)):
+        if depth[node] == len(path) and tokens[node] == choice[path[-1]]:
+            path.append(node)
+    return path[1:]
+# %% accept_path: the first two children only
+def accept_path(tokens, parents, choice):
+    path, reached = [], 0
+    while True:
+        children = [node for node in range(len(tokens)) if parents[node] == reached][:2]
+        right = [node for node in children if tokens[node] == choice[reached]]
+        if not right:
+            return path
+        reached = right[0]
+        path.append(reached)

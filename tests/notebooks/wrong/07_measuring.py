@@ -40,3 +40,15 @@ def interval(pairs, draws=2000, seed=0):
 # ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1] -> ratios[0], ratios[-1]
 # %% interval: the mean of the prompts' ratios
 # sum(first for first, _ in drawn) / sum(second for _, second in drawn) -> sum(a / b for a, b in drawn) / len(drawn)
+# %% interval: 90%
+# ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1] -> ratios[int(0.05 * draws)], ratios[int(0.95 * draws) - 1]
+# %% interval: 94%
+# ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1] -> ratios[int(0.03 * draws)], ratios[int(0.97 * draws) - 1]
+# %% interval: 96%
+# ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1] -> ratios[int(0.02 * draws)], ratios[int(0.98 * draws) - 1]
+# %% interval: the upper index is one too high
+# ratios[int(0.975 * draws) - 1] -> ratios[min(int(0.975 * draws), draws - 1)]
+# %% interval: 200 draws, whatever draws says
+# source, ratios = Random(seed), [] -> source, ratios, draws = Random(seed), [], 200
+# %% interval: the global random numbers
+# source, ratios = Random(seed), [] -> import random as source\n    source.seed(seed)\n    ratios = []

@@ -52,3 +52,36 @@ def my_strategy():
 # tokens[:, 1:], states[:, :-1], states[:, 1:] -> tokens[1:], states[:-1], states[1:]
 # %% aligned: the states are changed
 # return tokens -> states[:, -1] = 0\n    return tokens
+# %% my_strategy: goes deeper than it may
+def my_strategy():
+    class Deep(BestFirst):
+        def weigh(self, top):
+            total = log(sum(exp(2 * log_prob) for _, log_prob in top))
+            return [(token, 2 * log_prob - total) for token, log_prob in top]
+
+        def drafter(self, pair):
+            class Drafter(BestFirstDrafter):
+                def draft(self, context):
+                    return super().draft(Context(context.tokens, max(context.max_depth, 3), context.check))
+
+            return Drafter(self, pair)
+
+    return Deep()
+# %% my_strategy: asks a second copy of the target
+def my_strategy():
+    other = speclab.load_pair().target.model.base_model
+    matrix = pair.target.model.get_output_embeddings()
+
+    class MineDrafter(Drafter):
+        def draft(self, context):
+            tokens = list(context.tokens)
+            for _ in range(min(5, context.max_depth)):
+                with torch.no_grad():
+                    tokens.append(int(matrix(other(torch.tensor([tokens])).last_hidden_state[0, -1]).argmax()))
+            return one_path(context, tokens[len(context.tokens) :], "oracle")
+
+    class Mine(Strategy):
+        def drafter(self, pair):
+            return MineDrafter(self)
+
+    return Mine()

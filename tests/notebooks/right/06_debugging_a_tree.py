@@ -1,0 +1,48 @@
+# %% corrupted_by: recursion
+def corrupted_by(rows, parents):
+    def bad(node):
+        return node >= 0 and (node in rows or bad(parents[node]))
+
+    return tuple(filter(bad, range(len(parents))))
+
+
+# %% corrupted_by: numpy
+def corrupted_by(rows, parents):
+    bad = np.zeros(len(parents), dtype=bool)
+    bad[rows] = True
+    for node in range(1, len(parents)):
+        bad[node] |= bad[parents[node]]
+    return np.flatnonzero(bad)
+
+
+# %% positions: a while loop
+def positions(length, parent):
+    found = []
+    for row in range(len(parent)):
+        depth, above = 0, parent[row]
+        while above >= 0:
+            depth, above = depth + 1, parent[above]
+        found += [length + depth]
+    return found
+
+
+# %% positions: by the mask
+def positions(length, parent):
+    return (length - 1 + broken_decoder.visible(parent).sum(1)).tolist()
+
+
+# %% takes_unverified: numpy
+def takes_unverified(steps, own):
+    taken = np.array([1 in step.accepted for step in steps])
+    other = np.array([int(step.tree.token[1]) for step in steps]) != np.array(own)
+    return taken.all() and (taken & other).any()
+
+
+# %% takes_unverified: a loop
+def takes_unverified(steps, own):
+    found = False
+    for step, choice in zip(steps, own):
+        if 1 not in set(step.accepted):
+            return False
+        found = found or choice != int(step.tree.token[1])
+    return found

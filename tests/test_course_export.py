@@ -1,0 +1,91 @@
+"""Editions of the course from one source: what students get, and what graders get."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import nbformat
+import pytest
+from typer.testing import CliRunner
+
+from speclab.cli import app
+from speclab.course.export import export
+from speclab.errors import SpeclabError
+
+
+@pytest.fixture(scope="module")
+def editions(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("editions")
+    made = {name: export(folder / name, name) for name in ("student", "solutions", "otter")}
+    return folder, {**made, "nbgrader": export(folder / "nbgrader", "nbgrader", seed=5)}
+
+
+def _code(path, tag=""):
+    book = nbformat.read(path, as_version=4)
+    nbformat.validate(book)
+    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+    return [cell for cell in cells if not tag or tag in cell.metadata.get("tags", ())]
+
+
+def test_each_edition_has_all_notebooks_and_exercises(editions):
+    folder, made = editions
+    table = (folder / "student" / "points.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(table.splitlines()))
+    assert len(rows) == 30
+    assert sum(int(row["points"]) for row in rows) == 83
+    for paths in made.values():
+        assert len({path.name for path in paths}) == len(paths) == 10
+        assert sum(len(_code(path, "exercise")) for path in paths) == 30
+
+
+def test_a_student_s_edition_has_no_solution_and_folded_tests(editions):
+    for path in editions[1]["student"]:
+        text = path.read_text(encoding="utf-8")
+        assert "<summary>Solution</summary>" not in text
+        assert "<summary>Hint 1" in text or not _code(path, "exercise")
+        for cell in _code(path):
+            assert cell.execution_count is None
+            assert not cell.outputs
+        assert all(cell.metadata.jupyter.source_hidden for cell in _code(path, "test"))
+        assert all("# TODO" in cell.source for cell in _code(path, "exercise"))
+
+
+def test_solutions_are_filled_in(editions):
+    cells = [cell for path in editions[1]["solutions"] for cell in _code(path, "exercise")]
+    assert all("# TODO" not in cell.source and '"""' in cell.source for cell in cells)
+
+
+def test_two_seeds_make_two_editions(editions, tmp_path):
+    other = export(tmp_path / "other", "student", seed=1)
+    same = export(tmp_path / "same", "student")
+    for path, changed, again in zip(editions[1]["student"], other, same, strict=True):
+        assert path.read_bytes() == again.read_bytes()
+        assert (path.read_bytes() != changed.read_bytes()) == bool(_code(path, "test"))
+
+
+def test_hidden_tests_have_the_points(editions):
+    for path in editions[1]["nbgrader"]:
+        for cell in _code(path, "test"):
+            visible, _, hidden = cell.source.partition("### BEGIN HIDDEN TESTS")
+            assert "worlds=" not in visible
+            assert "seed=5)" in hidden
+            assert cell.metadata.nbgrader.points > 0
+
+
+def test_quiz_and_predictions_are_data(editions):
+    text = (editions[0] / "student" / "questions.json").read_text(encoding="utf-8")
+    quiz = [each for each in json.loads(text) if each["kind"] == "quiz"]
+    assert len(quiz) == 45
+    assert all(each["question"] and each["answer"] for each in quiz)
+    assert "Five guesses in a chain" in text
+
+
+def test_a_folder_with_files_and_an_unknown_edition_are_refused_in_a_sentence(tmp_path):
+    (tmp_path / "mine.ipynb").write_text("kept")
+    with pytest.raises(SpeclabError, match="not empty"):
+        export(tmp_path)
+    result = CliRunner().invoke(app, ["course", "export", str(tmp_path / "new"), "--edition", "x"])
+    assert result.exit_code == 1
+    assert not (tmp_path / "new").exists()
+    assert (tmp_path / "mine.ipynb").read_text() == "kept"
