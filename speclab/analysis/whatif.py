@@ -8,13 +8,15 @@ ends.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, log
 
 from speclab.drafters import strategies
 from speclab.drafters.base import Strategy, TopK
-from speclab.drafters.draft_pass import DRAFT
+from speclab.drafters.ddtree import best_paths, grown, pops
+from speclab.drafters.draft_pass import DRAFT, TOP_K
 from speclab.drafters.grow import BLANK, CONTEXT, Grown, GrownStrategy, Nodes, grow
 from speclab.engine.acceptance import sample_and_match
 from speclab.errors import NotRecordedError
@@ -72,15 +74,13 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     """
     was = in_force(step)
     for each in (was, strategy):
-        if not isinstance(each, GrownStrategy):
+        if not (each.from_block or isinstance(each, GrownStrategy)):
             raise NotRecordedError(
                 f"What {type(each).__name__} drafts does not follow from a draft model's recorded "
                 "probabilities: "
                 "fork the session to decode the iteration again."
             )
-    assert isinstance(was, GrownStrategy)
-    assert isinstance(strategy, GrownStrategy)
-    if strategy.draft_source != was.draft_source:
+    if _source(strategy) != _source(was):
         raise NotRecordedError(
             "This setting uses a different draft, which this step did not record."
         )
@@ -104,6 +104,9 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
                 "A measured node budget is not in this record: set node_budget to a number."
             )
         strategy = strategy.changed(node_budget=budget)
+    if strategy.from_block:
+        return _block(step, *(int(getattr(each, "node_budget", 0)) for each in (strategy, was)))
+    assert isinstance(strategy, GrownStrategy)
     record = _Record(step)
     root = step.tree.select([node == 0 for node in range(len(step.tree))])
     context = next(
@@ -114,8 +117,49 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
         ),
         1 << 30,
     )
-    source = next((name for name in reversed(step.tree.source) if name != "target"), DRAFT)
-    return _verified(step, grow(strategy.shape(), record.next_tokens, root, context, source))
+    return _grown(step, grow(strategy.shape(), record.next_tokens, root, context, _name(step)))
+
+
+def _source(strategy: Strategy) -> object:
+    """What a strategy drafts with: for a tree of a block, also what its distributions depend on."""
+    return (
+        strategy.from_block,
+        getattr(strategy, "head", None),
+        getattr(strategy, "condition", None),
+    )
+
+
+def _name(step: Step) -> str:
+    return next((name for name in reversed(step.tree.source) if name != "target"), DRAFT)
+
+
+def _block(step: Step, budget: int, was_budget: int) -> WhatIf:
+    """As `DDTree`: by the record's distribution after the same path, or, without a bias, at the same depth."""
+    marginals = [event for event in step.events if event.kind == "marginal"]
+    record = _Record(step)
+    at_depth: dict[int, TopK] = {}
+    if marginals:
+        depths = step.tree.depth.tolist()
+        at_depth = {depth: record.top(node) for node, depth in enumerate(depths)}
+    found: list[int | None] = []  # the same node of the step's tree, by path
+
+    def after(parent: int, depth: int, token: int) -> TopK:
+        node = _child(step.tree, found[parent], token) if found else 0
+        found.append(node)
+        return at_depth.get(depth, ()) if node is None else record.top(node)
+
+    paths = best_paths(after, int(step.tree.token[0]), budget - 1)
+    tree, node_of, _ = grown(paths, _name(step))
+    reach = len(marginals) or 1 << 30
+    taken = Counter(path.parent for path in paths)
+    unknown = {
+        node_of[number]
+        for number, path in enumerate(paths)
+        if (not path.options and found[number] is None and path.depth < reach)
+        or taken[number] == len(path.options) >= max(was_budget - 1, TOP_K)
+    }
+    recorded = [found[number] for number in sorted(node_of, key=node_of.__getitem__)]
+    return _verified(step, tree, [*marginals, *pops(paths, node_of)], recorded, unknown)
 
 
 class _Record:
@@ -132,8 +176,10 @@ class _Record:
         if node:
             recorded = _child(self._step.tree, self._recorded[tree.parent[node]], tree.token[node])
             self._recorded[node] = recorded
-        if recorded is None:
-            return ()
+        return () if recorded is None else self.top(recorded)
+
+    def top(self, recorded: int) -> TopK:
+        """The next tokens after a node of the step's tree."""
         # Recorded children have exact log-probabilities, other tokens rounded ones.
         children = self._step.tree.children[recorded]
         exact = {
@@ -167,8 +213,7 @@ def _wanted(events: Iterable[Event]) -> dict[int, int]:
     }
 
 
-def _verified(step: Step, grown: Grown) -> WhatIf:
-    """Accept with the recorded choices: the target's choice after a node depends only on its path."""
+def _grown(step: Step, grown: Grown) -> WhatIf:
     tree = grown.tree
     recorded = list[int | None]([0])
     for node in range(1, len(tree)):
@@ -184,7 +229,17 @@ def _verified(step: Step, grown: Grown) -> WhatIf:
         if wanted > held >= was_wanted.get(recorded[node] or 0, 0):
             unknown.add(node)
     unknown |= {node for node in _blank(grown.events) if recorded[node] not in was_blank}
+    return _verified(step, tree, grown.events, recorded, unknown)
 
+
+def _verified(
+    step: Step,
+    tree: DraftTree,
+    events: Sequence[Event],
+    recorded: Sequence[int | None],
+    unknown: set[int],
+) -> WhatIf:
+    """Accept with the recorded choices: the target's choice after a node depends only on its path."""
     choices = [_UNKNOWN if row is None else step.nodes[row].target_choice for row in recorded]
     path = sample_and_match(tree, choices.__getitem__, step.root_choice)
     ended = step.bonus is None and len(path.accepted) >= len(step.committed)
@@ -198,5 +253,5 @@ def _verified(step: Step, grown: Grown) -> WhatIf:
     )
     bonus = None if ended or path.bonus == _UNKNOWN or not settled else path.bonus
     return WhatIf(
-        tree, tuple(grown.events), tuple(recorded), tuple(sorted(unknown)), accepted, settled, bonus
+        tree, tuple(events), tuple(recorded), tuple(sorted(unknown)), accepted, settled, bonus
     )

@@ -40,12 +40,14 @@ DEFINED: dict[str, type[Strategy]] = {}
 class Strategy(Settings):
     """Settings of a drafting method; the base class of every strategy.
 
-    `by_hand`: a person builds each tree (`Session.verify`), so it is not compared. `ascending`:
+    `by_hand`: a person builds each tree (`Session.verify`), so it is not compared. `from_block`: its
+    trees are the best paths of one pass of a block head. `ascending`:
     groups of settings whose values must not decrease. `group`: where the lab's form lists it:
     "papers", "baselines", "training-free", or "yours".
     """
 
     by_hand: ClassVar[bool] = False
+    from_block: ClassVar[bool] = False
     group: ClassVar[str] = "yours"
     ascending: ClassVar[tuple[tuple[str, ...], ...]] = ()
 

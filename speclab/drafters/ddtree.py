@@ -9,7 +9,7 @@ also depends on the node's token, still without another pass (PCTree, arXiv 2608
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 from math import exp
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
@@ -43,6 +43,7 @@ Condition = Annotated[
 class DDTree(Strategy):
     """A tree of the most probable paths of a block head: one draft pass for any depth."""
 
+    from_block: ClassVar[bool] = True
     group: ClassVar[str] = "papers"
 
     node_budget: NodeBudget = "auto"
@@ -89,13 +90,12 @@ class DDTreeDrafter(DraftPassDrafter):
         after = successors(every, passes.at_depths if conditioned else None)
         paths = best_paths(after, context.tokens[-1], budget - 1, context.max_depth)
         tree, order, options = grown(paths, self.source)
-        events = [_marginal(depth, top) for depth, top in enumerate(every, start=1)]
-        events += [_pop(number, order[number], path) for number, path in enumerate(paths[1:], 1)]
-        return Draft(tree, events, options)
+        events = [] if conditioned else [_marginal(d, top) for d, top in enumerate(every, start=1)]
+        return Draft(tree, [*events, *pops(paths, order)], options)
 
 
 After = Callable[[int, int, int], "TopK"]
-"""Next tokens after a path: its number, its depth and its last token."""
+"""Next tokens after a path: the number of its parent (-1: it is the root), its depth and its last token."""
 
 
 def successors(
@@ -135,7 +135,7 @@ class Path(NamedTuple):
 
 def best_paths(after: After, root: int, count: int, max_depth: int = 1 << 30) -> list[Path]:
     """The root, number 0, and the `count` most probable paths, best first; a path's parent comes before it."""
-    paths = [Path(-1, root, 0, 0, 0.0, 0.0, after(0, 0, root))]
+    paths = [Path(-1, root, 0, 0, 0.0, 0.0, after(-1, 0, root))]
     heap: list[tuple[float, int, int, int]] = []
 
     def push(parent: int, rank: int) -> None:
@@ -148,11 +148,10 @@ def best_paths(after: After, root: int, count: int, max_depth: int = 1 << 30) ->
     while heap and len(paths) <= count:
         minus_score, depth, rank, parent = heappop(heap)
         token, log_prob = paths[parent].options[rank]
-        number = len(paths)
-        options = after(number, depth, token)
+        options = after(parent, depth, token)
         paths.append(Path(parent, token, depth, rank, log_prob, -minus_score, options))
         push(parent, rank + 1)  # the next sibling
-        push(number, 0)  # the first child
+        push(len(paths) - 1, 0)  # the first child
     return paths
 
 
@@ -177,12 +176,9 @@ def _marginal(depth: int, top: TopK) -> Event:
     return Event("marginal", None, values)
 
 
-def _pop(number: int, node: int, path: Path) -> Event:
-    values: dict[str, Value] = {
-        "order": number,
-        "rank": path.rank + 1,
-        "level": path.depth,
-        "score": path.score,
-    }
-    values["path_prob"] = exp(path.score)
-    return Event("pop", node, values)
+def pops(paths: list[Path], node_of: Mapping[int, int]) -> Iterator[Event]:
+    """How each path joined the tree, in order."""
+    for number, path in enumerate(paths[1:], start=1):
+        values: dict[str, Value] = {"order": number, "rank": path.rank + 1, "level": path.depth}
+        values |= {"score": path.score, "path_prob": exp(path.score)}
+        yield Event("pop", node_of[number], values)

@@ -23,6 +23,13 @@ STRATEGIES = {
     "best first": speclab.DraftHead(node_budget=12, depth=6, children=4),
     "sequoia": speclab.SequoiaTree(source="draft", node_budget=12, depth=6),
 }
+SHAPES = {
+    "marginals": {},
+    "bias": {"markov_rank": 6},
+    "bias and anchor": {"markov_rank": 6, "sample_from_anchor": True, "temperature": 1.3},
+    "causal": {"causal": True},
+}
+every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
 
@@ -84,10 +91,13 @@ def test_the_text_is_the_targets_own_in_any_family(family):
 
 
 @pytest.mark.model
+@every_shape
 @every_strategy
-def test_every_cache_stands_on_the_text_after_each_step_in_forks_and_behind_a_step_back(strategy):
+def test_every_cache_stands_on_the_text_after_each_step_in_forks_and_behind_a_step_back(
+    strategy, shape
+):
     session = speclab.Session(
-        block_pair("llama"), strategy, prompt_of(), max_new_tokens=16, check=True
+        block_pair("llama", **shape), strategy, prompt_of(), max_new_tokens=16, check=True
     )
     model = session.pair.target.model
 
@@ -98,7 +108,7 @@ def test_every_cache_stands_on_the_text_after_each_step_in_forks_and_behind_a_st
                 assert_cache_is_fresh(runner, one.prompt_ids + one.token_ids, model)
 
     run(session)
-    assert session.metrics.counts.accepted > 0
+    assert shape or session.metrics.counts.accepted > 0
     for at in (1, len(session.steps) - 1):
         twin = session.fork(at)
         run(twin)
@@ -134,6 +144,50 @@ def test_a_tree_is_made_of_one_pass_and_the_record_holds_the_block_and_the_heaps
             assert above.draft_top[event.values["rank"] - 1][0] == node.token
             best = blocks[int(step.tree.depth[event.node]) - 1].values
             assert (best["token"], best["token_prob"]) == pytest.approx(above.draft_top[0])
+
+
+@pytest.mark.model
+@every_shape
+def test_a_tree_of_another_budget_follows_from_the_record_as_far_as_it_goes(shape):
+    strategy = speclab.DDTree(node_budget=10)
+    run = speclab.Session(block_pair("llama", **shape), strategy, prompt_of(), max_new_tokens=20)
+    run.run()
+    whole = 0
+    for step in run.steps:
+        for budget in (1, 4, 10, 14):
+            other = strategy.changed(node_budget=budget)
+            found = speclab.what_if(step, other)
+            forked = run.fork(at=step.index, strategy=other).step()
+            if found.unknown:
+                assert budget == 14
+                continue
+            whole += 1
+            for name in ("token", "parent"):
+                assert getattr(found.tree, name).tolist() == getattr(forked.tree, name).tolist()
+            assert found.accepted == forked.accepted
+            assert found.bonus in (None, forked.bonus)
+    assert whole >= 3 * len(run.steps)
+
+
+@pytest.mark.model
+def test_the_next_tokens_depend_on_the_parent_only_with_a_bias():
+    pair = block_pair("llama", **SHAPES["bias"])
+    runs = {}
+    for condition in ("auto", "parent", "none"):
+        strategy = speclab.DDTree(node_budget=12, condition=condition)
+        session = speclab.Session(pair, strategy, prompt_of(), max_new_tokens=12)
+        session.run()
+        runs[condition] = session.trace
+    assert runs["auto"].token_ids() == runs["none"].token_ids()
+    first = runs["auto"].steps[0].tree
+    assert_same(first, runs["parent"].steps[0].tree)
+    for condition, shared in (("auto", False), ("none", True)):
+        nodes = runs[condition].steps[0].nodes
+        depth = runs[condition].steps[0].tree.depth.tolist()
+        tops = {node.draft_top for node in nodes if depth[node.index] == 1}
+        assert (len(tops) == 1) == shared
+    with refused(speclab.NoDraftError, "block", "bias"):
+        speclab.generate(block_pair("llama"), strategy.changed(condition="parent"), prompt_of())
 
 
 @pytest.mark.model

@@ -43,8 +43,8 @@ def pair(drafting: str) -> ModelPair:
     if drafting == "model":
         return ModelPair(Runner(target), Runner(tiny("gpt2", seed=2, **SMALL)))
     shape = {"heads": 1, "key_value_heads": 1}
-    if drafting == "block":
-        shape |= {"layers": (1,), "block_size": 4}
+    if drafting in ("block", "biased block"):
+        shape |= {"layers": (1,), "block_size": 4, "markov_rank": 3 * (drafting != "block")}
         return speclab.load_pair(
             target=target, heads=random_block(target, 2, ids=[0, 2, 3, 4], **shape)
         )
@@ -64,6 +64,9 @@ def logits(after: tuple[int, ...]) -> list[float]:
         ("dynatree without replacement", "head"),
         ("drawn chain", "block"),
         ("ddtree", "block"),
+        ("drawn chain", "biased block"),
+        ("dynatree without replacement", "biased block"),
+        ("ddtree", "biased block"),
     ],
 )
 def test_drawn_candidates_give_texts_of_the_models_distribution(name, drafting):

@@ -115,6 +115,32 @@ def test_blocks_and_text_equal_those_of_transformers(shape, monkeypatch):
         assert rows.argmax(-1).tolist() == chain
 
 
+@pytest.mark.parametrize("anchor", [False, True])
+def test_after_a_token_the_logits_are_those_of_its_depth_plus_its_bias(anchor):
+    """The base is the head without its bias; the bias by the formula, token by token."""
+    model = target()
+    on = Runner(model)
+    head = random_block(model, 3, ids=SOME, markov_rank=5, sample_from_anchor=anchor)
+    bare = BlockHead(head.config.model_copy(update={"markov_rank": 0}))
+    bare.load_state_dict(head.state_dict(), strict=False)
+    text = [token % 64 for token in PROMPT]
+    runners = [BlockRunner(each.eval(), on) for each in (head, bare)]
+    on.watch(head.config.layers)
+    on.logits(text[:-1])
+    first, base = (runner.after_text(text).rows[:, SOME] for runner in runners)
+    one, other = (head.markov_head.get_parameter(f"markov_w{n}.weight") for n in (1, 2))
+
+    def bias(token: int) -> torch.Tensor:
+        return torch.stack([sum(one[token] * row) for row in other]).detach()
+
+    assert (first - base - bias(text[-1])).abs().max() < 1e-5
+    places = [(depth, token) for depth in range(1, head.config.drafted) for token in (0, 3, 51)]
+    depths, tokens = zip(*places, strict=True)
+    given, plain = (runner.at_depths(depths, tokens, 0).rows[:, SOME] for runner in runners)
+    wanted = plain + torch.stack([bias(token) for token in tokens])
+    assert (given - wanted).abs().max() < 1e-5
+
+
 # On disk
 
 
@@ -133,6 +159,11 @@ def load(heads):
 
 
 def test_what_was_saved_is_read_again_where_its_settings_stand_beside_those_of_qwen3(tmp_path):
+    dspark = random_block(target(), 1, ids=SOME, markov_rank=4)
+    (read,) = load(folder_of(dspark, tmp_path)).heads
+    assert (read.config.kind, read.config.markov_rank) == ("DSpark", 4)
+    for name, weight in dspark.state_dict().items():
+        assert torch.equal(read.model.state_dict()[name], weight)
     (head,) = load(changed(tmp_path)).heads
     assert (head.name, head.config.kind, head.config.layers) == ("block", "DFlash", (1, 2))
     assert head.model.token_ids.tolist() == SOME
@@ -169,6 +200,10 @@ def test_what_was_saved_is_read_again_where_its_settings_stand_beside_those_of_q
             "sliding",
         ),
         (UnsupportedModelError, {"input_embedding_scale": 8.0}, "input_embedding_scale"),
+        (UnsupportedModelError, {"markov_head_type": "gated"}, "gated"),
+        (UnsupportedModelError, {"markov_head_type": "rnn"}, "rnn"),
+        (UnsupportedModelError, {"enable_confidence_head": True}, "enable_confidence_head"),
+        (HeadMismatchError, {"markov_rank": 3}, "markov_head"),
     ],
 )
 def test_configs_of_another_target_or_of_what_is_not_run(tmp_path, error, changes, named):
@@ -180,6 +215,8 @@ def test_configs_of_another_target_or_of_what_is_not_run(tmp_path, error, change
     ("change", "named"),
     [
         ({"layers.1.self_attn.k_norm.weight": None}, "k_norm"),
+        ({"markov_head.markov_w1.weight": torch.ones(50, 2)}, "markov_w1"),
+        ({"confidence_head.proj.weight": torch.ones(1, 32)}, "confidence_head"),
         ({"candidate_selector.hidden_projection.weight": torch.ones(2, 2)}, "candidate_selector"),
     ],
 )

@@ -79,11 +79,12 @@ def headed_pair(family: str) -> ModelPair:
 
 
 @cache
-def block_pair(family: str, vocab: int = 8) -> ModelPair:
+def block_pair(family: str, vocab: int = 8, **shape: object) -> ModelPair:
     """A target with a block head; of few tokens, so that a random head is right now and then."""
     target = target_of(family, vocab)
     known = [token for token in range(vocab) if token != 4]
-    return speclab.load_pair(target=target, heads=random_block(target, 2, ids=known, block_size=7))
+    head = random_block(target, 2, ids=known, block_size=7, **shape)
+    return speclab.load_pair(target=target, heads=head)
 
 
 @cache
