@@ -1,8 +1,9 @@
 """Builds the course as static pages: `make site`, or `python docs/site/build.py build/site`.
 
-Sphinx reads the notebooks as they are saved (nothing runs) and docs/. The site starts with lesson
-1. A run of the shipped models stands in each lesson that has one, below its first lab, to be
-stepped in the browser. The pages ask nothing of the network and open from a folder.
+The first page is the live lab, which decodes in the browser. Sphinx reads the notebooks as they are
+saved (nothing runs) and docs/. A run of the shipped models stands in each lesson that has one,
+below its first lab, to be stepped in the browser, with a link that decodes the same live. The pages
+ask nothing of the network; all but the live lab also open from a folder.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import re
 import shutil
 import sys
 import tomllib
+from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlencode
 
 import nbformat
 from sphinx.application import Sphinx
 
 import speclab
 from speclab import prompts, views
+from speclab.live.export import LINKS, STRATEGIES
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
@@ -104,7 +108,23 @@ def frame(name: str) -> str:
     """A run in a page."""
     words = "A run that can be stepped here: click into it, then the arrow keys go through its iterations."
     source = f"../runs/{name}.html"
-    return f'{words} <a href="{source}">On a page of its own</a>\n\n<iframe src="{source}" loading="lazy"></iframe>'
+    links = f'<a href="{source}">On a page of its own</a>{live_link(name)}'
+    return f'{words} {links}\n\n<iframe src="{source}" loading="lazy"></iframe>'
+
+
+def live_link(name: str) -> str:
+    """A link that decodes the run of a lesson in the browser, if the live lab has its strategy."""
+    strategy, kind = RUNS[name]
+    if type(strategy) not in map(type, STRATEGIES):
+        return ""
+    numbers = {key: value for key, value in strategy if isinstance(value, int | float)}
+    wanted = {"strategy": type(strategy).__name__, **numbers, "prompt": text_of(kind)}
+    return f' · <a href="../index.html?{escape(urlencode(wanted))}">Decode it live</a>'
+
+
+def text_of(kind: str) -> str:
+    """The first shipped prompt of a kind."""
+    return prompts.examples(kind)[0].text
 
 
 def contents() -> str:
@@ -129,7 +149,7 @@ def export_runs(folder: Path) -> None:
     pair = speclab.load_pair()
     folder.mkdir(parents=True)
     for name, (strategy, kind) in RUNS.items():
-        session = speclab.Session(pair, strategy, prompts.examples(kind)[0].text, max_new_tokens=48)
+        session = speclab.Session(pair, strategy, text_of(kind), max_new_tokens=48)
         session.run()
         views.export_html(session.trace, folder / f"{name}.html")
 
@@ -147,11 +167,10 @@ def build(out: Path) -> int:
             made / "pages", out, ignore=shutil.ignore_patterns(".*", "_sources", "objects.inv")
         )
     export_runs(out / "runs")
-    (out / "index.html").write_text(
-        f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={FIRST}.html">'
-        f'<title>speclab</title><a href="{FIRST}.html">Lesson 1</a>',
-        encoding="utf-8",
-    )
+    first = speclab.export_live(out) / "index.html"
+    course = f' <a href="{FIRST}.html">The course</a> explains each step.'
+    page = first.read_text(encoding="utf-8").replace(LINKS, course)
+    first.write_text(page, encoding="utf-8")
     return app.statuscode
 
 

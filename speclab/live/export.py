@@ -40,6 +40,8 @@ STRATEGIES: tuple[Strategy, ...] = (
 FIXED = {"history", "root", "commit", "candidates", "head"}
 """Settings that need a kernel."""
 NOTE = "In a lab with a kernel: sampling, draft heads and routing, other models and strategies, history, comparing."
+LINKS = "<!--LINKS-->"
+"""Where a site may add links to the page's HTML."""
 DECODER = ("forward.js", "tokenizer.js", "grow.js", "decode.js")
 """The files of the decoder, in order; they also read views/page/phases.js."""
 

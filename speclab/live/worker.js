@@ -46,7 +46,7 @@ async function fetched({ name, size, sha256 }, report) {
   const store = await globalThis.caches?.open("speclab").catch(() => null); // on plain http there is none, nor a digest
   const address = `${BASE}${name}?${sha256.slice(0, 12)}`;
   const kept = await store?.match(address);
-  const response = kept ?? await fetch(address).catch(() => ({ ok: false, status: "no answer" }));
+  const response = kept ?? await fetch(address, { cache: store ? "reload" : "no-cache" }).catch(() => ({ ok: false, status: "no answer" }));
   if (!response.ok) throw new Refusal(`${name} did not arrive (${response.status}): reload the page, or export the folder again.`);
   const bytes = new Uint8Array(size);
   let length = 0;

@@ -1,0 +1,177 @@
+"""The live page in Chromium: models fetched once, then no kernel and no network; and what it says of bad input."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+from opened import CURSOR, ERROR, PENDING, TREE, Opened, text
+
+import speclab
+
+pytestmark = pytest.mark.browser
+STATUS = text("sl-said")
+SLIDE = """([name, value]) => {
+  const slider = document.querySelector(`.speclab-setting-${name} input`);
+  slider.value = value;
+  slider.dispatchEvent(new Event("input"));
+}"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/index.html"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return speclab.export_live(tmp_path_factory.mktemp("live") / "page")
+
+
+@pytest.fixture
+def live(browser, folder):
+    """A page with its first iteration; its server is gone, and so is every way out."""
+    with served(folder) as address:
+        opened = Opened.at(browser, f"{address}?prompt=Once%20upon%20a%20time&length=50")
+        opened.at_iteration(1, 1)
+    opened.requests.clear()
+    yield opened
+    opened.page.close()
+    assert opened.requests == []
+    assert opened.complaints == []
+
+
+def test_a_text_of_ones_own_is_decoded_without_a_kernel_or_a_network(live, tmp_path):
+    page = live.page
+    page.click(".speclab-change")
+    page.fill(".speclab-prompt", "Zoë 🙂 said")
+    live.wait(f"{PENDING}.includes('prompt')")
+    page.click(".speclab-change")
+    page.click("button.speclab-step")
+    live.wait(f"{text('sl-body')}.startsWith('Zoë 🙂 said') && {CURSOR} === '1 of 1'")
+    for _ in range(9):
+        live.step()
+    live.shot("live")
+    with page.expect_download() as download:
+        page.click(".sl-more summary")
+        page.click("text=Save run")
+    download.value.save_as(tmp_path / "run.json.gz")
+    trace = speclab.load_trace(tmp_path / "run.json.gz")
+    pair = speclab.load_pair()
+    assert list(trace.prompt_ids) == pair.encode("Zoë 🙂 said")
+    assert [
+        one for one in speclab.clinic.check(trace, pair) if one.kind != speclab.clinic.TIE
+    ] == []
+    page.click("button.sl-back")
+    live.at_iteration(9, 10)
+
+
+def test_a_slider_previews_and_apply_decodes(live):
+    page = live.page
+    page.click("[data-tab=settings]")
+    before = live.read(TREE)
+    page.evaluate(SLIDE, ["low_confidence", 0])
+    live.wait(f"{STATUS}.startsWith('Preview')")
+    assert live.read(TREE) != before
+    page.click(".speclab-apply")
+    live.wait(f"{STATUS}.startsWith('Iteration 1:') && {PENDING} === ''")
+    live.wait("document.querySelectorAll('.sl-panel .js-plotly-plot').length > 0")
+    page.evaluate(SLIDE, ["low_confidence", 100])
+    live.wait(f"{ERROR} === '' && {text('sl-refused')}.includes('low confidence')")
+
+
+def test_a_tree_is_built_by_hand_and_predicted(live):
+    page = live.page
+    page.click("[data-tab=settings]")
+    page.focus(".speclab-tree")
+    page.keyboard.press("ArrowRight")
+    page.fill(".sl-byhand input", "🙂")
+    page.click(".sl-byhand button:text('Add')")
+    live.wait(f"{ERROR}.includes('tokens')")  # bytes of a character are tokens of their own
+    page.fill(".sl-byhand input", "#5")
+    page.click(".sl-byhand button:text('Add')")
+    page.click(".sl-verify:not([disabled])")
+    live.wait(f"{PENDING}.includes('by hand')")
+    page.click(".sl-guess")
+    page.click("button.speclab-step:not([disabled])")
+    live.at_iteration(2, 2)
+    assert page.is_disabled("[data-phase=accept]")
+    page.focus(".speclab-tree")
+    page.keyboard.press("ArrowRight")
+    live.wait(f"{STATUS}.includes('of 1')")
+
+
+def test_a_run_is_stopped_and_fits_a_phone(live):
+    page = live.page
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.emulate_media(color_scheme="dark")
+    assert live.read("document.documentElement.scrollWidth") <= 390
+    page.click("button.speclab-run")
+    page.click(".sl-stop:visible")
+    live.wait("document.querySelector('.sl-stop').hidden")
+    live.shot("live_phone_dark")
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("?prompt=%20", "The prompt is empty"),
+        ("?length=5000", "more than the models' context"),
+        ("?strategy=Goose", "needs a lab with a kernel"),
+        ("?node_budget=0", "node budget"),
+    ],
+)
+def test_a_link_that_asks_for_too_much_gets_a_sentence(browser, folder, query, sentence):
+    with served(folder) as address:
+        opened = Opened.at(browser, address + query)
+        opened.wait(f"{text('sl-loading')}.includes({sentence!r})")
+        opened.page.click(".speclab-change")
+        opened.page.fill(".speclab-prompt", "Once upon a time")
+        opened.page.fill("label:has-text('length') input", "20")
+        opened.page.click("button.speclab-step:not([disabled])")
+        opened.at_iteration(1, 1)
+        opened.page.close()
+
+
+def test_weights_that_were_changed_cut_short_or_left_out_are_refused(browser, folder, tmp_path):
+    broken = tmp_path / "page"
+    shutil.copytree(folder, broken)
+    weights = broken / "draft.safetensors"
+    data = weights.read_bytes()
+    changed = bytearray(data)
+    changed[-1] ^= 1
+    with served(broken) as address:
+        for content in (bytes(changed), data[:-1000], None):
+            weights.unlink()
+            if content is not None:
+                weights.write_bytes(content)
+            opened = Opened.at(browser, address)
+            opened.wait(f"{text('sl-loading')}.includes('draft.safetensors')")
+            weights.write_bytes(data)
+            opened.page.click("button.speclab-step")
+            opened.at_iteration(1)
+            opened.page.close()
+
+
+def test_without_a_store_or_as_a_file_it_works_or_says_how(browser, folder):
+    with served(folder) as address:
+        page = browser.new_page()
+        page.add_init_script("delete globalThis.caches")
+        page.goto(address)
+        page.wait_for_function(f"{CURSOR} === '1 of 1'")
+        page.goto((folder / "index.html").as_uri())
+        page.wait_for_function("document.body.innerText.includes('python -m http.server')")
+        page.close()
