@@ -81,14 +81,14 @@ class Session {
     this.sync();
     const prefix = this.tokens.length - 1;
     if (target.length < prefix) await target.text(this.tokens.slice(target.length, -1));
-    const before = { target: prefix, draft: draft.length, calls: draft.calls };
+    const { length, calls } = draft;
     const times = [performance.now()];
     const drafted = built ?? (await this.propose());
     const { tree } = drafted;
     times.push(performance.now());
     const sees = pathsOf(tree);
-    const logits = await target.rows(tree.token, sees.map(path => prefix + path.length - 1), sees.map(path => path.map(node => prefix + node)), prefix);
-    const probs = logits.map(softmax);
+    const before = [...Array(prefix).keys()];
+    const probs = (await target.rows(tree.token, sees.map(path => [...before, ...path.map(node => prefix + node)]))).map(softmax);
     times.push(performance.now());
     const tops = probs.map(row => topTokens(row, TOP.recorded));
     const path = accept(tree, node => tops[node][0][0]);
@@ -99,8 +99,8 @@ class Session {
     const seconds = Object.fromEntries(["draft", "verify", "accept", "commit", "learn"].map((phase, index) => [phase, (times[index + 1] - times[index]) / 1000]));
     const step = {
       ...EMPTY, index: this.steps.length, prefix_length: prefix, tree, ...outcome, settings: built ? { strategy: "ByHand" } : this.strategy,
-      events: drafted.events ?? [], nodes: nodeRecords(tree, probs, tops, drafted.tops, outcome.accepted, prefix), caches: this.caches(before), seconds,
-      adaptation: adaptationOf(built ? {} : this.strategy, tree), counts: countsOf(tree, outcome, draft.calls - before.calls, seconds),
+      events: drafted.events ?? [], nodes: nodeRecords(tree, probs, tops, drafted.tops, outcome.accepted, prefix), caches: this.caches(prefix, length, draft.calls > calls), seconds,
+      adaptation: adaptationOf(built ? {} : this.strategy, tree), counts: countsOf(tree, outcome, draft.calls - calls, seconds),
       mask: sees.map(seen => maskBits(seen, sees.length)), prefix_seen: sees.map(() => prefix), note: "",
     };
     step.texts = tokenizer.texts(tokensOf(step));
@@ -114,17 +114,15 @@ class Session {
     const root = this.tokens.at(-1);
     const rules = rulesOf(this.strategy);
     if (!rules) return { tree: { token: [root], parent: [-1], log_prob: [0], source: ["target"], candidate_sampling: "deterministic" }, tops: new Map() };
-    const prefix = this.tokens.length - 1;
     const width = Math.max(TOP.drafted, ...rules.branches);
-    const rows = new Map(); // of each node that ran: the slots of its ancestors from the root down, and its own
+    const rows = new Map(); // of each node that ran: the slots of its text, of its ancestors, and its own
     const next = async (tree, nodes) => {
-      nodes.forEach((node, row) => rows.set(node, node ? [...rows.get(tree.parent[node]), draft.length + row] : [prefix]));
-      const sees = nodes.map(node => rows.get(node));
-      const logits = nodes[0] ? await draft.rows(nodes.map(node => tree.token[node]), sees.map(path => prefix + path.length - 1), sees, prefix)
+      nodes.forEach((node, row) => rows.set(node, node ? [...rows.get(tree.parent[node]), draft.length + row] : [...this.tokens.keys()]));
+      const logits = nodes[0] ? await draft.rows(nodes.map(node => tree.token[node]), nodes.map(node => rows.get(node)))
         : [await draft.text(this.tokens.slice(draft.length))]; // also the committed tokens that the cache lacks
       return logits.map(row => topTokens(softmax(row), width));
     };
-    const grown = await grow(rules, next, root, target.config.max_position_embeddings - 1 - prefix);
+    const grown = await grow(rules, next, root, target.config.max_position_embeddings - this.tokens.length);
     return { ...grown, rows: new Map(grown.numbers.map((number, node) => [node, rows.get(number)])) };
   }
 
@@ -145,16 +143,17 @@ class Session {
     this.tokens = [...this.tokens, ...committed];
   }
 
-  /** @param {any} before */
-  caches(before) {
-    return ["target", "draft"].filter(name => name === "target" || this.models.draft.calls > before.calls).map(name => {
+  /** @param {number} target entries of each cache before the iteration @param {number} draft @param {boolean} drafted */
+  caches(target, draft, drafted) {
+    const record = (name, before) => {
       const { kept, length, capacity, cache, width } = this.models[name];
       const moved = kept.slots.map((slot, index) => [slot, kept.prefix + index]).filter(([from, to]) => from !== to);
       return {
-        name, before: before[name], written: kept.before - before[name], kept: kept.slots, moved, after: length,
-        committed: this.tokens.length - 1, capacity, slot_bytes: 4 * width * cache.length,
+        name, before, written: kept.before - before, kept: kept.slots, moved, after: length, committed: this.tokens.length - 1, capacity,
+        slot_bytes: 4 * width * cache.length,
       };
-    });
+    };
+    return drafted ? [record("target", target), record("draft", draft)] : [record("target", target)];
   }
 }
 

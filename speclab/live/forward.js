@@ -91,38 +91,44 @@ class Model {
     return this.tokens.length;
   }
 
-  /** Appends rows of a tree; the logits of each. @param {number[]} tokens @param {number[]} positions @param {number[][]} sees slots from `prefix` on that each row sees
-   * @param {number} prefix entries that all rows see @returns {Promise<Float32Array[]>} */
-  async rows(tokens, positions, sees, prefix) {
-    const logits = await this.product(await this.norm(await this.run(tokens, positions, sees, prefix), "final_layer_norm"), "embed_in");
+  /** Appends rows of a tree; the logits of each. @param {number[]} tokens @param {number[][]} sees slots that each row sees, in the order of their positions,
+   * its own last: so many tokens make its position @returns {Promise<Float32Array[]>} */
+  async rows(tokens, sees) {
+    const logits = await this.logits(await this.run(tokens, sees));
     this.tokens.push(...tokens.map(token => ~token));
-    const size = this.config.vocab_size;
-    return tokens.map((_, row) => logits.subarray(row * size, (row + 1) * size));
+    return logits;
   }
 
   /** Appends tokens in causal order; the logits after the last. @param {number[]} tokens @returns {Promise<Float32Array>} */
   async text(tokens) {
-    const start = this.length;
-    const x = await this.run(tokens, tokens.map((_, row) => start + row), tokens.map((_, row) => Array.from({ length: row + 1 }, (_, slot) => start + slot)), start);
+    const states = await this.run(tokens, tokens.map((_, row) => [...Array(this.length + row + 1).keys()]));
     this.tokens.push(...tokens);
-    return this.product(this.norm(x.slice(-this.width), "final_layer_norm"), "embed_in");
+    const [last] = await this.logits(states.slice(-this.width));
+    return last;
   }
 
-  /** @param {number[]} tokens @param {number[]} positions @param {number[][]} sees @param {number} prefix @returns {Promise<Float32Array>} hidden states */
-  async run(tokens, positions, sees, prefix) {
-    const { width, config } = this;
+  /** @param {number[]} tokens @param {number[][]} sees @returns {Promise<Float32Array>} hidden states */
+  async run(tokens, sees) {
+    const { width } = this;
     this.reserve(this.length + tokens.length);
     let x = new Float32Array(tokens.length * width);
     tokens.forEach((token, row) => x.set(this.weights["embed_in.weight"].subarray(token * width, (token + 1) * width), row * width));
-    for (let layer = 0; layer < config.num_hidden_layers; layer++) {
+    for (let layer = 0; 2 * layer < this.cache.length; layer++) {
       const qkv = await this.product(this.norm(x, `${layer}.input_layernorm`), `${layer}.attention.query_key_value`);
-      const attended = await this.product(this.attention(layer, qkv, positions, sees, prefix), `${layer}.attention.dense`);
+      const attended = await this.product(this.attention(layer, qkv, sees), `${layer}.attention.dense`);
       const inner = await this.product(this.norm(x, `${layer}.post_attention_layernorm`), `${layer}.mlp.dense_h_to_4h`);
-      const fed = await this.product(inner.map(gelu), `${layer}.mlp.dense_4h_to_h`);
+      const fed = await this.product(inner.map(gelu), `${layer}.mlp.dense_4h_to_h`, this.config.intermediate_size);
       x = x.map((value, k) => value + attended[k] + fed[k]); // parallel residual
     }
     this.calls++;
     return x;
+  }
+
+  /** @param {Float32Array} x hidden states @returns {Promise<Float32Array[]>} */
+  async logits(x) {
+    const size = this.config.vocab_size;
+    const all = await this.product(this.norm(x, "final_layer_norm"), "embed_in");
+    return Array.from({ length: all.length / size }, (_, row) => all.subarray(row * size, (row + 1) * size));
   }
 
   /** @param {Float32Array} x @param {string} name */
@@ -130,29 +136,29 @@ class Model {
     return layerNorm(x, this.weights[`${name}.weight`], this.weights[`${name}.bias`], this.config.layer_norm_eps);
   }
 
-  /** @param {Float32Array} x @param {string} name */
-  async product(x, name) {
+  /** @param {Float32Array} x @param {string} name @param {number} width */
+  async product(x, name, width = this.width) {
     await this.breathe();
-    return linear(x, this.weights[`${name}.weight`], this.weights[`${name}.bias`], name.endsWith("4h_to_h") ? this.config.intermediate_size : this.width);
+    return linear(x, this.weights[`${name}.weight`], this.weights[`${name}.bias`], width);
   }
 
-  /** @param {number} layer @param {Float32Array} qkv `[rows, heads, 3, dim]` @param {number[]} positions @param {number[][]} sees @param {number} prefix */
-  attention(layer, qkv, positions, sees, prefix) {
+  /** @param {number} layer @param {Float32Array} qkv `[rows, heads, 3, dim]` @param {number[][]} sees */
+  attention(layer, qkv, sees) {
     const { width, dim } = this;
     const [keys, values] = this.cache.slice(2 * layer);
-    const out = new Float32Array(positions.length * width);
+    const out = new Float32Array(sees.length * width);
     const each = visit => {
-      for (let at = 0; at < out.length; at += dim) visit(Math.floor(at / width), at, 3 * at);
+      for (let at = 0; at < out.length; at += dim) visit(sees[Math.floor(at / width)], at, 3 * at);
     };
-    each((row, at, from) => {
-      this.rotate(qkv, from, positions[row]);
-      this.rotate(qkv, from + dim, positions[row]);
+    each((slots, at, from) => {
+      this.rotate(qkv, from, slots.length - 1);
+      this.rotate(qkv, from + dim, slots.length - 1);
       keys.set(qkv.subarray(from + dim, from + 2 * dim), this.length * width + at);
       values.set(qkv.subarray(from + 2 * dim, from + 3 * dim), this.length * width + at);
     });
-    each((row, at, from) => {
-      const slots = Int32Array.from({ length: prefix + sees[row].length }, (_, index) => (sees[row][index - prefix] ?? index) * width + (at % width));
-      attend(qkv.subarray(from, from + dim), keys, values, slots, out.subarray(at, at + dim));
+    each((slots, at, from) => {
+      const starts = Int32Array.from(slots, slot => slot * width + (at % width));
+      attend(qkv.subarray(from, from + dim), keys, values, starts, out.subarray(at, at + dim));
     });
     return out;
   }

@@ -1,4 +1,4 @@
-"""Jupyter servers of our own: no settings of whoever runs the test, and every way out led to a socket that we watch."""
+"""Servers of our own: of static files; and Jupyter's, without anybody's settings, every way out watched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import nbformat
 import pytest
@@ -25,6 +28,23 @@ PATIENCE = 180.0
 FRESH = (
     "import speclab\nlab = speclab.Lab('mini', prompt='Once upon a time', max_new_tokens=120)\nlab"
 )
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Files without a log."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a folder's index.html while the block runs."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/index.html"
+    server.shutdown()
+    server.server_close()
 
 
 @dataclass(frozen=True)

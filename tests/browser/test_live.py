@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 from opened import CURSOR, ERROR, PENDING, TREE, Opened, text
+from serving import served
 
 import speclab
 
@@ -20,20 +17,6 @@ SLIDE = """([name, value]) => {
   slider.value = value;
   slider.dispatchEvent(new Event("input"));
 }"""
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def served(folder):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/index.html"
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture(scope="module")

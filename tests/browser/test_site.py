@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from opened import ARTIFACTS, PATIENCE
+from opened import ARTIFACTS, PATIENCE, Opened
+from serving import served
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,19 @@ def test_every_page_is_there_and_fits_its_window(page, site):
             )
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / "site.png")
+
+
+def test_the_first_page_decodes_and_a_lesson_links_to_it(browser, site):
+    with served(site) as address:
+        opened = Opened.at(browser, address)
+        opened.at_iteration(1, 1)
+        opened.shot("site_live")
+        assert opened.complaints == []
+        opened.page.click("text=The course")
+        opened.page.click("text=Decode it live")
+        opened.at_iteration(1, 1)
+        opened.page.close()
+    assert opened.strangers == []
 
 
 def test_a_run_is_in_its_lesson(page, site):

@@ -90,13 +90,16 @@ def test_logits_of_a_tree_are_the_targets(pair):
     wanted = runner.forward(tree.token.tolist(), positions, tree.ancestor_mask()).numpy()
     script = """
     (async () => {
-      const [{ prompt, token, positions, sees }] = runs;
+      const [{ prompt, token, sees }] = runs;
       await models.target.text(prompt);
-      const rows = await models.target.rows(token, positions, sees, prompt.length);
+      const rows = await models.target.rows(token, sees);
       process.stdout.write(JSON.stringify(rows.map(row => [...row])));
     })();
     """
-    sees = [[len(prompt) + node for node in tree.path(row)] for row in range(len(tree))]
-    row = {"prompt": prompt, "token": tree.token.tolist(), "positions": positions, "sees": sees}
+    sees = [
+        [*range(len(prompt)), *(len(prompt) + node for node in tree.path(row))]
+        for row in range(len(tree))
+    ]
+    row = {"prompt": prompt, "token": tree.token.tolist(), "sees": sees}
     told = json.loads(in_node(RUNS + script, {"folder": str(MINI), "runs": [row]}))
     assert np.abs(np.asarray(told) - wanted).max() < 1e-4

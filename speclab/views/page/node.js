@@ -131,18 +131,6 @@ function ratioOf({ target, against }) {
   return against ? Math.min(1, target / against) : 1;
 }
 
-/** The tried children in order, then the target's draw; null if nothing was drawn. @param {Step} step @returns {Table | null} */
-function drawRows(step) {
-  if (!step.residual) return null;
-  const rows = rejections(step).map((trial, number) => [
-    number + 1, `${labelOf(step.nodes[trial.node].token, step.texts)} (node ${trial.node})`, trial.target.toFixed(4),
-    trial.against.toFixed(4), ratioOf(trial).toFixed(4), WORDS.draws.rejected,
-  ]);
-  if (step.bonus !== null) rows.push([rows.length + 1, labelOf(step.bonus, step.texts), "", "", "", WORDS.draws.drawn]);
-  const sentence = words("draws", "caption", { count: rows.length, rule: step.rule });
-  return { sentence, head: WORDS.draws.head, rows };
-}
-
 /** The most probable tokens of each depth of a block, and how many nodes they became; null without a block. @param {Step} step @returns {Table | null} */
 function blockTable(step) {
   const block = step.events.filter(event => event.kind === "marginal");
