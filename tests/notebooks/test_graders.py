@@ -1,0 +1,113 @@
+"""otter-grader and nbgrader grade editions of a small lesson with their own tools."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from speclab.course.export import export
+
+pytestmark = pytest.mark.notebook
+FACTORS = {"double": 2, "triple": 3, "fourfold": 4}
+"""Functions of the lesson; each gives as many points as its factor."""
+ANSWERS = {
+    "right": {name: f"return {factor} * number" for name, factor in FACTORS.items()},
+    "seen": {"double": "return 4", "triple": "raise ValueError(number)", "fourfold": ""},
+    "endless": {"double": "while True: pass", "fourfold": "return 4 * number"},
+}
+"""Bodies by student: right; fitted to the visible case, raising and open; endless and deleted."""
+SCORES = {"right": 9, "seen": 0, "endless": 4}
+TEST = """def world(random):
+    number = random.randint(50, 99)
+    return number, {factor} * number
+
+
+check("{letter}", {name}, [(2, 2 * {factor})], limit=2, worlds=world)"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    cells = [new_code_cell("from speclab.course import check")]
+    for letter, (name, factor) in zip("ABC", FACTORS.items(), strict=True):
+        stub = f'def {name}(number):\n    """A product."""'
+        answer = f"```python\n{stub}\n    return {factor} * number\n```"
+        test = TEST.format(letter=letter, name=name, factor=factor)
+        cells += [
+            new_markdown_cell(f"### Exercise {letter} · ★☆☆ · 5 minutes · {factor} points"),
+            new_code_cell(f"{stub}\n    # TODO", metadata={"tags": ["exercise"]}),
+            new_code_cell(test, metadata={"tags": ["test"]}),
+            new_markdown_cell(f"<details><summary>Solution</summary>\n\n{answer}\n\n</details>"),
+        ]
+    folder = tmp_path_factory.mktemp("lesson")
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), folder / "f.ipynb")
+    return folder
+
+
+def _hand_in(lesson: Path, bodies: dict[str, str], to: Path) -> None:
+    """A student's copy of a lesson, with their answers; without the cells of those they deleted."""
+    book = nbformat.read(lesson, as_version=4)
+    kept = []
+    for cell in book.cells:
+        name = re.match(r"def (\w+)\(number\)", cell.source)
+        if name and "exercise" in cell.metadata.get("tags", ()):
+            if name[1] not in bodies:
+                continue
+            if bodies[name[1]]:
+                cell.source = f"{name[0]}:\n    {bodies[name[1]]}"
+        kept.append(cell)
+    book.cells = kept
+    to.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(book, to)
+
+
+def _run(folder: Path, *command: str) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    result = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_otter_grades(source, tmp_path):
+    export(tmp_path / "master", "otter", source=source)
+    _run(tmp_path, "otter", "assign", "--no-run-tests", "master/f.ipynb", "made")
+    (grader,) = (tmp_path / "made" / "autograder").glob("*.zip")
+    student = tmp_path / "made" / "student" / "f.ipynb"
+    assert "world" not in student.read_text(encoding="utf-8")
+    for name, bodies in ANSWERS.items():
+        _hand_in(student, bodies, tmp_path / f"{name}.ipynb")
+        (tmp_path / name).mkdir()
+        _run(tmp_path, "otter", "run", "-a", str(grader), "-o", name, f"{name}.ipynb")
+        results = json.loads((tmp_path / name / "results.json").read_text(encoding="utf-8"))
+        assert sum(test.get("score") or 0 for test in results["tests"]) == SCORES[name]
+
+
+def test_nbgrader_grades(source, tmp_path):
+    export(tmp_path / "course", "nbgrader", source=source)
+    course = tmp_path / "course"
+    _run(course, "nbgrader", "generate_assignment", "f")
+    student = course / "release" / "f" / "f.ipynb"
+    text = student.read_text(encoding="utf-8")
+    assert "world" not in text
+    assert "return" not in text
+    for name, bodies in ANSWERS.items():
+        _hand_in(student, bodies, course / "submitted" / name / "f" / "f.ipynb")
+    _run(course, "nbgrader", "autograde", "f")
+    _run(course, "nbgrader", "export")
+    rows = csv.DictReader((course / "grades.csv").read_text(encoding="utf-8").splitlines())
+    assert {row["student_id"]: float(row["score"]) for row in rows} == SCORES
