@@ -42,6 +42,7 @@ from speclab.engine.generate import generate as generate
 from speclab.engine.record_generate import record_generate as record_generate
 from speclab.engine.session import Session as Session
 from speclab.errors import CancelledError as CancelledError
+from speclab.errors import ChangedModelError as ChangedModelError
 from speclab.errors import ContextExceededError as ContextExceededError
 from speclab.errors import ExactnessError as ExactnessError
 from speclab.errors import ExpressionError as ExpressionError
