@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal, Never, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import model_validator
@@ -67,13 +67,6 @@ class Strategy(Settings):
                         "lower the first or raise the second"
                     )
         return self
-
-    def __call__(self, *_: object, **__: object) -> Never:
-        """Raises: `model.generate(custom_generate=…)` silently ignores what it cannot call."""
-        raise SettingsError(
-            f"model.generate cannot call the strategy {type(self).__name__} itself: pass "
-            f"custom_generate=speclab.custom_generate({type(self).__name__}(…), draft=…)."
-        )
 
     @property
     def needs_draft(self) -> bool:

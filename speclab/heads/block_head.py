@@ -175,6 +175,7 @@ class BlockRunner(HeadRunner, runs=BlockHead):
         return self.model.markov_head is not None
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
+        self._gain(tokens)
         last = len(tokens) - 1
         self.crop(min(self.length, last))
         self._block = self.draft(tokens[last], self._states(last), topk)
@@ -220,7 +221,7 @@ class BlockRunner(HeadRunner, runs=BlockHead):
             seen = np.tri(size, before + size, before, dtype=np.bool_)
             mask = to_device(seen, self.device) if config.causal else None
             out = self.model(block[None], features[None], angles, mask, self.cache)[0]
-            self._logits = self._output[0](out[-config.drafted :])
+            self._logits = self._logits_of(out[-config.drafted :])
             if self.conditions:
                 first = self._logits[:1] + self._bias(ids[:1])
                 answer = self._answer(torch.cat((first, self._logits[1:])), topk)
@@ -237,8 +238,9 @@ class BlockRunner(HeadRunner, runs=BlockHead):
         assert self.model.markov_head is not None
         bias: Tensor = self.model.markov_head(tokens)
         ids = self.model.token_ids
-        # as in `_output`: only tokens of the pair
-        return bias if ids is None else bias[:, ids < self.vocab_size]
+        # as in `_output`: only tokens of the pair; a token that was gained has no bias
+        known = bias[:, : self.vocab_size] if ids is None else bias[:, ids < self.vocab_size]
+        return functional.pad(known, (0, len(self._gained)))
 
     def _answer(self, logits: Tensor, topk: int) -> Answer:
         return super()._answer(logits / self.config.temperature, topk)

@@ -37,6 +37,8 @@ class HeadConfig(BaseModel):
     hidden_size: _Size = Field(ge=8)
     target_hidden_size: _Size | None = None  # if the layer is not as wide as the target
     draft_vocab_size: _Size | None = None  # tokens that it can propose; None: every token id
+    # its vocabulary gains the tokens of prompt and text, by rows of the target's output matrix
+    gains_tokens: bool = False
     # fused target layers: 0 the embeddings, -1 the last
     layers: tuple[int, ...] = Field(default=(-1,), min_length=1)
     layer_ids: str = ""  # the field of its folder that lists those layers, and how it counts them

@@ -122,26 +122,16 @@ def _check_target(config: HeadConfig, target: Runner) -> None:
 
 
 def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
-    fuse = tensors.get("fuse.weight")
-    output = tensors.get(OUTPUT)
-    width = config.states_size * len(config.layers)
-    proposed = config.draft_vocab_size or config.vocab_size
-    reason = ""
-    if fuse is not None and fuse.ndim == 2 and fuse.shape[1] != width:
-        reason = f"its fc reads {fuse.shape[1]} numbers per token, but its {len(config.layers)} layers have {width}"
-    elif output is not None and output.ndim == 2 and len(output) != proposed:
-        named = (
-            f"d2t names {proposed}"
-            if "d2t" in tensors
-            else f"has no d2t for a vocabulary of {proposed}"
-        )
-        reason = f"its lm_head proposes {len(output)} tokens, and it {named}"
-    elif config.states_size != config.hidden_size and EMBEDDINGS not in tensors:
-        reason = f"its layer is {config.hidden_size} wide for a target of {config.states_size}, without embed_tokens"
-    if reason:
+    if config.states_size != config.hidden_size and EMBEDDINGS not in tensors:
         raise HeadMismatchError(
-            f"The parts of the draft head {config.name} do not fit together: {reason}; download or "
-            "train it again."
+            f"The draft head {config.name} is {config.hidden_size} wide for a target of "
+            f"{config.states_size}, so it needs embed_tokens of its own: download or train it again."
+        )
+    output = tensors.get(OUTPUT)
+    if output is not None and "d2t" not in tensors and len(output) != config.vocab_size:
+        raise HeadMismatchError(
+            f"The lm_head of {config.name} proposes {len(output)} tokens, and it has no d2t for a "
+            f"vocabulary of {config.vocab_size}: download or train it again."
         )
 
 
@@ -149,22 +139,16 @@ def _check_vocabulary(head: DraftModule) -> None:
     ids = head.token_ids
     if ids is None:
         return
-    d2t = head.get_buffer("d2t")
     size = head.config.vocab_size
-    reason = ""
+    whole = head.get_buffer("d2t").dtype == torch.int64 and len(ids.unique()) == len(ids)
+    good = whole and bool(((ids >= 0) & (ids < size)).all())
     t2d = dict(head.named_buffers()).get("t2d")  # a block head has none
-    if d2t.dtype != torch.int64 or (t2d is not None and t2d.dtype != torch.bool):
-        reason = "d2t is not int64, or t2d not bool"
-    elif not bool(((ids >= 0) & (ids < size)).all()):
-        reason = f"d2t names token ids from {ids.min()} to {ids.max()}, and there are {size}"
-    elif len(ids.unique()) < len(ids):
-        reason = "d2t names a token twice"
-    elif t2d is not None and not torch.equal(t2d.nonzero()[:, 0], ids.sort().values):
-        reason = "t2d marks other tokens than d2t names"
-    if reason:
-        name = head.config.name
+    if good and t2d is not None:
+        good = t2d.dtype == torch.bool and torch.equal(t2d.nonzero()[:, 0], ids.sort().values)
+    if not good:
         raise HeadMismatchError(
-            f"The draft vocabulary of {name} is damaged: {reason}; fetch or train the head again."
+            f"The draft vocabulary of {head.config.name} is damaged: d2t must name different ids "
+            f"below {size}, and t2d mark the same; fetch or train the head again."
         )
 
 

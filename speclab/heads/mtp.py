@@ -129,7 +129,7 @@ class MtpRunner(HeadRunner, runs=MtpHead):
         if store is not None:
             store.append(out[:, :last])
         answers = out[torch.arange(count, device=self.device), depth.clamp(max=last)]
-        logits = self._output[0](answers[-1:] if last_only else answers)
+        logits = self._logits_of(answers[-1:] if last_only else answers)
         return logits, torch.cat((out.flatten(1), depth[:, None].to(out.dtype)), dim=1)
 
 

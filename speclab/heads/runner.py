@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from speclab.heads.eagle import Angles, DraftModule, rotary
 from speclab.models.answer import Answer, Ids
@@ -69,12 +70,17 @@ class HeadRunner(DraftSource):
         self.layers = head.config.layers
         self._target = target
         self._tree = TreeRows()
+        self._gained: dict[
+            int, int
+        ] = {}  # tokens beside the draft vocabulary, and where they begin
+        self._scanned = 0
         self._feature: dict[int, Tensor] = {}
         self._changes = WeightsWatch(self.model)
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
         self._angles = self._angles_to(0)
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
+        self._gain(tokens)
         last = len(tokens) - 1
         # a fork may have the last position, but not its output
         self.crop(min(self.length, last - 1))
@@ -156,6 +162,8 @@ class HeadRunner(DraftSource):
         fork._target = target or self._target
         fork.cache = self.cache.copy(length)
         fork.length = length
+        fork._scanned = min(self._scanned, length)
+        fork._gained = {t: place for t, place in self._gained.items() if place < length}
         fork.calls = fork.rows = 0
         return fork
 
@@ -189,14 +197,39 @@ class HeadRunner(DraftSource):
         mask = self._mask(rows.visible, len(rows.tokens))
         angles = self._angles_at(rows.positions)
         out: Tensor = self.model(embedded[None], features[None], angles, mask, self.cache)[0]
-        output, _ = self._output
-        return output(self.model.read_out(out[-1:] if last_only else out)), out
+        return self._logits_of(self.model.read_out(out[-1:] if last_only else out)), out
+
+    def _logits_of(self, read: Tensor) -> Tensor:
+        """Logits of the draft vocabulary, then of the tokens that it gained."""
+        layer, drafted = self._output
+        logits: Tensor = layer(read)[:, : self.vocab_size if drafted is None else None]
+        if not self._gained:
+            return logits
+        whole = self._target.model.get_output_embeddings()
+        ids = to_device([*self._gained], self.device)
+        bias = None if whole.bias is None else whole.bias[ids]
+        return torch.cat((logits, functional.linear(read, whole.weight[ids], bias)), dim=-1)
+
+    def _gain(self, tokens: Sequence[int]) -> None:
+        """Adds the text's tokens to the draft vocabulary; of a longer text that was left, it forgets them."""
+        if not self.config.gains_tokens or self._output[1] is None:
+            return
+        self._gained = {t: place for t, place in self._gained.items() if place < len(tokens)}
+        for place in range(min(self._scanned, len(tokens)), len(tokens)):
+            if tokens[place] not in self._drafted:
+                self._gained.setdefault(tokens[place], place)
+        self._scanned = len(tokens)
+
+    @cached_property
+    def _drafted(self) -> frozenset[int]:
+        ids = self._output[1]
+        return frozenset() if ids is None else frozenset(ids.tolist())
 
     def _answer(self, logits: Tensor, topk: int) -> Answer:
         ids = self._output[1]
-        return check_finite(
-            logits[:, : self.vocab_size], topk, self.name, ids=ids, vocab_size=self.vocab_size
-        )
+        if ids is not None and self._gained:
+            ids = np.append(ids, [*self._gained])
+        return check_finite(logits, topk, self.name, ids=ids, vocab_size=self.vocab_size)
 
     @cached_property
     def _output(self) -> tuple[Callable[[Tensor], Tensor], Ids | None]:

@@ -104,11 +104,31 @@ def test_tokens_that_the_pair_does_not_have_are_never_proposed():
     assert set(answer.topk(99)[0][0].tolist()) == {token for token in SOME if token < 30}
 
 
+def test_a_vocabulary_gains_the_tokens_of_the_text_and_loses_those_of_one_that_was_left():
+    """A gained token has the logit of its row of the target's output matrix."""
+    target = tiny("llama")
+    on = Runner(target)
+    every, head = (random_head(target, 1, ids=ids, gains_tokens=True) for ids in (None, SOME))
+    whole, runner = (HeadRunner(each, on) for each in (every, head))
+    on.watch(head.config.layers)
+    on.logits(TEXT)
+    for text in (TEXT[:4], TEXT, [*TEXT[:5], 3, 62]):
+        known = sorted({*SOME, *text})
+        rows = runner.after_text(text).rows[0]
+        assert rows.isfinite().nonzero().flatten().tolist() == known
+        wanted = whole.after_text(text).rows[0]
+        torch.testing.assert_close(rows[known], wanted[known], rtol=1e-4, atol=1e-5)
+        runner.keep_path([0])
+        whole.keep_path([0])
+        runner = runner.fork(min(4, runner.length), on)
+        whole = whole.fork(runner.length, on)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"d2t": torch.full((8,), 60)}, "67"),
-        ({"d2t": torch.arange(8).neg()}, "twice"),
+        ({"d2t": torch.full((8,), 60)}, "d2t"),
+        ({"d2t": torch.arange(8).neg()}, "d2t"),
         ({"t2d": torch.arange(64) > 8}, "t2d"),
         ({"lm_head.weight": torch.ones(9, 32)}, "lm_head"),
     ],
