@@ -8,7 +8,7 @@ const TOP = { drafted: 8, recorded: 5 }; // most probable tokens of the draft an
 /** @param {Float32Array} logits @returns {Float64Array} probabilities */
 function softmax(logits) {
   const most = logits.reduce((one, other) => Math.max(one, other));
-  const exps = Float64Array.from(logits, logit => Math.exp(logit - most));
+  const exps = new Float64Array(logits).map(logit => Math.exp(logit - most));
   const total = exps.reduce((sum, value) => sum + value, 0);
   return exps.map(value => value / total);
 }
@@ -52,8 +52,10 @@ class Session {
   /** Prefills the prompt and commits the first token. */
   async start() {
     const began = performance.now();
-    this.sync();
-    const [[first]] = topTokens(softmax(await this.models.target.text(this.prompt.slice(this.models.target.length))), 1);
+    const { target, draft } = this.models;
+    target.clear();
+    draft.clear();
+    const [[first]] = topTokens(softmax(await target.text(this.prompt)), 1);
     this.tokens = [...this.prompt, first];
     this.prefill = (performance.now() - began) / 1000;
     return this;

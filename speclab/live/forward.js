@@ -2,6 +2,7 @@
 // A GPT-NeoX model in plain JavaScript: rows at any positions under a tree mask, with a cache of keys and values.
 
 const FIRST_CAPACITY = 256;
+const CHUNK = 64; // tokens of a text that run together, so that Stop is heard soon
 
 /** The tensors of a safetensors file in float16, as float32. @param {ArrayBuffer} buffer @returns {Record<string, Float32Array>} */
 function weightsOf(buffer) {
@@ -81,10 +82,16 @@ class Model {
     this.weights = weightsOf(file);
     this.width = config.hidden_size;
     this.dim = this.width / config.num_attention_heads;
-    this.calls = this.capacity = 0;
+    this.calls = 0;
+    this.clear();
+  }
+
+  /** Empties the cache. */
+  clear() {
+    this.capacity = 0;
     this.tokens = [];
     /** keys, then values, of each layer: `[capacity, width]` */
-    this.cache = Array.from({ length: 2 * config.num_hidden_layers }, () => new Float32Array(0));
+    this.cache = Array.from({ length: 2 * this.config.num_hidden_layers }, () => new Float32Array(0));
   }
 
   get length() {
@@ -96,15 +103,18 @@ class Model {
   async rows(tokens, sees) {
     const logits = await this.logits(await this.run(tokens, sees));
     this.tokens.push(...tokens.map(token => ~token));
+    this.calls++;
     return logits;
   }
 
   /** Appends tokens in causal order; the logits after the last. @param {number[]} tokens @returns {Promise<Float32Array>} */
   async text(tokens) {
-    const states = await this.run(tokens, tokens.map((_, row) => [...Array(this.length + row + 1).keys()]));
-    this.tokens.push(...tokens);
-    const [last] = await this.logits(states.slice(-this.width));
-    return last;
+    const first = tokens.slice(0, CHUNK);
+    const states = await this.run(first, first.map((_, row) => [...Array(this.length + row + 1).keys()]));
+    this.tokens.push(...first);
+    if (tokens.length > CHUNK) return this.text(tokens.slice(CHUNK));
+    this.calls++;
+    return (await this.logits(states.slice(-this.width)))[0];
   }
 
   /** @param {number[]} tokens @param {number[][]} sees @returns {Promise<Float32Array>} hidden states */
@@ -120,7 +130,6 @@ class Model {
       const fed = await this.product(inner.map(gelu), `${layer}.mlp.dense_4h_to_h`, this.config.intermediate_size);
       x = x.map((value, k) => value + attended[k] + fed[k]); // parallel residual
     }
-    this.calls++;
     return x;
   }
 

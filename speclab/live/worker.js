@@ -89,6 +89,7 @@ async function begin() {
   const { prompt, session: { max_new_tokens: most } } = lab.wanted;
   const ids = lab.models.tokenizer.encode(prompt);
   const context = LAB.configs[0].max_position_embeddings;
+  if (!(most >= 1)) throw new Refusal("The length is the number of new tokens, from 1 on.");
   if (!prompt.trim()) throw new Refusal("The prompt is empty: write a text, or choose an example.");
   if (ids.length + most > context)
     throw new Refusal(`The prompt has ${ids.length} tokens and the length is ${most}, more than the models' context of ${context}: shorten one of them.`);
@@ -109,6 +110,7 @@ function fork(at) {
 
 /** @param {any} built a tree built by hand */
 async function decode(built = null) {
+  if (lab.session.finished) throw new Refusal("The text has ended: set a larger length, or start over.");
   const step = await lab.session.step(built);
   lab.cursor = lab.session.steps.length;
   post("step", { index: step.index, step });

@@ -99,7 +99,7 @@ function titleOf({ header, steps, cursor, catalog, status }) {
     .map(([name, field]) => `${field["x-symbol"]} ${settings[name]}`);
   const drafts = (step?.caches ?? []).map(cache => cache.name).filter(name => name !== "target");
   const temperature = header.settings.temperature;
-  const models = header.models.target_name ?? header.models.target ?? header.title ?? "";
+  const models = header.models.target ?? header.title;
   const parts = [models, drafts.join(" + "), [strategy, ...other.slice(0, 3)].join(", "), temperature ? `temperature ${temperature}` : "greedy"];
   return parts.filter(Boolean).join(" · ");
 }

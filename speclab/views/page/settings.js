@@ -3,7 +3,7 @@
 
 const COUNTS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024];
 const SMALL = [0, ...[-3, -2, -1].flatMap(power => [1, 1.5, 2, 3, 4, 5, 7].map(digit => Number((digit * 10 ** power).toFixed(4)))), 1];
-const GROUPS = { papers: "papers", baselines: "baselines", "training-free": "training-free", yours: "yours" };
+const GROUPS = ["papers", "baselines", "training-free", "yours"];
 const FIRST_SETTINGS = 6;
 
 /** The values that a slider offers; null if it is no slider. @param {Record<string, any>} field @param {any} value @returns {any[] | null} */
@@ -236,9 +236,9 @@ function formRows({ catalog, status }, send) {
 
 /** @param {Record<string, any>} catalog @param {Record<string, any>} wanted @param {Record<string, string>} missing @param {(message: Message) => void} send @returns {[string, HTMLElement][]} */
 function strategySelect(catalog, wanted, missing, send) {
-  const select = made("select", { class: "speclab-strategy" }, ...Object.entries(GROUPS).map(([group, label]) => {
+  const select = made("select", { class: "speclab-strategy" }, ...GROUPS.map(group => {
     const members = catalog.strategies.filter(one => one.group === group);
-    return members.length ? made("optgroup", { label }, ...members.map(one =>
+    return members.length ? made("optgroup", { label: group }, ...members.map(one =>
       made("option", { value: one.name, title: missing[one.name] ?? one.doc, disabled: missing[one.name] ? "" : null }, one.name))) : null;
   }));
   select.value = wanted.strategy.name;

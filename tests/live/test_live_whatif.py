@@ -1,0 +1,77 @@
+"""The page's previews equal `what_if`: the same tree, path and gaps, from the same record."""
+
+from __future__ import annotations
+
+import json
+
+from support.every_strategy import PROMPT, pair_of
+from support.live import differences, in_node
+
+import speclab
+from speclab.errors import NotRecordedError
+from speclab.lab.tasks import tree_data
+from speclab.views.run_data import read, step_data
+
+OTHERS = [
+    speclab.DynaTree(node_budget=4),
+    speclab.DynaTree(node_budget=40, max_branches=6, base_depth=2, max_depth=3),
+    speclab.DynaTree(low_confidence=0, stop_probability=0.05, deep_probability=0.3),
+    speclab.DynaTree(prune_probability=0.2, base_depth=1),
+    speclab.DynaTree(root="drafted"),
+    speclab.FixedTree(depth=2, branching=3),
+    speclab.LinearSpeculation(draft_tokens=6, confidence_stop=0.2),
+    speclab.DraftHead(node_budget=7, depth=3, children=2),
+    speclab.PromptLookup(),
+]
+RECORDED = [
+    speclab.DynaTree(node_budget=24, prune_probability=0),
+    speclab.DynaTree(node_budget=24, root="drafted"),
+    speclab.FixedTree(depth=3, branching=2, head=0),
+    speclab.DraftHead(node_budget=9, depth=3, children=3),
+    speclab.LinearSpeculation(),
+    speclab.PromptLookup(),
+]
+PREVIEWS = """
+const cases = JSON.parse(require("fs").readFileSync(0, "utf8"));
+(async () => {
+  const found = [];
+  for (const { step, wanted } of cases) found.push(await whatIf(step, wanted));
+  process.stdout.write(JSON.stringify(found));
+})();
+"""
+
+
+def own(step, strategy):
+    try:
+        found = speclab.what_if(step, strategy)
+    except NotRecordedError:
+        return None
+    answer = {
+        "accepted": list(found.accepted),
+        "bonus": found.bonus,
+        "unknown": list(found.unknown),
+    }
+    data = {**tree_data(found.tree, found.recorded), **answer}
+    return json.loads(json.dumps({**data, "settled": found.settled, "by": "settings"}))
+
+
+def test_previews_are_those_of_the_kernel():
+    cases, expected = [], []
+    for recorded in RECORDED:
+        session = speclab.Session(pair_of(), recorded, PROMPT, max_new_tokens=30)
+        session.run()
+        for step in session.steps:
+            for other in OTHERS:
+                cases.append({"step": step_data(step), "wanted": other.describe()})
+                expected.append(own(step, other))
+    script = f"{read('page/whatif.js')}\n{PREVIEWS}"
+    found = json.loads(in_node(script, cases))
+    answered = 0
+    for case, page, kernel in zip(cases, found, expected, strict=True):
+        if kernel is not None and page is not None:
+            page["tree"]["source"] = kernel["tree"]["source"]
+            answered += 1
+        elif case["step"]["root_choice"] is not None:
+            continue  # the page previews no drafted root
+        assert list(differences(page, kernel)) == [], (case["step"]["settings"], case["wanted"])
+    assert answered > 50
