@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
 
-TABLE = 8
-"""Tokens of each depth whose successors come from one product, before the heap runs."""
+TABLE = 16
+"""Tokens of a depth whose successors come from one product."""
 
 Condition = Annotated[
     Literal["auto", "parent", "none"],
@@ -104,16 +104,19 @@ def successors(
     """What follows a path: the marginal of its depth, or with `at_depths` what follows its token there."""
     if at_depths is None:
         return lambda _, depth, __: every[depth] if depth < len(every) else ()
-    likely = [(d, token) for d in range(1, len(every)) for token, _ in every[d - 1][:TABLE]]
-    depths, tokens = (list(each) for each in zip(*likely, strict=True)) if likely else ([], [])
-    table = dict(zip(likely, at_depths(depths, tokens) if likely else (), strict=True))
+    table: dict[tuple[int, int], TopK] = {}
+    levels = [[every[0]], *([] for _ in every[1:])]  # what follows the paths of each depth
 
     def after(_: int, depth: int, token: int) -> TopK:
-        if not depth:
-            return every[0]
-        if depth < len(every) and (depth, token) not in table:
-            table[depth, token] = at_depths([depth], [token])[0]
-        return table.get((depth, token), ())
+        if not depth or depth >= len(every):
+            return () if depth else every[0]
+        if (depth, token) not in table:  # others of this depth will be asked for soon
+            likely = [each for options in levels[depth - 1] for each, _ in options]
+            new = [t for t in dict.fromkeys([token, *likely]) if (depth, t) not in table][:TABLE]
+            tops = at_depths([depth] * len(new), new)
+            table.update(zip([(depth, each) for each in new], tops, strict=True))
+        levels[depth].append(table[depth, token])
+        return table[depth, token]
 
     return after
 

@@ -9,6 +9,7 @@ between: a marginal.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -235,12 +236,20 @@ class BlockRunner(HeadRunner, runs=BlockHead):
 
     def _bias(self, tokens: Tensor) -> Tensor:
         """What tokens `[m]` add to the logits of their successors: `[m, proposed]`."""
-        assert self.model.markov_head is not None
-        bias: Tensor = self.model.markov_head(tokens)
+        before, after = self._markov
+        bias = functional.linear(before(tokens), after)
+        # a token that was gained has no bias
+        return functional.pad(bias, (0, len(self._gained))) if self._gained else bias
+
+    @cached_property
+    def _markov(self) -> tuple[nn.Embedding, Tensor]:
+        """W1, and the rows of W2 of the tokens that the pair has, as in `_output`."""
+        head = self.model.markov_head
+        assert head is not None
         ids = self.model.token_ids
-        # as in `_output`: only tokens of the pair; a token that was gained has no bias
-        known = bias[:, : self.vocab_size] if ids is None else bias[:, ids < self.vocab_size]
-        return functional.pad(known, (0, len(self._gained)))
+        after = head.markov_w2.weight
+        known = after[: self.vocab_size] if ids is None else after[ids < self.vocab_size]
+        return head.markov_w1, known
 
     def _answer(self, logits: Tensor, topk: int) -> Answer:
         return super()._answer(logits / self.config.temperature, topk)
