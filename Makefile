@@ -15,7 +15,7 @@ CODE := --dist worksteal -p no:nbval $(addprefix --ignore=tests/,double notebook
 # One thread is steadier where other work shares the cores, and a whole tier takes about as long.
 unit model notebooks browser faults: export OMP_NUM_THREADS = 1
 
-.PHONY: help setup lab test check unit model notebooks browser faults site release constraints
+.PHONY: help setup lab test check unit model notebooks browser faults site slides release constraints
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ $(SITE): $(READY)
 
 site: $(SITE) ## the course as static pages: build/site/index.html
 	$(BIN)/python docs/site/build.py build/site
+
+slides: $(SITE) ## a deck of each lesson, for a projector without a network: build/slides/index.html
+	$(BIN)/python docs/site/slides.py build/slides
 
 release: faults ## build the package, check it, install it into a new environment and use it there
 	rm -rf dist

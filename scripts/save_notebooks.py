@@ -57,7 +57,7 @@ def kept(data: dict[str, Any], page: Page) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    os.environ |= {"PLOTLY_RENDERER": "plotly_mimetype", "OMP_NUM_THREADS": "1"}
+    os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])

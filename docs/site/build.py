@@ -28,14 +28,60 @@ from speclab.live.export import LINKS, STRATEGIES
 ROOT = Path(__file__).parents[2]
 ADDRESS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 FIRST = "notebooks/01_from_scratch"
+LILY = "Once upon a time there was a little girl named Lily. One day"
+"""The text of lesson 1."""
 RUNS = {
-    "01_from_scratch": (speclab.FixedTree(branching=2, depth=3), "prose"),
+    "01_from_scratch": (speclab.LinearSpeculation(draft_tokens=5), LILY),
     "02_trees_masks_caches": (speclab.DynaTree(node_budget=24), "prose"),
     "03_when_does_a_tree_pay": (speclab.DraftHead(node_budget=13, depth=6, children=4), "dialogue"),
     "05_training_free": (speclab.Goose(node_budget=24, bypass="off"), "code"),
     "08_your_own_strategy": (speclab.LinearSpeculation(draft_tokens=5), "code"),
 }
-"""By lesson, the strategy and the kind of prompt of its run."""
+"""By lesson, the strategy of its run, and its prompt or the kind of it."""
+TASKS = {
+    "01_from_scratch": (
+        "Of each chain, which token will be the last one accepted?",
+        *RUNS["01_from_scratch"],
+    ),
+    "02_trees_masks_caches": (
+        "Which node will be the last one accepted?",
+        *RUNS["02_trees_masks_caches"],
+    ),
+    "03_when_does_a_tree_pay": (
+        "Does this tree go deep enough? Guess, then widen it.",
+        *RUNS["03_when_does_a_tree_pay"],
+    ),
+    "04_sampling": (
+        "Here the target decodes greedily. Where would a sample most likely differ?",
+        speclab.DynaTree(node_budget=12),
+        "dialogue",
+    ),
+    "05_training_free": (
+        "This draft is a model. Which of its guesses would a copy have given, too?",
+        speclab.DynaTree(node_budget=12),
+        "repetitive",
+    ),
+    "06_debugging_a_tree": (
+        "Which rows would be wrong if a node saw its earlier siblings? Then look at the mask.",
+        speclab.FixedTree(branching=2, depth=3),
+        "prose",
+    ),
+    "07_measuring": (
+        "How many tokens will this wide tree commit, and is it worth its rows?",
+        speclab.FixedTree(branching=3, depth=3),
+        "maths",
+    ),
+    "08_your_own_strategy": (
+        "Which token breaks the chain? That is the one to beat it at.",
+        *RUNS["08_your_own_strategy"],
+    ),
+    "elective_two_heads": (
+        "Will the draft notice that the text is a program?",
+        speclab.DynaTree(node_budget=16),
+        "code",
+    ),
+}
+"""By lesson, what to predict on the live lab, with a strategy and a prompt or the kind of it."""
 OPTIONS = {
     "project": "speclab",
     "html_title": "speclab",
@@ -55,8 +101,9 @@ OPTIONS = {
     "html_show_sphinx": False,
     "html_show_copyright": False,
 }
-CHECKED = "# NBVAL_CHECK_OUTPUT\n"
-"""A line of a cell that is for the tests alone."""
+HEADING = re.compile(r"^### Exercise [A-Z] ", re.MULTILINE)
+TIME = re.compile(r"\*\*Time\.\*\* (.*?)\. ")
+MINUTES = re.compile(r"\d+(?= minutes| for| more|$)")
 LINK = re.compile(
     r"\]\((?:\.\./)*((?:README|CONTRIBUTING|CHANGELOG|LICENSE|speclab|tests|training|notebooks/00_lab)[\w./-]*)"
 )
@@ -85,13 +132,14 @@ def prepared(notebook: Any, name: str) -> list[Any]:
     """The cells of a notebook as a page shows them."""
     cells = []
     for cell in notebook.cells:
-        cell.source = cell.source.removeprefix(CHECKED).replace("](../docs/", "](../docs/")
         folded = {"source_hidden": "hide-input", "outputs_hidden": "hide-output"}
         hidden = [tag for fold, tag in folded.items() if cell.metadata.get("jupyter", {}).get(fold)]
         cell.metadata["tags"] = [*cell.metadata.get("tags", ()), *hidden]
         cell.metadata["mystnb"] = {
             f"code_prompt_{word.lower()}": f"{word} the folded part" for word in ("Show", "Hide")
         }
+        if "\n## Quiz\n" in f"\n{cell.source}":
+            cells.append(nbformat.v4.new_markdown_cell(task(name)))
         cells.append(cell)
         if (
             "lab" in cell.metadata["tags"]
@@ -114,17 +162,45 @@ def frame(name: str) -> str:
 
 def live_link(name: str) -> str:
     """A link that decodes the run of a lesson in the browser, if the live lab has its strategy."""
-    strategy, kind = RUNS[name]
+    strategy, prompt = RUNS[name]
     if type(strategy) not in map(type, STRATEGIES):
         return ""
-    numbers = {key: value for key, value in strategy if isinstance(value, int | float)}
-    wanted = {"strategy": type(strategy).__name__, **numbers, "prompt": text_of(kind)}
-    return f' · <a href="../index.html?{escape(urlencode(wanted))}">Decode it live</a>'
+    return f' · <a href="{address_of(strategy, prompt)}">Decode it live</a>'
 
 
-def text_of(kind: str) -> str:
-    """The first shipped prompt of a kind."""
-    return prompts.examples(kind)[0].text
+def task(name: str) -> str:
+    """What a class predicts on the live lab: each on a phone, from a link."""
+    question, strategy, prompt = TASKS[name]
+    address = address_of(strategy, prompt, predict=1)
+    link = f'<a href="{address}">This text, live</a>'
+    return f"**Predict on your phone.** {link}: {question} A click on a node shows the verdicts."
+
+
+def address_of(strategy: Any, prompt: str, **more: Any) -> str:
+    """The live lab with a strategy and a prompt; a strategy that it lacks becomes its own."""
+    known = type(strategy) in map(type, STRATEGIES)
+    named = {"strategy": type(strategy).__name__} if known else {}
+    numbers = (
+        {key: value for key, value in strategy if isinstance(value, int | float)} if known else {}
+    )
+    return f"../index.html?{escape(urlencode({**named, **numbers, 'prompt': text_of(prompt), **more}))}"
+
+
+def text_of(prompt: str) -> str:
+    """A prompt, or the first shipped one of a kind."""
+    return prompts.examples(prompt)[0].text if prompt in prompts.kinds() else prompt
+
+
+def entry(name: str) -> str:
+    """A lesson in the sidebar: its number and title, the minutes and the exercises."""
+    path = ROOT / "notebooks" / f"{name}.ipynb"
+    cells = nbformat.read(path, as_version=4).cells
+    prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    title = prose.partition("\n")[0].removeprefix("# ").removeprefix("Elective: ")
+    minutes = sum(map(int, MINUTES.findall(TIME.search(prose)[1])))
+    number = name[1] if name[0] == "0" else "Elective"
+    target = "self" if path.stem == Path(FIRST).name else f"/notebooks/{name}"
+    return f"{number} · {title} ({minutes} min, {len(HEADING.findall(prose))} exercises) <{target}>"
 
 
 def contents() -> str:
@@ -132,10 +208,8 @@ def contents() -> str:
     lessons = sorted(
         path.stem for path in (ROOT / "notebooks").glob("*.ipynb") if path.stem != "00_lab"
     )
-    pages = {"The course": [*(f"/notebooks/{name}" for name in lessons), "/notebooks/glossary"]}
+    pages = {"The course": [*map(entry, lessons), "/notebooks/glossary"]}
     pages["Reference"] = [f"/docs/{path.stem}" for path in sorted((ROOT / "docs").glob("*.md"))]
-    pages["The course"].remove(f"/{FIRST}")
-    pages["The course"].insert(0, "self")
     return "\n\n".join(
         "\n".join(
             ["```{toctree}", ":hidden:", ":titlesonly:", f":caption: {caption}", "", *listed, "```"]
