@@ -87,3 +87,26 @@ def test_a_run_is_in_its_lesson(page, site):
         page.goto(path.as_uri())
         page.locator(".js-plotly-plot").first.wait_for()
         page.keyboard.press("ArrowRight")
+
+
+def test_slides_need_no_network(browser, site, tmp_path):
+    script = [sys.executable, ROOT / "docs" / "site" / "slides.py", tmp_path / "slides"]
+    subprocess.run(script, capture_output=True, check=True)
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
+    page = context.new_page()
+    heard = []
+    page.on("request", lambda request: heard.append(request.url))
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    for name in LESSONS:
+        page.goto((tmp_path / "slides" / f"{name}.html").as_uri())
+        page.wait_for_function("window.Reveal && Reveal.isReady()")
+        assert page.evaluate("Reveal.getTotalSlides()") > 5, name
+    assert page.locator("text=Hint 1").count() == 0
+    assert [url for url in heard if not url.startswith(("file://", "data:"))] == []
+    context.close()
+
+
+def test_each_lesson_has_a_task_on_the_live_lab(site):
+    for name in LESSONS:
+        text = (site / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
+        assert "predict=1" in text, name
