@@ -172,6 +172,30 @@ def test_what_was_saved_is_read_again_where_its_settings_stand_beside_those_of_q
     assert load(flat).heads[0].config == head.config
 
 
+def test_a_folder_of_speculators_counts_layers_by_input_and_brings_matrices_of_the_target(tmp_path):
+    head = random_block(target(), 1, ids=SOME, markov_rank=4)
+    folder = folder_of(head, tmp_path)
+    shape = json.loads((folder / "config.json").read_text())
+    own = ("draft_vocab_size", "block_size", "mask_token_id", "markov_rank", "markov_head_type")
+    config = {
+        "architectures": ["DSparkDraftModel"],
+        "speculators_model_type": "dspark",
+        "aux_hidden_state_layer_ids": [*head.config.layers],
+        "transformer_layer_config": {n: it for n, it in shape.items() if n not in own},
+    } | {name: shape[name] for name in own}
+    (folder / "config.json").write_text(json.dumps(config))
+    embeddings = target().get_input_embeddings().weight.detach()
+    rows = target().get_output_embeddings().weight.detach()[SOME].contiguous()
+    left = {"embed_tokens.weight": embeddings, "lm_head.weight": rows}
+    left |= {"verifier_norm.weight": torch.ones(3), "t2d": torch.ones(64, dtype=torch.bool)}
+    save_file(load_file(folder / "model.safetensors") | left, folder / "model.safetensors")
+    (read,) = load(folder).heads
+    assert read.config.layers == head.config.layers
+    assert not read.config.sample_from_anchor
+    assert read.model.embed_tokens is None
+    assert torch.equal(read.model.lm_head.weight, rows)
+
+
 @pytest.mark.parametrize(
     ("error", "changes", "named"),
     [
