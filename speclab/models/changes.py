@@ -156,7 +156,7 @@ class ModelWatch(WeightsWatch):
         if not self._copies:
             return (logits.nan_to_num(),)
         sums = [weight.sum(dtype=torch.float32) for weight in self._model.parameters()]
-        return logits.nan_to_num(), torch.stack(sums)
+        return logits.nan_to_num(), torch.stack(sums).nan_to_num()
 
 
 def _equal(before: tuple[Tensor, ...], now: tuple[Tensor, ...], exact: bool) -> bool:
