@@ -5,7 +5,6 @@
 class Refusal extends Error {}
 
 const BUSY = { hello: "Loading", step: "Decoding", run: "Decoding", redo: "Decoding again", verify: "Verifying" };
-const PLACE = { run: "until", add: "hand", prune: "hand", undo: "hand", verify: "hand" };
 const PAUSE = 50; // milliseconds of work between two looks at the messages
 const lab = { wanted: LAB.wanted, applied: null, models: null, session: null, cursor: 0, number: 0, edits: [], busy: false, stopped: false, rested: 0 };
 let queue = Promise.resolve();
@@ -258,7 +257,7 @@ async function perform({ do: name, ...fields }) {
     status(await COMMANDS[name](fields) ?? {});
   } catch (error) {
     if (!(error instanceof Refusal)) console.error(error);
-    const where = lab.session ? PLACE[name] ?? Object.keys(fields)[0] : "start";
+    const where = lab.session ? Object.keys(fields)[0] : "start"; // beside the field that was sent
     status(lab.stopped ? { message: error.message } : { error: { where, sentence: error.message } });
   }
   lab.busy = false;
