@@ -20,7 +20,7 @@ from speclab.drafters.chain import Autoregressive, LinearSpeculation
 from speclab.drafters.draft_head import DraftHead
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.fixed_tree import FixedTree
-from speclab.errors import UnsupportedModelError
+from speclab.errors import SpeclabError, UnsupportedModelError
 from speclab.files import write_whole
 from speclab.loading.presets import find
 from speclab.prompts import examples
@@ -86,7 +86,12 @@ def export_live(path: str | os.PathLike[str], pair: str = "mini") -> Path:
         "plotly.js.gz": plotly_js(),
         "index.html": index().encode(),
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpeclabError(
+            f"{folder} is not a folder to write ({error.strerror}): name another."
+        ) from None
     for name, data in {**weights, **parts}.items():
         write_whole(folder / name, data)
     return folder

@@ -1,0 +1,85 @@
+"""The exported folder: whole, and without an address but its own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from hashlib import sha256
+
+import pytest
+from typer.testing import CliRunner
+
+import speclab
+from speclab import cli
+
+OWN = {"http://www.w3.org/2000/svg", "http://localhost:8000"}
+"""The name of SVG's elements, and what a page that was opened as a file advises."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("live") / "new" / "page"
+    done = CliRunner().invoke(cli.app, ["live", str(path)])
+    assert done.exit_code == 0, done.output
+    assert str(path) in done.output
+    return path
+
+
+def scripts(folder):
+    return {
+        name: gzip.decompress((folder / name).read_bytes()).decode()
+        for name in ("page.js.gz", "worker.js.gz")
+    }
+
+
+def test_the_code_is_small_and_names_no_other_address(folder):
+    texts = [*scripts(folder).values(), (folder / "index.html").read_text()]
+    assert {
+        address for text in texts for address in re.findall(r"https?://[\w.:/]*\w", text)
+    } <= OWN
+    code = [
+        path
+        for path in folder.iterdir()
+        if path.name in {"index.html", "page.js.gz", "worker.js.gz"}
+    ]
+    assert sum(path.stat().st_size for path in code) < 150_000
+
+
+def test_the_worker_knows_the_size_and_the_hash_of_each_file(folder):
+    text = scripts(folder)["worker.js.gz"]
+    lab = json.JSONDecoder().raw_decode(text, text.index("{"))[0]
+    assert {one["name"] for one in lab["files"]} == {
+        "target.safetensors",
+        "draft.safetensors",
+        "tokenizer.json",
+    }
+    for one in lab["files"]:
+        data = (folder / one["name"]).read_bytes()
+        assert one["size"] == len(data)
+        assert one["sha256"] == ",".join(map(str, sha256(data).digest()))
+
+
+def test_every_offered_preset_and_default_is_valid_and_needs_no_kernel(folder):
+    text = scripts(folder)["worker.js.gz"]
+    lab = json.JSONDecoder().raw_decode(text, text.index("{"))[0]
+    known = speclab.strategies()
+    for offered in lab["catalog"]["strategies"]:
+        for settings in (
+            offered["settings"],
+            *[preset["settings"] for preset in offered["presets"]],
+        ):
+            strategy = known[offered["name"]](**settings)
+            assert strategy.model_dump(mode="json") == settings
+            assert getattr(strategy, "root", "verified") == "verified"
+            assert getattr(strategy, "history", "off") == "off"
+
+
+def test_models_that_no_browser_runs_are_refused(tmp_path):
+    with pytest.raises(speclab.UnsupportedModelError, match="smollm2"):
+        speclab.export_live(tmp_path, "smollm2")
+    with pytest.raises(speclab.SpeclabError):
+        speclab.export_live(tmp_path, "nothing")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(speclab.SpeclabError, match="file"):
+        speclab.export_live(tmp_path / "file")
