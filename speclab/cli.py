@@ -217,6 +217,10 @@ def clinic(
     target: Annotated[
         str | None, typer.Option(help="The target of the run: a pair's name, or a hub id.")
     ] = None,
+    close: Annotated[
+        float | None,
+        typer.Option(help="Largest difference of log-probabilities that counts as rounding."),
+    ] = None,
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
@@ -233,11 +237,15 @@ def clinic(
     if target is not None:
         named = {"name": target} if target in PRESETS else {"target": target}
         pair = speclab.load_pair(**named, device=device, dtype=dtype)  # type: ignore[arg-type]
-    trace = speclab.load_trace(file) if file.suffix == ".gz" else speclab.load_steps(file, pair)
+    saved = file.name.endswith(".json.gz")
+    trace = speclab.load_trace(file) if saved else speclab.load_steps(file, pair)
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("Comparing iterations", visible=pair is not None)
         findings = speclab.clinic.check(
-            trace, pair, lambda done, total: bar.update(task, completed=done, total=total)
+            trace,
+            pair,
+            lambda done, total: bar.update(task, completed=done, total=total),
+            close=close,
         )
     for finding in findings:
         typer.echo(str(finding))

@@ -7,15 +7,19 @@ This file needs only the standard library and numpy, and may be copied into an e
     recorder.step(prefix_length=70, token=[5, 9, 2], parent=[-1, 0, 0], accepted=[2], committed=[2,
     8])
 
-`speclab.load_steps("run.jsonl")` opens the file.
+`speclab.load_steps("run.jsonl")` opens the file. `parents`, `mask` and `topk` convert what engines
+hold into the format's fields.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,10 +30,14 @@ OPTIONAL = (
     "hidden_prefix",
     "slot",
     "log_prob",
+    "draft_topk",
+    "hidden",
     "choice",
     "topk",
     "kept_slots",
     "seconds",
+    "request",
+    "batch",
 )
 
 
@@ -37,17 +45,24 @@ class Recorder:
     """One request's file: a header, then a line for each verification pass. A line is written whole
     or not at all.
 
+    The first step raises if it is wrong. Later steps never raise inside the engine: the recording
+    stops with one warning, and the file stays readable.
+
     Args:
-        path: the file; it is replaced.
+        path: the file; it is replaced. A name that ends with `.gz` is compressed.
         prompt_ids: token ids of the prompt.
-        header: `engine`, `model`, `tokenizer`, `temperature`, `note`, all optional.
+        header: `engine`, `model`, `tokenizer`, `dtype`, `temperature`, `note` and the other fields
+            of docs/steps.md, all optional.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], prompt_ids: Sequence[int], **header: Any
     ) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-        self._write({"format": FORMAT, "prompt_ids": _plain(prompt_ids), **header})
+        self._zipped = os.fspath(path).endswith(".gz")
+        self._steps = 0
+        self.stopped = False
+        self._write({"format": FORMAT, "prompt_ids": prompt_ids, **header})
 
     def step(
         self,
@@ -60,7 +75,8 @@ class Recorder:
         mask: Any = None,
         **optional: Any,
     ) -> None:
-        """Writes one verification pass of `n` rows; row 0 is the root.
+        """Writes one verification pass of `n` rows; row 0 is the root. Values may be lists, arrays,
+        tensors and their scalars.
 
         Args:
             prefix_length: entries in the cache before the pass.
@@ -68,30 +84,48 @@ class Recorder:
                 children.
             accepted: rows of the accepted path, without the root. `committed`: ids that joined the
                 text.
-            mask: `[n, n]` bool, which rows each row saw.
-            optional: `position`, `slot`, `log_prob`, `choice` (`[n]` each), `topk` (`[n]` lists of
-                [id, log-prob]), `hidden_prefix` ([row, first, last] of prefix entries that a row
-                did not see), `kept_slots`, `seconds`.
+            mask: which rows each row saw: `[n, n]` bool, or the model's own mask, bool or additive,
+                whose columns before the last `n` are the prefix.
+            optional: `position`, `slot`, `log_prob`, `choice` (`[n]` each), `topk` and `draft_topk`
+                (`[n]` lists of [id, log-prob]), `hidden_prefix` ([row, first, last] of prefix
+                entries that a row did not see), `kept_slots`, `seconds`, `hidden`, `request`,
+                `batch`.
         """
-        unknown = sorted(optional.keys() - set(OPTIONAL))
-        if unknown:
-            raise TypeError(
-                f"a step has no field {unknown[0]!r}: the optional fields are {', '.join(OPTIONAL)}"
+        if self.stopped:
+            return
+        try:
+            unknown = sorted(optional.keys() - set(OPTIONAL))
+            if unknown:
+                names = ", ".join(OPTIONAL)
+                raise TypeError(
+                    f"a step has no field {unknown[0]!r}: the optional fields are {names}"
+                )
+            line = {"prefix_length": int(prefix_length), "token": token, "parent": parent}
+            if mask is not None:
+                seen = visible(mask)
+                n = len(seen)
+                bits = np.packbits(seen[:, seen.shape[1] - n :], axis=1)
+                line["mask"] = base64.b64encode(bits.tobytes()).decode("ascii")
+                hidden = np.argwhere(~seen[:, : seen.shape[1] - n])
+                if len(hidden) and optional.get("hidden_prefix") is None:
+                    optional["hidden_prefix"] = _ranges(hidden.tolist())
+            line |= {name: value for name, value in optional.items() if value is not None}
+            self._write({**line, "accepted": accepted, "committed": committed})
+        except Exception as error:
+            if not self._steps:
+                raise
+            self.stopped = True
+            warnings.warn(
+                f"The recording stopped after {self._steps} passes: {error}", stacklevel=2
             )
-        line = {
-            "prefix_length": int(prefix_length),
-            "token": _plain(token),
-            "parent": _plain(parent),
-        }
-        if mask is not None:
-            bits = np.packbits(np.asarray(mask, dtype=bool), axis=1)
-            line["mask"] = base64.b64encode(bits.tobytes()).decode("ascii")
-        line |= {name: _plain(value) for name, value in optional.items() if value is not None}
-        self._write({**line, "accepted": _plain(accepted), "committed": _plain(committed)})
+        self._steps += 1
 
     def close(self) -> None:
-        """Closes the file."""
-        os.close(self._file)
+        """Closes the file; further steps are ignored."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+        self.stopped = True
 
     def __enter__(self) -> Recorder:
         return self
@@ -99,16 +133,82 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(self, line: dict[str, Any]) -> None:
-        os.write(self._file, (json.dumps(line, separators=(",", ":")) + "\n").encode())
+    def _write(self, line: Mapping[str, Any]) -> None:
+        text = (json.dumps(plain(line), separators=(",", ":")) + "\n").encode()
+        os.write(self._file, gzip.compress(text, mtime=0) if self._zipped else text)
 
 
-def _plain(value: Any) -> Any:
-    """Arrays and tensors as lists; anything else as it is."""
-    return (
-        value.tolist()
-        if hasattr(value, "tolist")
-        else list(value)
-        if isinstance(value, tuple | range)
-        else value
-    )
+def plain(value: Any) -> Any:
+    """Arrays, tensors, their scalars and anything that contains them, as JSON's own types."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [plain(item) for item in value]
+    return value
+
+
+def parents(first: Any, second: Any = None) -> list[int]:
+    """The parent of each row, -1 for the root.
+
+    Args:
+        first: `retrieve_indices` `[leaves, depth]` of EAGLE and Medusa, filled with -1 or repeated
+            rows; or, with `second`, `next_token` `[n]`, the first child of each row, -1 if none.
+        second: `next_sibling` `[n]`, the next child of the same parent, -1 if none.
+    """
+    if second is None:
+        paths = [[row for row in path if row >= 0] for path in plain(first)]
+        links = [pair for path in paths for pair in pairwise(path)]
+        found = {row: parent for parent, row in links if row > parent}
+        return [found.get(row, -1) for row in range(1 + max(max(path) for path in paths))]
+    child = plain(first)
+    sibling = plain(second)
+    result = [-1] * len(child)
+    for row, below in enumerate(child):
+        while 0 <= below < len(result) and result[below] < 0 < below:
+            result[below] = row
+            below = sibling[below]
+    return result
+
+
+def visible(given: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """`[n, columns]` bool of a model's mask: bool, 0 and 1, or additive (0 is visible, a large
+    negative number hidden), with leading axes of length 1."""
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+        given = given.float() if given.is_floating_point() else given
+    values = np.asarray(given)
+    values = values.reshape(values.shape[-2:])
+    additive = values.dtype.kind == "f" and not (values > 0).any()
+    return values > -1 if additive else values.astype(bool)
+
+
+def mask(given: Any, n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """`[n, n]` bool of the last `n` columns of a model's mask (`visible`)."""
+    return visible(given)[-n:, -n:]
+
+
+def topk(logits: Any, k: int = 16) -> list[list[tuple[int, float]]]:
+    """The `k` most probable tokens of each row of raw logits `[n, V]`, as [id, log-prob]."""
+    if hasattr(logits, "log_softmax"):
+        top = logits.detach().float().log_softmax(-1).topk(min(k, logits.shape[-1]))
+        ids, values = top.indices.tolist(), top.values.tolist()
+    else:
+        scores = np.asarray(logits, dtype=np.float64)
+        scores = scores - scores.max(-1, keepdims=True)
+        scores -= np.log(np.exp(scores).sum(-1, keepdims=True))
+        order = np.argsort(-scores, axis=-1, kind="stable")[:, :k]
+        ids, values = order.tolist(), np.take_along_axis(scores, order, -1).tolist()
+    return [list(zip(*row, strict=True)) for row in zip(ids, values, strict=True)]
+
+
+def _ranges(hidden: list[list[int]]) -> list[list[int]]:
+    """[row, first, last] of consecutive [row, entry]."""
+    ranges: list[list[int]] = []
+    for row, entry in hidden:
+        if ranges and ranges[-1][0] == row and ranges[-1][2] == entry - 1:
+            ranges[-1][2] = entry
+        else:
+            ranges.append([row, entry, entry])
+    return ranges

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from speclab.analysis.detectors import DETECTORS, Before
+from speclab.analysis.detectors import DETECTORS, RECORDED, Before, name
+from speclab.analysis.drafts import explain_draft
 from speclab.analysis.explain import explain_answers
 from speclab.analysis.faults import FAULTS, BrokenPair, Fault, broken
-from speclab.analysis.oracle import Oracle, Progress, explain_draft
+from speclab.analysis.measure import Measured, measure
+from speclab.analysis.oracle import Oracle, Progress
 from speclab.engine.session import Session
 from speclab.errors import SettingsError, named
 from speclab.pair import ModelPair
@@ -38,37 +40,36 @@ TOP = 8
 
 
 def check(
-    run: Trace | Session, pair: ModelPair | None = None, progress: Progress | None = None
+    run: Trace | Session,
+    pair: ModelPair | None = None,
+    progress: Progress | None = None,
+    *,
+    close: float | None = None,
 ) -> tuple[Finding, ...]:
     """What is wrong with a run, the first wrong iteration first; empty if nothing is.
 
-    One fault may spoil all that follows: findings are of the kinds of the first wrong iteration,
-    and answers are compared up to it.
+    Later findings are often consequences, so only the kinds of the first wrong iteration are
+    reported. Answers are compared in all iterations.
 
     Args:
-        pair: the models that should have decoded it; by default a session's own. Without, a trace's
-            record alone tells.
+        pair: the models that should have decoded it; by default a session's own. Without a pair,
+            only the record is checked.
         progress: called before each pass with the iterations compared and their number; what it
             raises ends the check.
+        close: the largest difference of log-probabilities that counts as rounding; by default it is
+            measured.
 
     Raises:
         SettingsError: `run` is not a run, or nothing is decoded yet.
     """
-    trace, pair = _checked(run, pair)
-    findings = list(_on_records(trace, pair))
-    if findings:
-        kinds = {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
-        findings = [finding for finding in findings if finding.kind in kinds]
+    trace, pair = checked(run, pair)
+    findings = on_records(trace, pair)
     if pair is None:
-        return tuple(findings)
-    oracle = Oracle(trace, pair, progress)
-    steps = oracle.steps[: findings[0].iteration if findings else None]
-    by_draft = [
-        Finding(iteration, *explanation) for iteration, explanation in explain_draft(oracle, steps)
-    ]
-    answers = list(_answers(oracle, steps))
-    wrong = [finding for finding in answers if finding.kind != TIE]
-    return (*wrong, *by_draft, *findings, *[finding for finding in answers if finding.kind == TIE])
+        return findings
+    oracle = Oracle(trace, pair, progress, close)
+    measured = measure(oracle)
+    wrong, ties = on_answers(oracle, measured)
+    return (*wrong, *explain_draft(trace, pair, progress), *findings, *ties)
 
 
 def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | None = None) -> Trace:
@@ -80,7 +81,7 @@ def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | Non
         replace(step, findings=(), plain=()) if step.findings else step for step in trace.steps
     ]
     findings = check(trace, pair, progress)
-    (_, models) = _checked(trace, pair)
+    (_, models) = checked(trace, pair)
     for finding in findings:
         step = steps[finding.iteration]
         steps[finding.iteration] = replace(step, findings=(*step.findings, finding))
@@ -104,38 +105,53 @@ def _with_plain(oracle: Oracle, step: Step) -> Step:
     )
 
 
-def explain(trace: Trace, pair: ModelPair) -> Finding | None:
-    """Which single fault reproduces the first answer that is wrong; None if every recorded answer
-    is right.
+def explain(
+    run: Trace | Session, pair: ModelPair | None = None, *, close: float | None = None
+) -> Finding | None:
+    """The cause of the first wrong answers, measured; None if every recorded answer is right.
 
-    Each hypothesis is one changed pass. Its `kind`: position, mask, prefix, order (rows that were
-    kept), token, answer (another row's, or none that was tried), norm, scale, window, temperature
-    or choice.
+    Its `kind`: position, mask, prefix, order (rows that were kept), token, answer (another row's, or
+    no cause won), norm, scale, window, temperature, cache, layer, stale_logits, precision or choice.
 
     Raises:
         SettingsError: nothing is decoded yet, or the pair has another vocabulary.
     """
-    checked, models = _checked(trace, pair)
-    assert models is not None
-    oracle = Oracle(checked, models)
-    return next(
-        (finding for finding in _answers(oracle, oracle.steps) if finding.kind != TIE), None
-    )
+    trace, models = checked(run, pair)
+    if models is None:
+        raise SettingsError("Answers are explained with models: pass the pair of this run.")
+    oracle = Oracle(trace, models, close=close)
+    return next(iter(on_answers(oracle, measure(oracle))[0]), None)
 
 
-def _answers(oracle: Oracle, steps: Sequence[Step]) -> Iterator[Finding]:
-    """Ties, and the first answer that is wrong."""
-    for step, before in zip(steps, (None, *steps), strict=False):
-        right = oracle.answers(step)
-        if wrong := explain_answers(oracle, step, before, right):
-            yield Finding(step.index, *wrong)
-            return
-        yield from [
-            Finding(step.index, *tie) for tie in oracle.ties(step, oracle.log_probs(step, right))
-        ]
+def on_answers(
+    oracle: Oracle, measured: Sequence[Measured]
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """The first iteration with wrong answers, explained; and ties."""
+    ties = [
+        Finding(
+            one.step.index,
+            row,
+            TIE,
+            f"A tie: {name(one.step, row)} has the choice {one.step.nodes[row].target_choice}, which is "
+            f"{one.choices[row]:.2g} below the best in the logarithm.",
+        )
+        for one in measured
+        for row in one.ties
+    ]
+    first = next((one.step.index for one in measured if one.wrong or one.misses), None)
+    if first is None:
+        return (), tuple(ties)
+    before = measured[first - 1] if first else None
+    wrong = explain_answers(oracle, measured[first], before)
+    return (wrong,), tuple([tie for tie in ties if tie.iteration < first])
 
 
-def _checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelPair | None]:
+def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelPair | None]:
+    """The trace of a run, and the healthy pair to compare it with.
+
+    Raises:
+        SettingsError: `run` is not a run, nothing is decoded, or the pair has another vocabulary.
+    """
     if isinstance(run, Session) and pair is None:
         pair = run.pair
     trace = run.trace if isinstance(run, Session) else run
@@ -162,22 +178,64 @@ def _checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, Model
     return trace, pair
 
 
-def _on_records(trace: Trace, pair: ModelPair | None) -> Iterator[Finding]:
+def on_records(trace: Trace, pair: ModelPair | None) -> tuple[Finding, ...]:
+    """What contradicts itself, of the kinds of the first wrong iteration."""
+    findings = list(_contradictions(trace, pair))
+    kinds = {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
+    return tuple([finding for finding in findings if finding.kind in kinds])
+
+
+def _contradictions(trace: Trace, pair: ModelPair | None) -> Iterator[Finding]:
     text = (*trace.prompt_ids, trace.first_token)
     room = int(trace.settings.get("max_new_tokens") or 1 << 30) - 1
-    eos_ids = (
-        pair.eos_ids
-        if pair is not None and trace.settings.get("stop_at_eos", True)
-        else frozenset()
-    )
     faults = {"mask": "sibling visible", "slot": "phantom KV rows"}
+    processed = bool(trace.models.get("processed"))
+    offset = position_offset(trace)
     for step in trace.steps:
-        before = Before(text, room, eos_ids)
+        trimmed = step.note == RECORDED and step.index == len(trace.steps) - 1
+        before = Before(text, room, _eos_ids(trace, pair), offset, processed, trimmed)
         for kind, detector in DETECTORS.items():
             for node, sentence in detector(step, before):
                 yield Finding(step.index, node, kind, sentence, faults.get(kind, ""))
         text = text + step.committed
         room = room - len(step.committed)
+
+
+def _eos_ids(trace: Trace, pair: ModelPair | None) -> frozenset[int]:
+    if not trace.settings.get("stop_at_eos", True):
+        return frozenset()
+    if given := str(trace.models.get("eos_ids") or ""):
+        return frozenset(map(int, given.split()))
+    return pair.eos_ids if pair is not None else frozenset()
+
+
+def position_offset(trace: Trace) -> int:
+    """Of all recorded positions: the header's, or what all rows have from the first pass on."""
+    if given := int(trace.models.get("position_offset") or 0):
+        return given
+    offsets = {
+        place - step.prefix_length - depth
+        for step in trace.steps
+        for place, depth in zip(step.position, step.tree.depth.tolist(), strict=False)
+    }
+    return offsets.pop() if len(offsets) == 1 else 0
+
+
+def notes(trace: Trace) -> tuple[str, ...]:
+    """What is unusual in a record and no fault."""
+    found = []
+    if offset := position_offset(trace):
+        found.append(f"All positions are {offset:+d} off the text's, from the first pass on.")
+    twice = sum(
+        len(set(zip(step.tree.parent.tolist(), step.tree.token.tolist(), strict=True)))
+        < len(step.tree)
+        for step in trace.steps
+    )
+    if twice:
+        found.append(f"Siblings have the same token in {twice} iterations; this only wastes rows.")
+    if trace.models.get("processed"):
+        found.append("Choices were made after logits processors, so answers are compared by top-k.")
+    return tuple(found)
 
 
 def matrix(

@@ -1,9 +1,8 @@
-"""What the records of a run say is wrong with it: one detector per kind of finding, each a function
-of a `Step`.
+"""Detectors: each reads one Step and yields what contradicts the rules, without a model.
 
 A detector knows nothing of the engine that decoded: it takes the tokens, parents, mask, slots,
 choices, accepted and committed tokens of one verification pass, and what the passes before it add
-up to. It needs no model.
+up to.
 """
 
 from __future__ import annotations
@@ -18,19 +17,29 @@ from speclab.tree import CandidateSampling
 
 FOLLOWS_THE_TARGET = {"greedy", "sample and match"}
 """Acceptance rules under which exactly the child with the target's choice is accepted."""
+GREEDY = "greedy"
+NEARLY = 1e-3
+"""Share by which the choice's probability may be below the best: equal in half precision."""
 RECORDED = "recorded"
-"""The rule of another decoder that sampled: what it drew after a path is not the target's first choice."""
+"""The note of another decoder's steps, and their rule if they were sampled without naming one."""
 Fault = tuple[int | None, str]
 """A node, None for the whole step, and what is wrong, a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What comes before a step: the `text` with its prompt, how many more tokens may be committed, what ends a text."""
+    """What comes before a step: the `text` with its prompt, how many more tokens may be committed.
+
+    `eos_ids`: what ends a text. `offset`: of all positions. `processed`: choices were made after
+    logits processors, and top-k before. `trimmed`: the engine may cut the text later.
+    """
 
     text: tuple[int, ...]
     room: int
     eos_ids: frozenset[int] = frozenset()
+    offset: int = 0
+    processed: bool = False
+    trimmed: bool = False
 
 
 def name(step: Step, node: int) -> str:
@@ -41,7 +50,7 @@ def name(step: Step, node: int) -> str:
 
 
 def path_of(step: Step) -> tuple[int, ...]:
-    """The nodes whose rows are kept: the accepted ones, behind a verified root."""
+    """The nodes whose cache rows are kept: a verified root and the accepted nodes."""
     return step.accepted if step.root_choice is not None else (0, *step.accepted)
 
 
@@ -53,7 +62,8 @@ def order(step: Step, _: Before) -> Iterator[Fault]:
         if not (node and 0 <= child[0] < node) and child[0] != -1:
             yield node, f"{name(step, node)} has parent {child[0]}, which does not come before it."
         other = first.setdefault(child, node)
-        if other != node and tree.candidate_sampling is CandidateSampling.DETERMINISTIC:
+        own = step.note != RECORDED  # another decoder may draft a token twice: it only wastes a row
+        if own and other != node and tree.candidate_sampling is CandidateSampling.DETERMINISTIC:
             yield (
                 node,
                 f"{name(step, node)} and node {other} have the same parent and the same token.",
@@ -65,26 +75,27 @@ def mask(step: Step, _: Before) -> Iterator[Fault]:
     expected = step.tree.ancestor_mask()
     for row, column in np.argwhere(step.mask != expected).tolist():
         if expected[row, column]:
-            yield row, f"{name(step, row)} was not shown {name(step, column)}, its ancestor."
+            kin = "itself" if row == column else f"{name(step, column)}, its ancestor"
+            yield row, f"{name(step, row)} does not see {kin}."
         else:
             siblings = step.tree.parent[row] == step.tree.parent[column]
-            kin = "its sibling" if siblings else "which is not an ancestor of it"
-            yield row, f"{name(step, row)} was shown {name(step, column)}, {kin}."
+            kin = "its sibling" if siblings else "which is not its ancestor"
+            yield row, f"{name(step, row)} sees {name(step, column)}, {kin}."
 
 
-def position(step: Step, _: Before) -> Iterator[Fault]:
+def position(step: Step, before: Before) -> Iterator[Fault]:
     """A row's position is the prefix's length and its depth."""
     for row, given in enumerate(step.position):
-        own = step.prefix_length + int(step.tree.depth[row])
+        own = step.prefix_length + int(step.tree.depth[row]) + before.offset
         if given != own:
-            yield row, f"{name(step, row)} was given position {given}, and its place is {own}."
+            yield row, f"{name(step, row)} has position {given}, expected {own}."
 
 
 def prefix(step: Step, _: Before) -> Iterator[Fault]:
     """Rows at one position see as many entries of the prefix, and deeper ones not more (a window may hide some)."""
     for row, first, last in step.hidden_prefix:
         if first:  # a window hides the first entries
-            yield row, f"{name(step, row)} was not shown entries {first} to {last} of the prefix."
+            yield row, f"{name(step, row)} does not see entries {first} to {last} of the prefix."
     most = step.prefix_length
     by_depth: dict[int, int] = {}
     for row, (depth, seen) in enumerate(
@@ -95,7 +106,7 @@ def prefix(step: Step, _: Before) -> Iterator[Fault]:
         if seen != expected:
             yield (
                 row,
-                f"{name(step, row)} was shown {seen} entries of the prefix, and not {expected}.",
+                f"{name(step, row)} sees {seen} prefix entries, expected {expected}.",
             )
 
 
@@ -117,11 +128,11 @@ def slot(step: Step, _: Before) -> Iterator[Fault]:
         ]
         row = f": the row of {name(step, extra[0])} was kept" if extra else ""
         entries = (
-            f"The target's cache held {cache.after} entries for {cache.committed} committed tokens"
+            f"The target's cache has {cache.after} entries for {cache.committed} committed tokens"
         )
         yield extra[0] if extra else None, f"{entries}{row}."
     elif cache.kept and "slot" not in step.missing and list(cache.kept) != kept:
-        yield None, f"Slots {list(cache.kept)} were kept, and the accepted path is in slots {kept}."
+        yield None, f"Slots {list(cache.kept)} were kept, but the accepted path is in {kept}."
 
 
 def path(step: Step, _: Before) -> Iterator[Fault]:
@@ -136,22 +147,50 @@ def path(step: Step, _: Before) -> Iterator[Fault]:
         above = node
 
 
-def choice(step: Step, _: Before) -> Iterator[Fault]:
-    """An accepted child carries the target's choice, and no child that carries it is rejected."""
+def choice(step: Step, before: Before) -> Iterator[Fault]:
+    """An accepted child carries the target's choice, and no child that carries it is rejected; a
+    recorded choice is the best of its recorded top-k.
+    """
     if step.rule not in FOLLOWS_THE_TARGET:
         return
+    if step.rule == GREEDY and not before.processed and "choice" not in step.missing:
+        yield from _not_best(step)
     for node in step.accepted:
         parent = int(step.tree.parent[node])
         chosen = step.root_choice if parent < 0 else step.nodes[parent].target_choice
         if chosen not in (None, UNKNOWN, int(step.tree.token[node])):
             yield (
                 node,
-                f"{name(step, node)} was accepted, and the target chose token {chosen} there.",
+                f"{name(step, node)} was accepted, but the target chose token {chosen} there.",
             )
     last = path_of(step)[-1] if path_of(step) else -1
     for node in step.tree.children[last] if last >= 0 and step.bonus is not None else ():
         if int(step.tree.token[node]) == step.nodes[last].target_choice:
-            yield node, f"{name(step, node)} was rejected, and it carries the target's choice."
+            yield node, f"{name(step, node)} was rejected, but it is the target's choice."
+
+
+def _not_best(step: Step) -> Iterator[Fault]:
+    for node in step.nodes:
+        if len(node.target_top) < 2 or node.target_choice == UNKNOWN:
+            continue
+        best, most = node.target_top[0]
+        chosen = dict(node.target_top).get(node.target_choice, 0.0)
+        if chosen < most * (1 - NEARLY):
+            yield (
+                node.index,
+                f"{name(step, node.index)} has the choice {node.target_choice}, but the best token of "
+                f"its top-k is {best}.",
+            )
+
+
+def answer(step: Step, _: Before) -> Iterator[Fault]:
+    """A recorded answer is a number."""
+    for node in step.not_numbers:
+        yield (
+            node,
+            f"The answer of {name(step, node)} is not a number: often the row saw nothing, because its "
+            "row of the mask was empty.",
+        )
 
 
 def commit(step: Step, _: Before) -> Iterator[Fault]:
@@ -164,12 +203,12 @@ def commit(step: Step, _: Before) -> Iterator[Fault]:
         if step.bonus != chosen and step.rule != RECORDED:
             yield (
                 last,
-                f"Token {step.bonus} was committed after the path, and the target chose token {chosen}.",
+                f"Token {step.bonus} was committed after the path, but the target chose {chosen}.",
             )
     if list(step.committed) != expected:
         yield (
             None,
-            f"Tokens {list(step.committed)} were committed, and the accepted path gives {expected}.",
+            f"Tokens {list(step.committed)} were committed, but the accepted path gives {expected}.",
         )
 
 
@@ -178,11 +217,14 @@ def text(step: Step, before: Before) -> Iterator[Fault]:
     verified = step.root_choice is None
     held = len(before.text) - verified
     if step.prefix_length != held:
-        yield 0, f"The cache held {step.prefix_length} entries, and the text gives {held}."
+        yield (
+            0,
+            f"The cache has {step.prefix_length} entries, but the text before the root has {held} tokens.",
+        )
     elif verified and int(step.tree.token[0]) != before.text[-1]:
         yield (
             0,
-            f"The root is token {int(step.tree.token[0])}, and the newest token is {before.text[-1]}.",
+            f"The root is token {int(step.tree.token[0])}, but the newest token is {before.text[-1]}.",
         )
 
 
@@ -191,15 +233,16 @@ def end(step: Step, before: Before) -> Iterator[Fault]:
     if len(step.committed) > before.room:
         yield (
             None,
-            f"{len(step.committed)} tokens were committed where {max(before.room, 0)} more were allowed.",
+            f"{len(step.committed)} tokens were committed, but only {max(before.room, 0)} more were allowed.",
         )
-    ended = [token for token in (before.text[-1], *step.committed[:-1]) if token in before.eos_ids]
+    inside = () if before.trimmed else step.committed[:-1]
+    ended = [token for token in (before.text[-1], *inside) if token in before.eos_ids]
     if ended:
         yield None, f"The text went on after the end-of-text token {ended[0]}."
 
 
 DETECTORS: Mapping[str, Callable[[Step, Before], Iterator[Fault]]] = {
     detector.__name__: detector
-    for detector in (order, position, mask, prefix, slot, path, choice, commit, text, end)
+    for detector in (order, position, mask, prefix, slot, path, choice, answer, commit, text, end)
 }
 """By the kind of their findings."""

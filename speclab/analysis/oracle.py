@@ -1,81 +1,118 @@
-"""What models should have answered: each path of a tree run plainly, one token after the other, without a tree mask."""
+"""The expected answers: every path of a tree run as plain text, without a tree mask; and how far
+healthy answers may be from them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from math import inf
+from math import exp, inf
+from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedModel
 
-from speclab.analysis.detectors import name
-from speclab.analysis.faults import final_norm, without_final_norm
+from speclab.analysis.detectors import GREEDY
 from speclab.analysis.known_text import session_settings
-from speclab.drafters.draft_pass import DRAFT
+from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import UNKNOWN, Step, Trace
+from speclab.trace.steps import precision
 
-CLOSE = {"float32": 5e-3, "float16": 0.1, "bfloat16": 0.5}
-"""Largest difference of two log-probabilities that rounding explains, by dtype (a speclab default)."""
 FLOOR = -12.0
-"""Less probable tokens (nats) are all the same."""
-GREEDY = "greedy"
+"""Less probable tokens (nats) count as equally improbable."""
+FACTOR = 6.0
+"""A row is wrong if its gap is this many times the level; healthy rows reached 4.1 (speclab default)."""
+FLOAT32 = 5e-3 / FACTOR
+"""Level in float32: kernels differ by less."""
+FLOAT32_MOST = 12.5e-3 / FACTOR
+"""The highest level that a run in float32 may set for itself, such as by a cache in float16."""
+SHARE = 0.8
+"""An iteration is wrong if the mean logarithm of its gaps over their levels is above this; healthy
+ones reached 0.51 (speclab default)."""
+SAMPLE = 24
+"""Iterations whose reference is measured before any is judged."""
 PATHS = 16
 """Paths in one plain pass."""
-DRAFTED_NODES = 24
-"""Nodes whose draft is asked again."""
-Explanation = tuple[int | None, str, str, str]
-"""A node, the kind of the finding, its sentence, and the fault of the clinic that it is, if any."""
+HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 Progress = Callable[[int, int], object]
 """Called before each pass with the iterations compared so far and their number; what it raises ends the work."""
 
 
-def _close(dtype: object) -> float:
-    return CLOSE.get(str(dtype).removeprefix("torch."), CLOSE["float32"])
+def lowered(model: PreTrainedModel, dtype: str) -> PreTrainedModel:
+    """A copy in a lower precision; below 16 bits only the weights are rounded, in blocks of 32."""
+    twin: Any = deepcopy(model)
+    if dtype in HALF:
+        return cast(PreTrainedModel, twin.to(HALF[dtype]))
+    with torch.no_grad():
+        for weights in twin.parameters():
+            if weights.ndim < 2:
+                continue
+            if dtype == "float8":
+                weights.copy_(weights.to(torch.float8_e4m3fn).to(weights.dtype))
+                continue
+            blocks = weights.view(-1, 32) if weights.numel() % 32 == 0 else weights.view(1, -1)
+            most = 127 if dtype == "int8" else 7
+            scale = blocks.abs().amax(1, keepdim=True).clamp_min(1e-12) / most
+            blocks.copy_((blocks / scale).round() * scale)
+    return cast(PreTrainedModel, twin)
 
 
 class Oracle:
-    """The models of a pair on the text of a trace."""
+    """The models of a pair on the text of a trace.
 
-    def __init__(self, trace: Trace, pair: ModelPair, progress: Progress | None = None) -> None:
+    Attributes:
+        model: the target in float32; at least what the pair and the record have.
+        steps: with prefix lengths computed from the text; recorded cache lengths are ignored.
+        dtype: the precision of the record, "" if its name is not known.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        pair: ModelPair,
+        progress: Progress | None = None,
+        close: float | None = None,
+    ) -> None:
         self.pair = pair
         self.trace = trace
+        self.close = close
         self._progress = progress
-        self.text = [*trace.prompt_ids, *trace.token_ids()]
+        self.outside = "format" in trace.models
+        offset = int(trace.models.get("position_offset") or 0)
+        self.pads = -min(offset, 0) if self.outside else 0
+        self.text = [*trace.prompt_ids, *trace.token_ids()][self.pads :]
         self.steps = tuple(self._behind_the_text())
-        outside = "format" in trace.models  # of another decoder: logits as they are
-        self.settings = SessionSettings() if outside else session_settings(trace)
-        self.close = max(_close(pair.target.dtype), _close(trace.models.get("target_dtype")))
+        # another decoder's logits are recorded before temperature and top-p
+        self.settings = SessionSettings() if self.outside else session_settings(trace)
+        own = precision(str(pair.target.dtype))
+        given = str(trace.models.get("target_dtype") or own)
+        self.dtype = own if precision(given) == "float32" else precision(given)
+        target = pair.target.model
+        self.model = target if own == "float32" else deepcopy(target).float()
         most = self.settings.max_new_tokens
-        processors = pair.rules.processors(pair.target.model, len(trace.prompt_ids), most)
-        self._processors = None if outside else processors
-        self._cache = DynamicCache(config=pair.target.model.config.get_text_config(decoder=True))
+        processors = pair.rules.processors(target, len(trace.prompt_ids), most)
+        self._processors = None if self.outside else processors
+        self._cache = DynamicCache(config=target.config.get_text_config(decoder=True))
         self._held = 0
 
     def _behind_the_text(self) -> Iterator[Step]:
-        """The steps behind as much of the text as there was, whatever their caches are said to have held."""
-        length = len(self.trace.prompt_ids) + 1
+        length = len(self.trace.prompt_ids) - self.pads + 1
         for step in self.trace.steps:
             yield replace(step, prefix_length=length - (step.root_choice is None))
             length += len(step.committed)
 
     @torch.inference_mode()
     def answers(self, step: Step) -> Tensor:
-        """Logits after each node `[n, V]`: its path, run plainly.
-
-        Steps are asked for in their order.
-        """
-        model = self.pair.target.model
+        """Logits after each node `[n, V]`: its path, run plainly. Steps come in their order."""
         device = self.pair.target.device
         new = torch.tensor([self.text[self._held : step.prefix_length]], device=device)
         if new.numel():
-            model(new, past_key_values=self._cache, use_cache=True)
+            self.model(new, past_key_values=self._cache, use_cache=True)
             self._held = step.prefix_length
         tree = step.tree
         leaves = [node for node in range(len(tree)) if not tree.children[node]]
@@ -89,7 +126,7 @@ class Oracle:
             ]
             cache = deepcopy(self._cache)
             cache.batch_repeat_interleave(len(paths))
-            output = model(
+            output = self.model(
                 torch.tensor(rows, device=device), past_key_values=cache, use_cache=True
             ).logits
             for path, row in zip(paths, output, strict=True):
@@ -101,97 +138,71 @@ class Oracle:
         if self._progress is not None:
             self._progress(step.index, len(self.trace.steps))
 
-    def log_probs(self, step: Step, logits: Tensor) -> Tensor:
-        """What is recorded of logits `[n, V]`: of a session what it sampled by, of another decoder the log-softmax."""
+    def log_probs(self, step: Step, logits: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
+        """What is recorded of logits `[m, V]` of these nodes, by default of all: of a session what it
+        sampled by, of another decoder the log-softmax.
+        """
+        if self.outside:
+            return logits.float().log_softmax(-1).clamp_min(FLOOR).cpu()
         if self._processors is not None:
             prefix = self.text[: step.prefix_length]
-            paths = [
-                step.tree.token[list(step.tree.path(node))].tolist()
-                for node in range(len(step.tree))
-            ]
+            asked = range(len(step.tree)) if nodes is None else nodes
+            paths = [step.tree.token[list(step.tree.path(node))].tolist() for node in asked]
             rows = zip(paths, logits, strict=True)
             logits = torch.stack([self._processors([*prefix, *path], row) for path, row in rows])
         return transform(logits, self.settings).float().log().clamp_min(FLOOR).cpu()
 
     def gaps(self, step: Step, log_probs: Tensor) -> list[float]:
-        """For each node the largest difference of a recorded log-probability, or of its choice from the best."""
-        best = log_probs.amax(-1).tolist() if step.rule == GREEDY else None
-        gaps = []
-        for node, row in zip(step.nodes, log_probs, strict=True):
-            gap = _gap(node.target_top, row)
-            if best is not None and node.target_choice != UNKNOWN:
-                gap = max(gap, best[node.index] - float(row[node.target_choice]))
-            gaps.append(inf if gap != gap else gap)  # a pass that cannot be
-        return gaps
+        """For each node the largest difference of a recorded log-probability."""
+        gaps = [
+            gap_of(node.target_top, row) for node, row in zip(step.nodes, log_probs, strict=True)
+        ]
+        return [inf if gap != gap else gap for gap in gaps]  # a pass that cannot be
 
-    def ties(self, step: Step, log_probs: Tensor) -> Iterator[Explanation]:
-        """Choices that are not the plain pass's, where two tokens are closer than rounding."""
-        if step.rule != GREEDY:
-            return
-        for node, row in zip(step.nodes, log_probs, strict=True):
-            best = int(row.argmax())
-            choice = node.target_choice
-            if (
-                choice not in (UNKNOWN, best)
-                and (apart := float(row[best] - row[choice])) <= self.close
-            ):
-                sentence = (
-                    f"a tie: {name(step, node.index)} chose {choice}, and {best} is as probable"
-                )
-                yield node.index, "tie", f"{sentence} to {apart:.2g} in the logarithm.", ""
+    def choices(self, step: Step, log_probs: Tensor) -> list[float]:
+        """For each node how far its recorded choice is below the best token; 0 without a greedy choice."""
+        if step.rule != GREEDY or self.trace.models.get("processed"):
+            return [0.0] * len(step.nodes)
+        chosen = [max(node.target_choice, 0) for node in step.nodes]
+        below = log_probs.amax(-1) - log_probs[range(len(chosen)), chosen]
+        unknown = {node.index for node in step.nodes if node.target_choice == UNKNOWN}
+        unknown |= {*step.not_numbers}
+        return [0.0 if node in unknown else gap for node, gap in enumerate(below.tolist())]
 
 
-def _gap(top: Sequence[tuple[int, float]], log_probs: Tensor) -> float:
-    """NaN where the row has no numbers."""
+def gap_of(top: Sequence[tuple[int, float]], log_probs: Tensor) -> float:
+    """The largest difference of recorded log-probabilities; NaN if the row has no numbers."""
     if not top:
         return 0.0
     recorded = torch.tensor([prob for _, prob in top]).log().clamp_min(FLOOR)
     return float((recorded - log_probs[[token for token, _ in top]].float().cpu()).abs().max())
 
 
-@torch.inference_mode()
-def explain_draft(oracle: Oracle, steps: Sequence[Step]) -> Iterator[tuple[int, Explanation]]:
-    """Whether the draft answers as its module does; with the iteration."""
-    draft = oracle.pair.draft
-    if draft is None or oracle.settings.temperature:
-        return
-    asked = [
-        (step, node.index)
-        for step in steps
-        for node in step.nodes
-        if node.draft_top
-        and {step.tree.source[child] for child in step.tree.children[node.index]} == {DRAFT}
-    ][:DRAFTED_NODES]
-    close = _close(draft.dtype)
+class Reference:
+    """The pair's own passes over the same trees in the precision of the record: how far a healthy
+    answer is from the plain one.
+    """
 
-    def differing(model: torch.nn.Module) -> list[float]:
-        gaps = []
-        for step, node in asked:
-            oracle.report(step)
-            path = (
-                oracle.text[: step.prefix_length]
-                + step.tree.token[list(step.tree.path(node))].tolist()
-            )
-            row = model(torch.tensor([path], device=draft.device), use_cache=False).logits[
-                0, -1, : draft.vocab_size
-            ]
-            gaps.append(
-                _gap(step.nodes[node].draft_top, row.float().log_softmax(-1).clamp_min(FLOOR))
-            )
-        return gaps
+    def __init__(self, oracle: Oracle, dtype: str) -> None:
+        target = oracle.pair.target
+        self.dtype = dtype
+        self._oracle = oracle
+        model = oracle.model if dtype == "float32" else lowered(oracle.model, dtype)
+        self._runner = Runner(model, target.name, target.plan, lean=False)
+        self._runner.vocab_size = target.vocab_size
 
-    gaps = differing(draft.model)
-    worst = int(np.argmax(gaps)) if gaps else 0
-    if not gaps or gaps[worst] <= close:
-        return
-    step, node = asked[worst]
-    wrong = sum(gap > close for gap in gaps)
-    beside = f"at {wrong} of {len(gaps)} nodes its module, run plainly, differs, by up to {gaps[worst]:.3f}"
-    if final_norm(draft.model) and max(differing(without_final_norm(draft.model))) <= close:
-        sentence = f"The draft answers as without its final norm: {beside}."
-        yield step.index, (node, "norm", sentence, "skipped norm in the draft")
-    else:
-        yield (
-            step.index,
-            (node, "answer", f"The draft answers otherwise than it should: {beside}.", ""),
-        )
+    def gaps(self, step: Step, right: Tensor) -> list[float]:
+        """Of each node, to the right log-probabilities `[n, V]`; steps come in their order."""
+        runner = self._runner
+        if runner.length < step.prefix_length:
+            runner.extend(self._oracle.text[runner.length : step.prefix_length])
+        held = runner.length
+        places = [held + depth for depth in step.tree.depth.tolist()]
+        answer = runner.logits(step.tree.token.tolist(), places, step.tree.ancestor_mask())
+        log_probs = self._oracle.log_probs(step, answer.logits)
+        runner.crop(held)
+        rows = zip(step.nodes, log_probs, right, strict=True)
+        return [
+            gap_of([(t, exp(float(own[t]))) for t, _ in node.target_top], row)
+            for node, own, row in rows
+        ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers import PreTrainedModel
 
 from speclab.errors import SettingsError
 from speclab.models.answer import KEPT
-from speclab.recorder import Recorder
+from speclab.recorder import Recorder, topk
 
 
 @contextmanager
@@ -21,6 +22,8 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
 
         with speclab.record_generate(model, "run.jsonl"):
             model.generate(**inputs, assistant_model=draft)
+
+    Padding on the left is left out. A warning says so if nothing was recorded.
 
     Raises:
         SettingsError: `generate` was called twice inside; a file holds one call.
@@ -40,17 +43,12 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
                 "A file holds one call of generate: open another record_generate for the next."
             )
         generator = candidate_generator(**given)
-        config = given["generation_config"]
-        temperature = config.temperature or 1.0 if config.do_sample else 0.0
-        prompt = given["input_ids"][0]
-        about = {
-            "engine": "transformers",
-            "model": module.config.name_or_path,
-            "temperature": temperature,
-        }
-        about["dtype"] = str(module.dtype).removeprefix("torch.")
-        recorders.append(Recorder(path, prompt, **about))
-        _watch(generator, recorders[0], last_pass, greedy=not temperature)
+        mask = given["model_kwargs"].get("attention_mask")
+        pads = 0 if mask is None or mask.ndim != 2 else int((mask[0].cumsum(0) == 0).sum())
+        about = _header(module, generator, given)
+        recorders.append(Recorder(path, given["input_ids"][0, pads:], **about))
+        greedy = about["temperature"] == 0
+        _watch(generator, recorders[0], last_pass, pads=pads, greedy=greedy)
         return generator
 
     hook = model.register_forward_hook(on_forward, with_kwargs=True)
@@ -62,9 +60,38 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
         hook.remove()
         for recorder in recorders:
             recorder.close()
+    if not recorders:
+        warnings.warn(
+            f"{path} was not written: no assisted generation ran. Call model.generate with "
+            "assistant_model=… or prompt_lookup_num_tokens=….",
+            stacklevel=3,
+        )
 
 
-def _watch(generator: Any, recorder: Recorder, last_pass: dict[str, Any], *, greedy: bool) -> None:
+def _header(module: Any, generator: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    config = given["generation_config"]
+    sampling = {}
+    if config.do_sample:
+        drawn = getattr(generator, "assistant_model", None) is not None
+        sampling = {name: getattr(config, name, None) for name in ("top_k", "top_p", "min_p")}
+        sampling = {name: value for name, value in sampling.items() if value is not None}
+        sampling["rule"] = "rejection" if drawn else "sample_and_match"
+    eos = config.eos_token_id
+    ids = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
+    return {
+        "engine": "transformers",
+        "model": module.config.name_or_path,
+        "dtype": str(module.dtype).removeprefix("torch."),
+        "temperature": config.temperature or 1.0 if config.do_sample else 0.0,
+        "processed": bool(given["logits_processor"]),
+        "eos_ids": ids,
+        **sampling,
+    }
+
+
+def _watch(
+    generator: Any, recorder: Recorder, last_pass: dict[str, Any], *, pads: int, greedy: bool
+) -> None:
     """Remembers the candidates when they are drafted, and writes a line when the generator learns what was accepted."""
     draft = generator.get_candidates
     update = generator.update_candidate_strategy
@@ -80,24 +107,21 @@ def _watch(generator: Any, recorder: Recorder, last_pass: dict[str, Any], *, gre
     def update_candidate_strategy(
         input_ids: torch.Tensor, scores: torch.Tensor, matches: Any
     ) -> Any:
-        prefix = len(before) - 1
-        token = candidates[prefix:].tolist()
+        prefix = len(before) - 1 - pads
+        token = candidates[len(before) - 1 :].tolist()
         n = len(token)
         position = last_pass["position"]
         committed = input_ids[0, len(before) :].tolist()
         accepted = int(matches)
         if token[accepted + 1 : accepted + 2] == committed[-1:]:  # the text ended inside the path
             accepted += 1
-        top = last_pass["logits"][-n:].float().log_softmax(-1).topk(min(KEPT, scores.shape[-1]))
-        ids = top.indices.tolist()
-        values = top.values.tolist()
         recorder.step(
             prefix_length=prefix,
             token=token,
             parent=range(-1, n - 1),
             position=None if position is None else position[0, -n:],
             choice=scores[0].argmax(-1) if greedy else None,
-            topk=[list(zip(*row, strict=True)) for row in zip(ids, values, strict=True)],
+            topk=topk(last_pass["logits"][-n:], KEPT),
             accepted=range(1, accepted + 1),
             committed=committed,
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import isfinite
+from math import isfinite, nan
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -27,6 +27,16 @@ Probability = Annotated[float, Field(ge=0, le=1.001)]
 MOST_LOG_PROB = 1e-3
 Length = Annotated[int, Field(ge=0, le=2**24)]
 """Tokens of a text, or slots of a cache: pictures draw them one by one."""
+
+
+def _not_a_number(value: Any) -> float:
+    if isinstance(value, float) and not isfinite(value) and not value < 0:
+        return nan
+    raise ValueError("is a number")
+
+
+NotANumber = Annotated[float, PlainValidator(_not_a_number)]
+"""NaN or infinity, which becomes NaN: what a broken pass computes."""
 
 
 @cache

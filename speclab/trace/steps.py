@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import os
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import exp
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +18,17 @@ from pydantic_core import from_json
 from speclab.errors import TraceError
 from speclab.files import opened
 from speclab.recorder import FORMAT, OPTIONAL
-from speclab.trace.codecs import Amount, Length, Many, Natural, Real, Whole, adapter
+from speclab.trace.codecs import (
+    Amount,
+    Length,
+    Many,
+    Natural,
+    NotANumber,
+    Probability,
+    Real,
+    Whole,
+    adapter,
+)
 from speclab.trace.metrics import Counts
 from speclab.trace.records import UNKNOWN, Adaptation, CacheRecord, NodeRecord, Step, Trace, Verdict
 from speclab.tree import Bools, DraftTree
@@ -25,9 +37,30 @@ if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
 MAX_BYTES = 1 << 30
-"""Largest file."""
+"""Largest file, and the most that a compressed one may unpack to."""
+MOST_TOKENS = 300_000
+"""More than any vocabulary has."""
+DTYPES = {
+    "float32": ("f32", "fp32", "float", "single"),
+    "float16": ("f16", "fp16", "half"),
+    "bfloat16": ("bf16", "bfloat"),
+    "float8": ("fp8", "f8", "e4m3", "e5m2", "float8_e4m3fn", "float8_e5m2"),
+    "int8": ("q8", "q8_0", "q8_1", "w8a8", "w8a16", "i8"),
+    "int4": ("q4", "q4_0", "q4_1", "q4_k", "q4_k_m", "q4_k_s", "w4a16", "i4", "nf4"),
+}
+"""Names of precisions, and their aliases."""
+RULES = {
+    "greedy": "greedy",
+    "sample_and_match": "sample and match",
+    "rejection": "independent draws",
+    "rejection_without_replacement": "draws without replacement",
+}
+"""Acceptance rules of the header, and their names in records."""
+FOLLOWS = ("greedy", "sample and match")
+"""Rules under which the text follows the recorded choices."""
 _NO_OTHERS: Any = ConfigDict(extra="forbid")
-Top = Many[tuple[Natural, Annotated[float, Field(le=1e-3)]]]
+LogProb = Annotated[float, Field(le=1e-3)] | NotANumber
+Top = Many[tuple[Natural, LogProb]]
 
 
 @dataclass(frozen=True)
@@ -41,6 +74,16 @@ class _Header:
     dtype: str = ""
     temperature: Amount = 0.0
     note: str = ""
+    processed: bool = False
+    eos_ids: Many[Natural] = ()
+    ignore_eos: bool = False
+    position_offset: Whole = 0
+    rule: str = ""
+    top_k: Natural | None = None
+    top_p: Probability | None = None
+    min_p: Probability | None = None
+    seed: Natural | None = None
+    request: str | Natural = ""
 
 
 @dataclass(frozen=True)
@@ -56,10 +99,49 @@ class _Pass:
     hidden_prefix: Many[tuple[Natural, Length, Length]] = ()
     slot: Many[Length] = ()
     log_prob: Many[Annotated[float, Field(le=1e-3)]] = ()
+    draft_topk: Many[Many[tuple[Natural, Annotated[float, Field(le=1e-3)]]]] = ()
+    hidden: Many[Real] = ()
     choice: Many[Natural] = ()
     topk: Many[Top] = ()
     kept_slots: Many[Length] = ()
     seconds: dict[str, Amount] = field(default_factory=dict)
+    request: str | Natural = ""
+    batch: str | Natural = ""
+
+
+_TOP = "a list of [token id, log-probability] for each row; log-probabilities are at most 0"
+_MEANINGS = {
+    "prompt_ids": "a list of token ids, at least one",
+    "dtype": "the name of a precision, such as float32",
+    "temperature": "a number of at least 0",
+    "processed": "true or false",
+    "ignore_eos": "true or false",
+    "eos_ids": "a list of token ids",
+    "position_offset": "a whole number",
+    "rule": f"one of {', '.join(RULES)}",
+    "top_k": "a whole number of at least 0",
+    "top_p": "a number from 0 to 1",
+    "min_p": "a number from 0 to 1",
+    "seed": "a whole number of at least 0",
+    "prefix_length": f"a whole number from 0 to {2**24}",
+    "token": "a list of token ids, one for each row",
+    "parent": "a list of row numbers, -1 for the root",
+    "accepted": "a list of row numbers",
+    "committed": "a list of token ids",
+    "position": "a list of whole numbers, one for each row",
+    "mask": "a text in base64 of numpy.packbits(mask, axis=1)",
+    "hidden_prefix": "a list of [row, first entry, last entry]",
+    "slot": "a list of slot numbers, one for each row",
+    "kept_slots": "a list of slot numbers",
+    "log_prob": "a list of log-probabilities of at most 0, one for each row",
+    "draft_topk": _TOP,
+    "hidden": "a list of numbers",
+    "choice": "a list of token ids, one for each row",
+    "topk": _TOP,
+    "seconds": "an object of phases with seconds of at least 0",
+    "request": "a text or a whole number",
+    "batch": "a text or a whole number",
+}
 
 
 def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> Trace:
@@ -79,6 +161,7 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
     header: _Header | None = None
     steps: list[Step] = []
     finished = ""
+    most = MOST_TOKENS if pair is None else pair.vocab_size
     for number, raw, last in _lines(path):
         where = f"{path}, line {number}"
         try:
@@ -94,10 +177,12 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
                 kind = f"{FORMAT!r}, not {value.get('format')!r}"
                 raise TraceError(f"{where} must be a header of format {kind}: record it again.")
             header = _read(_Header, value, where)
+            if wrong := next(_wrong_header(header), ""):
+                raise TraceError(f"{where}: {wrong}.")
             ids: Collection[int] = header.prompt_ids
         else:
             line = _read(_Pass, value, where)
-            if wrong := next(_wrong(line), ""):
+            if wrong := next(_wrong(line, most), ""):
                 raise TraceError(f"{where}: {wrong}.")
             steps.append(_step(line, len(steps), header, value))
             ids = _tokens(steps[-1])
@@ -114,28 +199,72 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes, bool]]:
     """(number from 1, line, whether the file ends within it) of each line that is not empty."""
-    with opened(path, TraceError, MAX_BYTES) as file:
-        for number, line in enumerate(file, start=1):
+    with opened(path, TraceError, MAX_BYTES) as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        file = gzip.GzipFile(fileobj=raw) if zipped else raw
+        number = size = 0
+        while True:
+            try:
+                line = file.readline()
+            except (EOFError, OSError, zlib.error):
+                yield number + 1, b"{", True
+                return
+            if not line:
+                return
+            number += 1
+            size += len(line)
+            if size > MAX_BYTES:
+                raise TraceError(
+                    f"{path} unpacks to more than {MAX_BYTES:,} bytes: record fewer passes."
+                )
             if line.strip():
                 yield number, line, not line.endswith(b"\n")
 
 
 def _read(kind: type[Any], value: Any, where: str) -> Any:
+    """The line as a header or a pass.
+
+    Raises:
+        TraceError: a field is missing, unknown, or not what docs/steps.md says.
+    """
+    what = "header" if kind is _Header else "pass"
     try:
         return adapter(kind).validate_python(value)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        field_name = ".".join(map(str, first["loc"])) or "it"
-        raise TraceError(
-            f"{where}: {field_name}: {first['msg'][:1].lower()}{first['msg'][1:]}."
-        ) from None
+    name = str(first["loc"][0]) if first["loc"] else ""
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        names = ", ".join(column.name for column in fields(kind))
+        raise TraceError(f"{where}: a {what} has no field {name!r}; its fields are {names}.")
+    if first["type"].startswith("missing"):
+        raise TraceError(f"{where}: {name} is missing; it is {_MEANINGS[name]}.")
+    meaning = _MEANINGS.get(name, "a text")
+    at = "".join(f"[{index}]" for index in first["loc"][1:] if isinstance(index, int))
+    raise TraceError(f"{where}: {name} must be {meaning}{at and f', and {name}{at} is not'}.")
 
 
-def _wrong(line: _Pass) -> Iterator[str]:
+def precision(name: str) -> str:
+    """The usual name of a precision, "" if the name is not known: `bf16` is `bfloat16`."""
+    plain = name.lower().removeprefix("torch.").replace("-", "_")
+    names = {alias: dtype for dtype, aliases in DTYPES.items() for alias in (dtype, *aliases)}
+    return names.get(plain, "")
+
+
+def _wrong_header(header: _Header) -> Iterator[str]:
+    if not header.prompt_ids:
+        yield f"prompt_ids must be {_MEANINGS['prompt_ids']}"
+    if header.rule and header.rule not in RULES:
+        yield f"rule must be {_MEANINGS['rule']}, not {header.rule!r}"
+    if header.rule == "greedy" and header.temperature:
+        yield f"rule is greedy, but temperature is {header.temperature:g}: leave one of them out"
+
+
+def _wrong(line: _Pass, most: int) -> Iterator[str]:
     n = len(line.token)
     if not n:
         yield "it has no rows, but a pass has at least the root"
-    for name in ("parent", "position", "slot", "log_prob", "choice", "topk"):
+    for name in ("parent", "position", "slot", "log_prob", "draft_topk", "choice", "topk"):
         length = len(getattr(line, name))
         if length != n and (length or name == "parent"):
             yield f"{name} has {length} values for {n} rows"
@@ -145,12 +274,17 @@ def _wrong(line: _Pass) -> Iterator[str]:
         if not 0 <= parent < row:
             yield f"row {row} has parent {parent}, and parents come before their children"
     yield from _wrong_references(line)
+    for name in ("topk", "draft_topk"):
+        for row, top in enumerate(getattr(line, name)):
+            yield from _wrong_top(f"{name} of row {row}", top, most)
 
 
 def _wrong_references(line: _Pass) -> Iterator[str]:
     n = len(line.token)
     hidden = line.hidden_prefix
     rows = [*line.accepted, *[row for row, _, _ in hidden]]
+    if len({*line.accepted}) < len(line.accepted):
+        yield "accepted contains a row twice"
     if max(rows, default=0) >= n:
         yield f"row {max(rows)} does not exist in a pass of {n} rows"
     for row, first, last in hidden:
@@ -158,6 +292,22 @@ def _wrong_references(line: _Pass) -> Iterator[str]:
             yield f"row {row} hides entries {first} to {last} of a prefix of {line.prefix_length}"
     if line.mask and _size(line.mask) != n * -(-n // 8):
         yield f"the mask does not have {n} rows: write numpy.packbits(mask, axis=1) in base64"
+
+
+def _wrong_top(name: str, top: Sequence[tuple[int, float]], most: int) -> Iterator[str]:
+    """What shows that the numbers are not a log-softmax over a vocabulary of at most `most` tokens."""
+    if len({token for token, _ in top}) < len(top):
+        yield f"{name} contains a token twice"
+    total = sum(exp(value) for _, value in top)
+    rest = max(most - len(top), 0) * exp(min((value for _, value in top), default=0.0))
+    how = "write the log-softmax of the raw logits"
+    if total > 1.02:
+        yield f"the probabilities in {name} add up to {total:.3g}: {how}"
+    elif top and total + rest < 0.97:
+        yield (
+            f"the probabilities in {name} add up to {total:.3g}, and the other tokens, which are less "
+            f"probable, cannot add up to the rest: {how}"
+        )
 
 
 def _size(text: str) -> int:
@@ -180,14 +330,18 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
     hidden_entries = [
         [last - first + 1 for row, first, last in hidden if row == node] for node in range(n)
     ]
+    rule = _rule(line, header)
+    if rule not in FOLLOWS:  # a choice is then not what the text follows
+        line = replace(line, choice=())
     bonus = line.committed[-1] if len(line.committed) > len(accepted) else None
     slots = line.slot or range(line.prefix_length, line.prefix_length + n)
     end = line.prefix_length + len(line.committed)
     cache = CacheRecord(
         "target", line.prefix_length, n, line.kept_slots, (), end, end, max(end, *slots) + 1, 0
     )
-    missing = sorted({*OPTIONAL, "mask", "entropy"} - given.keys())
-    greedy = not header.temperature
+    unread = {"choice"} if "choice" in given and not line.choice else set()
+    missing = sorted({*OPTIONAL, "mask", "entropy"} - given.keys() | unread)
+    not_numbers = [node_of[row] for row, top in enumerate(line.topk) if _broken(top)]
     return Step(
         index=index,
         prefix_length=line.prefix_length,
@@ -216,12 +370,29 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
         prefix_seen=tuple([line.prefix_length - sum(hidden_entries[node]) for node in range(n)]),
         texts={},
         note="recorded",
-        rule="greedy" if greedy else "recorded",
+        rule=rule,
         position=tuple([line.position[row] for row in order]) if line.position else (),
         hidden_prefix=hidden,
         rows=tuple(order) if order != list(range(n)) else (),
         missing=tuple(missing),
+        not_numbers=tuple(sorted(not_numbers)),
+        request=str(line.request if line.request != "" else header.request),
+        batch=str(line.batch),
     )
+
+
+def _broken(top: Sequence[tuple[int, float]]) -> bool:
+    """Whether a row's answer is not a number."""
+    return any(value != value for _, value in top)
+
+
+def _rule(line: _Pass, header: _Header) -> str:
+    """The acceptance rule; a sampled run without one follows the choices that it recorded."""
+    if header.rule:
+        return RULES[header.rule]
+    if not header.temperature:
+        return "greedy"
+    return "sample and match" if line.choice else "recorded"
 
 
 def _mask(text: str, order: Sequence[int]) -> Bools:
@@ -243,6 +414,7 @@ def _nodes(
     draft = np.exp(tree.log_prob).tolist()
     path_probs = np.exp(tree.path_log_prob).tolist()
     top = [_probabilities(line.topk[row]) if line.topk else () for row in order]
+    draft_top = [_probabilities(line.draft_topk[row]) if line.draft_topk else () for row in order]
     for node, row in enumerate(order):
         parent = int(tree.parent[node])
         chosen = line.choice[row] if line.choice else followed.get(node)
@@ -262,11 +434,16 @@ def _nodes(
             entropy=0.0,
             choice_prob=None if chosen is None else dict(top[node]).get(chosen),
             target_top=top[node],
+            draft_top=draft_top[node],
         )
 
 
 def _probabilities(top: Sequence[tuple[int, Real]]) -> tuple[tuple[int, float], ...]:
-    return tuple([(token, exp(log_prob)) for token, log_prob in top])
+    """Best first; empty if a number is missing."""
+    if _broken(top):
+        return ()
+    ordered = sorted(top, key=lambda pair: -pair[1])
+    return tuple([(token, exp(log_prob)) for token, log_prob in ordered])
 
 
 def _trace(header: _Header, steps: list[Step], finished: str, pair: ModelPair | None) -> Trace:
@@ -286,24 +463,40 @@ def _trace(header: _Header, steps: list[Step], finished: str, pair: ModelPair | 
         replace(step, texts={token: texts[token] for token in sorted(_tokens(step))})
         for step in steps
     ]
-    about = {
+    about: dict[str, Any] = {
         "target": header.model,
         "engine": header.engine,
         "tokenizer": header.tokenizer,
         "note": header.note,
+        "target_dtype": precision(header.dtype) or header.dtype,
+        "format": header.format,
+        "processed": header.processed,
+        "eos_ids": " ".join(map(str, header.eos_ids)),
+        "position_offset": header.position_offset,
+    }
+    sampling = {
+        "temperature": header.temperature,
+        "top_k": header.top_k,
+        "top_p": header.top_p,
+        "min_p": header.min_p,
+        "seed": header.seed,
+        "stop_at_eos": not header.ignore_eos,
     }
     return Trace(
         prompt_ids=prompt[:-1] if root_in_prompt else prompt,
         first_token=root,
         steps=tuple(steps),
-        settings={"strategy": header.engine or "recorded", "temperature": header.temperature},
-        models={**about, "target_dtype": header.dtype, "format": header.format},
+        settings={
+            "strategy": header.engine or "recorded",
+            **{name: value for name, value in sampling.items() if value is not None},
+        },
+        models=about,
         texts=texts,
         finished=finished,
     )
 
 
 def _tokens(step: Step) -> set[int]:
-    tops = {token for node in step.nodes for token, _ in node.target_top}
+    tops = {token for node in step.nodes for token, _ in (*node.target_top, *node.draft_top)}
     choices = {node.target_choice for node in step.nodes} - {UNKNOWN}
     return {*step.tree.token.tolist(), *step.committed, *choices, *tops}

@@ -45,11 +45,8 @@ def assert_found(pair, path, fault, prompt=PROMPT, **more):
     explained = clinic.explain(trace, pair)
     assert explained.kind == kind, explained
     assert clinic.check(trace, pair)[0] == explained
-    if shift := re.search("[+-][0-9]", fault):
-        theirs, right = map(
-            int, re.findall("position were ([0-9]+) and not ([0-9]+)", explained.sentence)[0]
-        )
-        assert theirs - right == int(shift[0])
+    if shift := re.search("[+-]([0-9])", fault):
+        assert f" {shift[1]} " in explained.sentence
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -142,9 +139,9 @@ def written(path, *lines, header=None):
         ({"mask": "!"}, "line 2: the mask does not have 3 rows"),
         ({"accepted": [3]}, "line 2: row 3 does not exist"),
         ({"hidden_prefix": [[0, 2, 3]]}, "line 2: row 0 hides entries 2 to 3 of a prefix of 3"),
-        ({"token": [7, -8, 9]}, "line 2: token.1: input should be greater"),
+        ({"token": [7, -8, 9]}, "line 2: token must be a list of token ids, .* token.1. is not"),
         ({"token": [7, 64, 9]}, "line 2: token 64 is outside the vocabulary of 64"),
-        ({"tokens": [7]}, "line 2: tokens: unexpected"),
+        ({"tokens": [7]}, "line 2: a pass has no field 'tokens'"),
         ({"token": []}, "line 2: it has no row"),
         ({"topk": [[[64, -1.0]], [], []]}, "line 2: token 64 is outside the vocabulary of 64"),
     ],
@@ -274,8 +271,9 @@ def test_the_command_prints_findings_and_exits_by_them(tmp_path):
         recorded(pair, path, fault, prompt=prompt)
         for models in ([], ["--target", "mini"]):
             done = CliRunner().invoke(app, ["clinic", str(path), *models])
-            assert done.exit_code == status, done.output
-            assert ("position" in done.output) == bool(status)
+            found = status and bool(models)  # a constant offset alone is no fault
+            assert done.exit_code == found, done.output
+            assert (", position:" in done.output) == found
     assert CliRunner().invoke(app, ["clinic", str(tmp_path / "none.jsonl")]).exit_code == 1
 
 

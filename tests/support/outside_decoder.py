@@ -11,7 +11,7 @@ from transformers import DynamicCache
 from speclab.recorder import Recorder
 
 FAULTS = {
-    **{f"position {shift:+}": ("position", {"position"}) for shift in (-8, -1, 3)},
+    **{f"position {shift:+}": ("position", set()) for shift in (-8, -1, 3)},
     **{f"positions of drafted {shift:+}": ("position", {"position"}) for shift in (-2, 8)},
     "along": ("position", {"position"}),
     **dict.fromkeys(
@@ -20,7 +20,7 @@ FAULTS = {
     "old mask": ("mask", {"mask"}),
     "first hidden": ("prefix", set()),
     "short": ("prefix", {"prefix"}),
-    "long": ("prefix", {"position", "text"}),
+    "long": ("prefix", {"text"}),
     "stale": ("prefix", {"slot"}),
     "first rows": ("order", {"slot"}),
     "token": ("token", set()),
