@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | live | fetch | bench | clinic | course | doctor``.
+"""The command line: ``speclab lab | app | run | live | fetch | bench | clinic | diff | course | doctor``.
 
 Importing this module imports no torch; each command imports what it needs.
 """
@@ -6,6 +6,8 @@ Importing this module imports no torch; each command imports what it needs.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -209,55 +211,99 @@ def bench(
     typer.echo(f"Written: {bench.report(frame, to)}")
 
 
+_Steps = Annotated[
+    Path, typer.Argument(help="Steps of a decoder (JSON Lines), or a saved trace (.json.gz).")
+]
+_Target = Annotated[
+    str | None, typer.Option(help="The target of the run: a pair's name, or a hub id.")
+]
+_Close = Annotated[
+    float | None,
+    typer.Option(help="Largest difference of log-probabilities that counts as rounding."),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def _opened(path: Path, pair: Any) -> Any:
+    saved = path.name.endswith(".json.gz")
+    return speclab.load_trace(path) if saved else speclab.load_steps(path, pair)
+
+
+def _loaded(target: str | None, device: str | None, dtype: str | None) -> Any:
+    if target is None:
+        return None
+    return speclab.clinic.load_target(target, device=device, dtype=dtype)
+
+
 @app.command()
 def clinic(
     file: Annotated[
-        Path, typer.Argument(help="Steps of a decoder (JSON Lines), or a saved trace (.gz).")
+        Path, typer.Argument(help="Steps of a decoder, a saved trace, or a folder of them.")
     ],
-    target: Annotated[
-        str | None, typer.Option(help="The target of the run: a pair's name, or a hub id.")
-    ] = None,
-    close: Annotated[
-        float | None,
-        typer.Option(help="Largest difference of log-probabilities that counts as rounding."),
-    ] = None,
+    target: _Target = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Show gaps beside a measured reference.")
+    ] = False,
+    json: _Json = False,
+    close: _Close = None,
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
-    """Check a recorded run; exit status 1 if something is wrong.
+    """Check a recorded run; exit status 1 if text or answers are wrong, 3 if only the draft is.
 
     docs/steps.md describes the format.
     """
+    import json as writer
+
+    pair = _loaded(target, device, dtype)
+    if report and pair is None:
+        raise SpeclabError("A report compares answers with models: add --target.")
+    files = sorted([*file.glob("*.jsonl*"), *file.glob("*.json.gz")]) if file.is_dir() else [file]
+    if not files:
+        raise SpeclabError(f"{file} contains no steps (.jsonl) and no saved trace (.json.gz).")
+    others = [_opened(path, pair) for path in files]
+    results = {}
+    for path, trace in zip(files, others, strict=True):
+        with _progress(pair is not None) as progress:
+            results[path.name] = speclab.clinic.examined(
+                trace, pair, progress, close=close, others=others, measured=report
+            )
+    for name, result in {} if json else results.items():
+        typer.echo(f"{name}: {result}" if file.is_dir() else str(result))
+    if json:
+        data = {name: result.as_dict() for name, result in results.items()}
+        typer.echo(writer.dumps(data if file.is_dir() else data[file.name], indent=1))
+    raise typer.Exit(max((result.exit_status for result in results.values() if result.exit_status != 3),
+                         default=0) or max(result.exit_status for result in results.values()))  # fmt: skip
+
+
+@app.command()
+def diff(
+    a: _Steps,
+    b: _Steps,
+    target: _Target = None,
+    json: _Json = False,
+    close: _Close = None,
+    device: _Device = None,
+    dtype: _Dtype = None,
+) -> None:
+    """Compare two runs of one prompt; exit status 1 if one of them is wrong or it is not known."""
+    import json as writer
+
+    pair = _loaded(target, device, dtype)
+    result = speclab.clinic.diff(_opened(a, pair), _opened(b, pair), pair, close=close)
+    typer.echo(writer.dumps(result.as_dict(), indent=1) if json else str(result))
+    raise typer.Exit(result.verdict in ("fault", "unknown"))
+
+
+@contextmanager
+def _progress(shown: bool) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import Progress
 
-    from speclab.loading.presets import PRESETS
-
-    pair = None
-    if target is not None:
-        named = {"name": target} if target in PRESETS else {"target": target}
-        pair = speclab.load_pair(**named, device=device, dtype=dtype)  # type: ignore[arg-type]
-    saved = file.name.endswith(".json.gz")
-    trace = speclab.load_trace(file) if saved else speclab.load_steps(file, pair)
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Comparing iterations", visible=pair is not None)
-        findings = speclab.clinic.check(
-            trace,
-            pair,
-            lambda done, total: bar.update(task, completed=done, total=total),
-            close=close,
-        )
-    for finding in findings:
-        typer.echo(str(finding))
-    compared = "" if pair is None else f", compared with {pair.name}"
-    wrong = [finding for finding in findings if finding.kind != speclab.clinic.TIE]
-    typer.echo(
-        f"{len(trace.steps)} iterations{compared}: {len(wrong)} findings, "
-        f"{len(findings) - len(wrong)} ties."
-    )
-    if trace.finished:
-        typer.echo(f"The file: {trace.finished}.")
-    raise typer.Exit(bool(wrong))
+        task = bar.add_task("Comparing iterations", visible=shown)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @course.command("export")

@@ -36,6 +36,7 @@ ARROWS = {
     "errors": set(),
     "course": {"errors", "host"},
     "recorder": set(),
+    "recorders": {"recorder", "errors"},
     "tree": {"errors"},
     "settings": {"errors"},
     "files": {"errors"},

@@ -12,29 +12,42 @@ another decoder wrote down. It never asks whether a fault was injected.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from speclab.analysis.detectors import DETECTORS, RECORDED, Before, name
+from speclab.analysis.diff import diff
 from speclab.analysis.drafts import explain_draft
 from speclab.analysis.explain import explain_answers
 from speclab.analysis.faults import FAULTS, BrokenPair, Fault, broken
 from speclab.analysis.measure import Measured, measure
-from speclab.analysis.oracle import Oracle, Progress
+from speclab.analysis.oracle import SAMPLE, Oracle, Progress
+from speclab.analysis.report import COLUMNS, Report
+from speclab.analysis.sampled import SampledChecks
 from speclab.engine.session import Session
 from speclab.errors import SettingsError, named
-from speclab.pair import ModelPair
+from speclab.loading.presets import PRESETS
+from speclab.pair import ModelPair, load_pair
 from speclab.trace.records import TIE, Finding, Step, Trace
+from speclab.trace.steps import load_steps
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.prompts import PromptInput
 
-__all__ = ["FAULTS", "TIE", "Fault", "Finding", "broken", "check", "explain", "marked", "matrix"]
+__all__ = [
+    "FAULTS", "TIE", "Fault", "Finding", "Report", "assert_lossless", "broken", "check", "diff",
+    "examined", "explain", "load_target", "marked", "matrix", "notes", "report",
+]  # fmt: skip
+
+REFERENCES = 64
+"""Iterations of a report whose reference is measured."""
 TOP = 8
 """Tokens of a plain pass that are kept beside those recorded."""
 
@@ -66,10 +79,8 @@ def check(
     findings = on_records(trace, pair)
     if pair is None:
         return findings
-    oracle = Oracle(trace, pair, progress, close)
-    measured = measure(oracle)
-    wrong, ties = on_answers(oracle, measured)
-    return (*wrong, *explain_draft(trace, pair, progress), *findings, *ties)
+    _, wrong, ties = _compared(Oracle(trace, pair, progress, close))
+    return (*wrong, *findings, *ties)
 
 
 def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | None = None) -> Trace:
@@ -117,10 +128,135 @@ def explain(
         SettingsError: nothing is decoded yet, or the pair has another vocabulary.
     """
     trace, models = checked(run, pair)
-    if models is None:
-        raise SettingsError("Answers are explained with models: pass the pair of this run.")
-    oracle = Oracle(trace, models, close=close)
+    oracle = Oracle(trace, _needed(models), close=close)
     return next(iter(on_answers(oracle, measure(oracle))[0]), None)
+
+
+def report(
+    run: Trace | Session,
+    pair: ModelPair | None = None,
+    progress: Progress | None = None,
+    *,
+    close: float | None = None,
+) -> Report:
+    """The gaps of every recorded answer to the plain pass, beside those of the pair's own pass in the
+    recorded precision; with what `check` finds, and notes.
+
+    Raises:
+        SettingsError: as `check`; or no pair was given.
+    """
+    trace, models = checked(run, pair)
+    return examined(trace, _needed(models), progress, close=close, measured=True)
+
+
+def examined(
+    trace: Trace,
+    pair: ModelPair | None,
+    progress: Progress | None = None,
+    *,
+    close: float | None = None,
+    others: Sequence[Trace] = (),
+    measured: bool = False,
+) -> Report:
+    """What the command line shows: a check with notes, and with tables of gaps if `measured`.
+
+    Args:
+        others: runs of one batch; a wrong answer may be another request's.
+    """
+    trace, pair = checked(trace, pair)
+    wrong: tuple[Finding, ...] = ()
+    ties: tuple[Finding, ...] = ()
+    steps: list[Measured] = []
+    dtype = str(trace.models.get("target_dtype") or "")
+    if pair is not None:
+        oracle = Oracle(trace, pair, progress, close)
+        dtype = oracle.dtype or dtype
+        steps, wrong, ties = _compared(oracle, REFERENCES if measured else SAMPLE)
+        wrong = tuple([other_request(finding, trace, others) for finding in wrong])
+    rows = [
+        {
+            "iteration": one.step.index + 1,
+            "node": node.index,
+            "depth": int(one.step.tree.depth[node.index]),
+            "width": len(one.gaps),
+            "part": "drafted" if node.index else "root",
+            "gap": one.gaps[node.index],
+            "reference": one.reference[node.index] if one.reference else nan,
+        }
+        for one in steps
+        for node in one.step.nodes
+        if node.target_top
+    ]
+    return Report(
+        pd.DataFrame(rows, columns=COLUMNS),
+        sum(len(step.nodes) for step in trace.steps),
+        len(trace.steps),
+        dtype,
+        (*wrong, *on_records(trace, pair), *ties),
+        notes(trace),
+        measured,
+    )
+
+
+def other_request(finding: Finding, trace: Trace, others: Sequence[Trace]) -> Finding:
+    """The finding, or that its answer is one that another request of the batch recorded, too."""
+    if finding.kind != "answer" or finding.node is None:
+        return finding
+    top = trace.steps[finding.iteration].nodes[finding.node].target_top
+    for other in others:
+        if other is trace or not top:
+            continue
+        for step in other.steps:
+            if any(node.target_top == top for node in step.nodes):
+                whose = f"request {step.request!r}, iteration {step.index + 1}"
+                sentence = f"{finding.sentence} It is an answer of {whose}."
+                return replace(finding, sentence=sentence)
+    return finding
+
+
+def assert_lossless(
+    path: str | os.PathLike[str], target: str | ModelPair, *, close: float | None = None
+) -> None:
+    """For tests of an engine: fails with the findings if a recorded run is not what its target gives.
+
+    Args:
+        path: steps of a decoder.
+        target: a pair, its name, a hub id or a folder.
+
+    Raises:
+        AssertionError: something is wrong.
+    """
+    pair = target if isinstance(target, ModelPair) else load_target(target)
+    findings = check(load_steps(path, pair), pair, close=close)
+    wrong = [str(finding) for finding in findings if finding.kind != TIE]
+    if wrong:
+        raise AssertionError("\n".join(wrong))
+
+
+def load_target(target: str, **options: Any) -> ModelPair:
+    """A pair by its name, or a target by its hub id, folder or file."""
+    if target in PRESETS:
+        return load_pair(target, **options)
+    return load_pair(target=target, **options)
+
+
+def _needed(pair: ModelPair | None) -> ModelPair:
+    if pair is None:
+        raise SettingsError("Answers are compared with models: pass the pair of this run.")
+    return pair
+
+
+def _compared(
+    oracle: Oracle, references: int = SAMPLE
+) -> tuple[list[Measured], tuple[Finding, ...], tuple[Finding, ...]]:
+    """What was measured, what is wrong with answers, proposals and draws, and ties."""
+    trace = oracle.trace
+    draws = SampledChecks(trace) if oracle.outside and trace.settings.get("temperature") else None
+    measured = measure(oracle, references, draws.add if draws else None)
+    wrong, ties = on_answers(oracle, measured)
+    if draws is not None and not wrong:
+        wrong = tuple(draws.findings())
+    return measured, (*wrong, *explain_draft(trace, oracle.pair, oracle.progress)), ties
 
 
 def on_answers(
@@ -142,7 +278,7 @@ def on_answers(
     if first is None:
         return (), tuple(ties)
     before = measured[first - 1] if first else None
-    wrong = explain_answers(oracle, measured[first], before)
+    wrong, _ = explain_answers(oracle, measured[first], before)
     return (wrong,), tuple([tie for tie in ties if tie.iteration < first])
 
 

@@ -49,11 +49,12 @@ def explain_draft(
     if not wrong:
         return ()
     first = wrong[0]
-    cause = explain_answers(oracle, measured[first], measured[first - 1] if first else None)
+    before = measured[first - 1] if first else None
+    cause, named = explain_answers(oracle, measured[first], before)
     if cause.kind == "temperature" and temperature:  # what the draft sampled by
         return ()
     rows = sum(len(one.wrong) for one in measured)
-    if cause.kind in ("answer", "precision") and rows > 1 and not _alike(oracle, steps):
+    if not named and rows > 1 and not _alike(oracle, steps):
         return ()
     fault = SKIPPED if cause.kind == "norm" else ""
     sentence = f"The draft, run plainly, proposes otherwise ({cause.kind}). {cause.sentence}"

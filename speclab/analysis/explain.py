@@ -30,6 +30,8 @@ CLOSE_CALL = 1.5
 """Another kind is named beside the best if its cost is below this many times the best one's."""
 STRUCTURE = 0.85
 """Below this share of the right pass's cost, a change has something to do with the cause."""
+CLEAR = 0.15
+"""Below this share of the right pass's cost, nothing else is tried."""
 BASES = 3
 """Changes that are tried as the larger of two faults."""
 
@@ -64,11 +66,14 @@ def cost_of(gaps: Sequence[float], levels: Sequence[float]) -> float:
     return sum(log(min(max(ratio, 1.0), 1e9)) for ratio in ratios)
 
 
-def explain_answers(oracle: Oracle, measured: Measured, before: Measured | None) -> Finding:
-    """What is wrong with the answers of an iteration, and which change of its pass gives what was recorded."""
+def explain_answers(
+    oracle: Oracle, measured: Measured, before: Measured | None
+) -> tuple[Finding, bool]:
+    """What is wrong with the answers of an iteration, and which change of its pass gives what was
+    recorded; and whether one does."""
     step = measured.step
     if not measured.wrong:
-        return _missed(measured)
+        return _missed(measured), True
     bench = Bench(oracle, step, None if before is None else before.step)
     fits = _tried(bench, measured, Change("answer", ""))
     right = cost_of(measured.gaps, measured.levels)
@@ -76,18 +81,19 @@ def explain_answers(oracle: Oracle, measured: Measured, before: Measured | None)
     if best is None:
         best = _two(bench, measured, fits)
     if best is not None:
-        return _named(measured, best, fits)
+        return _named(measured, best, fits), True
     nearest = min(fits, key=lambda fit: fit.cost)
     structure = nearest.cost < STRUCTURE * right
     if not structure and (dtype := _rounding(oracle, measured)):
         sentence = (
             f"{_measured(measured)} This is as in {dtype}, and no change of the pass explains it."
         )
-        return Finding(step.index, measured.wrong[0], "precision", sentence)
+        return Finding(step.index, measured.wrong[0], "precision", sentence), False
     more = "No change of the pass that was tried explains it"
     if structure:
         more += f"; the nearest is that {nearest.change.says} ({nearest.change.kind})"
-    return Finding(step.index, measured.wrong[0], "answer", f"{_measured(measured)} {more}.")
+    sentence = f"{_measured(measured)} {more}."
+    return Finding(step.index, measured.wrong[0], "answer", sentence), False
 
 
 def _missed(measured: Measured) -> Finding:
@@ -108,6 +114,9 @@ def _tried(bench: Bench, measured: Measured, base: Change) -> list[Fit]:
     """All fits, the best first; changes of the model are tried if nothing simpler wins."""
     search = Search(bench, measured, base)
     fits = _fits(bench, measured, search.simple(), base)
+    best = _winner(fits, measured)
+    if best is not None and best.cost < CLEAR * cost_of(measured.gaps, measured.levels):
+        return sorted(fits, key=lambda fit: fit.cost)
     fits += _fits(bench, measured, search.scanned(), base)
     if _winner(fits, measured) is None:
         fits += _fits(bench, measured, variants(bench, measured), base)

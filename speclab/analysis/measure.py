@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import log, sqrt
 from statistics import mean, median
+
+from torch import Tensor
 
 from speclab.analysis.oracle import (
     FACTOR,
@@ -22,6 +24,7 @@ from speclab.trace.records import Step
 COARSE = 1.3
 """As `SHARE`, below 16 bits, where the engine's way of rounding is not known."""
 TINY = 1e-9
+Watch = Callable[[Step, Tensor], object]
 
 
 @dataclass(frozen=True)
@@ -56,18 +59,21 @@ class Measured:
         )
 
 
-def measure(oracle: Oracle, references: int = SAMPLE) -> list[Measured]:
-    """Every iteration of the run; up to `references` of them beside the reference.
+def measure(oracle: Oracle, references: int = SAMPLE, watch: Watch | None = None) -> list[Measured]:
+    """Every iteration of the run; up to `references` of them beside the reference. `watch` is called
+    with each step and its right log-probabilities.
 
     Rows without recorded top-k and choice have the gap 0.
     """
-    lowered = oracle.dtype != "float32" and oracle.close is None
+    lowered = references > SAMPLE or (oracle.dtype != "float32" and oracle.close is None)
     reference = Reference(oracle, oracle.dtype or "int4") if lowered else None
     stride = max(1, len(oracle.steps) // references) if references > SAMPLE else 1
     measured: list[Measured] = []
     usual = 0.0
     for step in oracle.steps:
         right = oracle.log_probs(step, oracle.answers(step))
+        if watch is not None:
+            watch(step, right)
         one = Measured(step, tuple(oracle.gaps(step, right)), tuple(oracle.choices(step, right)))
         if reference is not None:
             asked = step.index % stride == 0 and step.index // stride < references
@@ -85,7 +91,7 @@ def _judge(oracle: Oracle, measured: Sequence[Measured]) -> list[Measured]:
     share = SHARE if oracle.dtype in (*HALF, "float32") else COARSE
     if oracle.close is not None:
         usual = oracle.close / FACTOR
-    elif not known:
+    elif oracle.dtype == "float32" or not known:
         usual = min(max(own, FLOAT32), FLOAT32_MOST)
     else:
         usual = max(median(known), FLOAT32)
@@ -93,7 +99,7 @@ def _judge(oracle: Oracle, measured: Sequence[Measured]) -> list[Measured]:
     judged = []
     for one in measured:
         levels = [usual] * len(one.gaps)
-        if one.reference and oracle.dtype:
+        if one.reference and oracle.dtype not in ("", "float32"):
             levels = [sqrt((gap * gap + usual * usual) / 2) for gap in one.reference]
         judged.append(_judged(one, levels, share if oracle.close is None else 99.0))
     return judged

@@ -272,10 +272,7 @@ class Bench:
         positions: list[int] = []
         for block, change in enumerate(changes):
             rows = slice(block * n, (block + 1) * n)
-            if change.entries is None:
-                seen[rows, passes.kept] = True
-            else:
-                seen[rows, :c] = change.entries
+            seen[rows, :c] = self._entries(change, passes)
             seen[rows, c + block * n : c + (block + 1) * n] = (
                 self.tree if change.tree is None else change.tree
             )
@@ -286,53 +283,39 @@ class Bench:
         answers = passes(tokens, positions, seen)[: len(tokens)]
         return list(answers.split(n))
 
-    def copies(
-        self,
-        row: int,
-        base: Change,
-        *,
-        tokens: Sequence[int] | None = None,
-        positions: Sequence[int] | None = None,
-        entries: Sequence[Bools] | None = None,
-        tree: Sequence[Bools] | None = None,
-    ) -> list[float]:
-        """The gap of `row` for each of its changed copies: one pass has many copies beside the tree.
-
-        A `tree` `[n]` that hides the row from itself cannot be tried with copies.
+    def copies(self, row: int, base: Change, what: str, options: Sequence[Any]) -> list[float]:
+        """The gap of `row` with each of these `tokens`, `positions`, `entries` `[c]` or rows of the
+        `tree` `[n]`: one pass has many copies of the row beside the tree. A copy sees itself.
         """
-        count = len(next(each for each in (tokens, positions, entries, tree) if each is not None))
-        result: list[float] = []
         passes = self.passes(base.variant)
-        c, n = passes.entries, self.n
-        shown = np.zeros((n, c), dtype=np.bool_)
-        if base.entries is None:
+        node = self.step.nodes[row]
+        result: list[float] = []
+        for start in range(0, len(options), ROWS):
+            part = list(options[start : start + ROWS])
+            m = len(part)
+            copied = [*range(self.n), *[row] * m]
+            tokens = np.array(base.tokens or self.tokens)[copied]
+            positions = np.array(base.positions or self.positions)[copied]
+            entries = self._entries(base, passes)[copied]
+            tree = np.array(self.tree if base.tree is None else base.tree)[copied]
+            {"tokens": tokens, "positions": positions, "entries": entries, "tree": tree}[what][
+                self.n :
+            ] = part
+            tree[self.n :, row] = False
+            own = np.concatenate([np.zeros((self.n, m), np.bool_), np.eye(m, dtype=np.bool_)])
+            self.oracle.report(self.step)
+            seen = np.concatenate([entries, tree, own], axis=1)
+            answers = passes(tokens.tolist(), positions.tolist(), seen)[self.n :]
+            answers = base.after(answers) if base.after else answers
+            one = replace(self.step, nodes=(node,) * m)
+            result += self.oracle.gaps(one, self.oracle.log_probs(self.step, answers, [row] * m))
+        return result
+
+    def _entries(self, change: Change, passes: _Passes) -> Bools:
+        """`[n, c]`: what the rows see of the cache."""
+        shown = np.zeros((self.n, passes.entries), dtype=np.bool_)
+        if change.entries is None:
             shown[:, passes.kept] = True
         else:
-            shown[:] = base.entries
-        own = self.tree if base.tree is None else base.tree
-        node = self.step.nodes[row]
-        for start in range(0, count, ROWS):
-            size = min(ROWS, count - start)
-            seen = np.zeros((n + size, c + n + size), dtype=np.bool_)
-            seen[:n, :c] = shown
-            seen[:n, c : c + n] = own
-            seen[n:, :c] = shown[row]
-            seen[n:, c : c + n] = own[row]
-            part = slice(start, start + size)
-            if entries is not None:
-                seen[n:, :c] = np.stack(entries[part])
-            if tree is not None:
-                seen[n:, c : c + n] = np.stack(tree[part])
-            seen[n:, c + row] = False
-            seen[n:, c + n :] = np.eye(size, dtype=np.bool_)
-            given = list(base.tokens or self.tokens)
-            places = list(base.positions or self.positions)
-            more = [given[row]] * size if tokens is None else list(tokens[part])
-            where = [places[row]] * size if positions is None else list(positions[part])
-            self.oracle.report(self.step)
-            answers = passes([*given, *more], [*places, *where], seen)[n:]
-            picked = answers if base.after is None else base.after(answers)
-            one = replace(self.step, nodes=tuple([replace(node, index=i) for i in range(size)]))
-            log_probs = self.oracle.log_probs(self.step, picked, [row] * size)
-            result += self.oracle.gaps(one, log_probs)
-        return result
+            shown[:] = change.entries
+        return shown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from math import exp, inf, log, sqrt
@@ -134,32 +134,32 @@ class Search:
 
     def _positions(self) -> Iterator[Change]:
         own = np.array(self.bench.positions)
-        depth = np.array(self.bench.depth)
+        depth = own - own[0]
         rows = np.arange(self.bench.n)
         drafted = rows > 0
-        parent = self.step.tree.parent
-        leaf = ~np.isin(rows, parent)
-        held = int(own[0])
-        if self.step.position:
-            yield self._at(self.step.position, "its recorded positions are the real ones")
-        yield self._at(held + rows, "positions are counted along the rows", "wrong positions")
+        leaf = ~np.isin(rows, self.step.tree.parent)
+        yield self._at(own[0] + rows, "positions are counted along the rows", "wrong positions")
         for shift in SHIFTS:
             which = f"{abs(shift)} too {'high' if shift > 0 else 'low'}"
             yield self._at(own + shift, f"all positions are {which}", "padded positions")
             yield self._at(
                 own + shift * drafted, f"drafted positions are {which}", "wrong positions"
             )
-        yield self._at(held + 0 * rows, "all rows have the root's position")
-        yield self._at(held + 2 * depth, "depths count twice")
-        yield self._at(depth, "positions start at 0")
-        yield self._at(np.where(drafted, depth, own), "drafted positions start at 0")
-        yield self._at(np.where(drafted, depth - 1, own), "drafted positions start at 0")
-        yield self._at(np.where(drafted, 0, own), "drafted rows have position 0")
-        yield self._at(np.where(leaf, 0, own), "leaves have position 0")
-        yield self._at(held - depth, "positions count down")
+        named = {
+            "all rows have the root's position": 0 * rows + own[0],
+            "depths count twice": own + depth,
+            "positions start at 0": depth,
+            "drafted positions start at 1": np.where(drafted, depth, own),
+            "drafted positions start at 0": np.where(drafted, depth - 1, own),
+            "drafted rows have position 0": np.where(drafted, 0, own),
+            "leaves have position 0": np.where(leaf, 0, own),
+            "the recorded positions are the real ones": self.step.position or own,
+        }
         for power in range(3, 15):
-            if held + depth.max() >= 1 << power:
-                yield self._at(own % (1 << power), f"positions start again at 0 after {1 << power}")
+            named[f"positions start again at 0 after {1 << power}"] = own % (1 << power)
+        for says, places in named.items():
+            if (places != own).any():
+                yield self._at(places, says)
 
     def _at(
         self, positions: Iterable[int], says: str, fault: str = "", weight: float = 0.0
@@ -168,138 +168,116 @@ class Search:
         return Change("position", says, positions=places, fault=fault, weight=weight)
 
     def _scan_positions(self) -> Iterator[Change]:
-        """The best position of each wrong row: the first over all, the others near what it shows."""
-        if self.base.positions is not None:
-            return
+        """The best position of each wrong row: the first ones over all, the others near their own."""
         own = self.bench.positions
         end = min(self.bench.most, own[0] + 2 * self.bench.n + 16)
-        places = list(own)
-        shifts: set[int] = set()
-        spent = 0
-        for row in self.wrong:
-            near = {own[row] + shift for shift in (*SHIFTS, *shifts)} | {0, own[0]}
-            options = range(end) if spent + end <= SCAN else sorted(p for p in near if 0 <= p < end)
-            spent += len(options)
-            base = self.base._replace(positions=tuple(places))
-            gaps = self.bench.copies(row, base, positions=list(options))
-            best = options[int(np.argmin(gaps))]
-            if min(gaps) < self.measured.gaps[row] / 3:
-                places[row] = best
-                shifts.add(best - own[row])
+        near = {
+            row: sorted({0, own[0], *[own[row] + shift for shift in SHIFTS]}) for row in self.wrong
+        }
+        every = self.wrong[: max(1, SCAN // end)]
+        options = {row: list(range(end)) if row in every else near[row] for row in self.wrong}
+        places = self._scanned("positions", own, options)
         moved = [row for row in self.wrong if places[row] != own[row]]
-        if not moved:
-            return
-        which = ", ".join(f"row {row} at {places[row]} instead of {own[row]}" for row in moved[:3])
-        yield self._at(places, f"rows have wrong positions ({which})", weight=0.3 * len(moved))
-        shift = places[moved[0]] - own[moved[0]]
-        says = f"positions are {shift:+d} off"
-        yield self._at([place + shift for place in own], f"all {says}")
-        yield self._at([own[0], *[place + shift for place in own[1:]]], f"drafted {says}")
+        if moved:
+            which = ", ".join(
+                f"row {row} at {places[row]} instead of {own[row]}" for row in moved[:3]
+            )
+            yield self._at(places, f"rows have wrong positions ({which})", weight=0.3 * len(moved))
+            shift = places[moved[0]] - own[moved[0]]
+            yield self._at([place + shift for place in own], f"all positions are {shift:+d} off")
+            drafted = [own[0], *[place + shift for place in own[1:]]]
+            yield self._at(drafted, f"drafted positions are {shift:+d} off")
+
+    def _scanned(
+        self, what: str, own: Iterable[Any], options: Mapping[int, Sequence[Any]]
+    ) -> list[Any]:
+        """For each row the option that brings its gap to a third, with those of the rows before it."""
+        values = list(own)
+        if getattr(self.base, what) is None:
+            for row, choices in options.items():
+                given: dict[str, Any] = {what: tuple(values)}
+                base = self.base._replace(**given)
+                gaps = self.bench.copies(row, base, what, choices)
+                if min(gaps) < self.measured.gaps[row] / 3:
+                    values[row] = choices[int(np.argmin(gaps))]
+        return values
 
     # Masks.
 
     def _masks(self) -> Iterator[Change]:
         own = self.bench.tree
         n = self.bench.n
+        rows = np.arange(n)
         parent = self.step.tree.parent
         depth = np.array(self.bench.depth)
         eye = np.eye(n, dtype=np.bool_)
-        above = np.zeros((n, n), dtype=np.bool_)
-        above[np.arange(1, n), parent[1:]] = True
+        above = (parent[:, None] == rows[None]) & (rows[:, None] > 0)
         siblings = parent[:, None] == parent[None]
-        root = np.zeros((n, n), dtype=np.bool_)
-        root[:, 0] = True
-        leaves = ~np.isin(np.arange(n), parent)
-        named = [
-            (own | np.tril(siblings), "rows see the siblings before them", "sibling visible"),
-            (own | siblings, "rows see all of their siblings", "sibling visible"),
-            (own | (depth[:, None] == depth[None]), "rows see all rows of their depth", ""),
-            (
-                own | np.tril(depth[:, None] == depth[None]),
-                "rows see the rows of their depth before them",
-                "",
-            ),
-            ((depth[:, None] > depth[None]) | eye, "rows see all rows of lower depth", ""),
-            ((depth[:, None] >= depth[None]), "rows see all rows of their depth and lower", ""),
-            (np.tri(n, dtype=np.bool_), "rows see all rows before them, as in a chain", ""),
-            (np.ones((n, n), dtype=np.bool_), "rows see all rows", ""),
-            (eye | above, "rows see only their parent", ""),
-            (eye | above | root, "rows see only their parent and the root", ""),
-            (eye | root, "rows see only the root", ""),
-            (eye, "rows see no other row", ""),
-            (own & ~(root & ~eye), "no row sees the root", ""),
-            (own & ~eye, "rows do not see themselves", ""),
-            (own & ~above, "rows do not see their parent", ""),
-            (own.T, "the mask is transposed", ""),
-            (own.T | own, "rows see their descendants too", ""),
-            (own[::-1, ::-1], "the mask is reversed", ""),
-            (own | (leaves[:, None] & np.ones((n, n), dtype=np.bool_)), "leaves see all rows", ""),
-        ]
-        for shift in (1, -1):
-            where = "right" if shift > 0 else "left"
-            moved = np.roll(own, shift, 1)
-            named.append((moved, f"the mask is shifted by one column to the {where}", ""))
-            named.append((moved | eye, f"the mask is shifted by one column to the {where}", ""))
-            named.append(
-                (moved | eye | root, f"the mask is shifted by one column to the {where}", "")
-            )
-            named.append((np.roll(own, shift, 0), "the mask is shifted by one row", ""))
+        same = depth[:, None] == depth[None]
+        root = np.tile(rows == 0, (n, 1))
+        right = np.roll(own, 1, 1)
+        left = np.roll(own, -1, 1)
+        named = {
+            "rows see the siblings before them": own | np.tril(siblings),
+            "rows see all of their siblings": own | siblings,
+            "rows see all rows of their depth": own | same,
+            "rows see all rows of lower depth": (depth[:, None] > depth[None]) | eye,
+            "rows see all rows of lower depth and their own": depth[:, None] >= depth[None],
+            "rows see all rows before them, as in a chain": np.tri(n, dtype=np.bool_),
+            "rows see all rows": own | True,
+            "rows see only their parent": eye | above,
+            "rows see only their parent and the root": eye | above | root,
+            "rows see no other row": eye,
+            "no row sees the root": own & ~(root & ~eye),
+            "rows do not see themselves": own & ~eye,
+            "rows do not see their parent": own & ~above,
+            "the mask is transposed": own.T,
+            "rows see their descendants too": own.T | own,
+            "the mask is shifted by one column": right,
+            "the mask is shifted by one column, and rows see the root": right | eye | root,
+            "the mask is shifted by one column to the left": left,
+            "the mask is shifted by one row": np.roll(own, 1, 0),
+            "the recorded mask is the real one": self.step.mask,
+        }
         if self.bench.before is not None:
             old = eye.copy()
             earlier = self.bench.before.tree.ancestor_mask()[:n, :n]
             old[: len(earlier), : len(earlier)] = earlier
-            named.append((old, "rows have the mask of the iteration before", ""))
-        named.append((self.step.mask, "rows see what the recorded mask shows", ""))
+            named["rows have the mask of the iteration before"] = old
         for row in self.wrong[:1]:
-            for other in np.flatnonzero((depth == depth[row]) & (np.arange(n) != row)).tolist():
-                exchanged = own.copy()
-                exchanged[[row, other]] = own[[other, row]]
-                named.append((exchanged, f"the masks of rows {row} and {other} are exchanged", ""))
-        for tree, says, fault in named:
+            for other in np.flatnonzero(same[row] & (rows != row)).tolist():
+                order = rows.copy()
+                order[[row, other]] = other, row
+                named[f"the masks of rows {row} and {other} are exchanged"] = own[order]
+        for says, tree in named.items():
+            fault = "sibling visible" if "siblings" in says else ""
             if (tree != own).any():
                 yield Change("mask", says, tree=tree, fault=fault)
 
     def _scan_masks(self) -> Iterator[Change]:
-        """Entries of the mask that each wrong row sees or misses; in two rounds, for deeper rows too."""
-        if self.base.tree is not None or len(self.wrong) * self.bench.n > SCAN:
-            return
-        tree = self.bench.tree.copy()
-        found: list[tuple[int, int]] = []
-        gaps = list(self.measured.gaps)
-        for _ in range(2):
-            for row in self.wrong:
-                if gaps[row] <= 2 * self.measured.levels[row]:
-                    continue
-                base = self.base._replace(tree=tree)
-                masks = [
-                    _toggled(tree[row], [column]) for column in range(self.bench.n) if column != row
-                ]
-                masks += self._row_masks(row)
-                tried = self.bench.copies(row, base, tree=masks)
-                if min(tried) < gaps[row] / 2:
-                    best = masks[int(np.argmin(tried))]
-                    found += [(row, int(each)) for each in np.flatnonzero(best != tree[row])]
-                    tree[row] = best
-            if not found:
-                return
-            gaps = self.bench.gaps([self.base._replace(tree=tree)])[0]
-        which = ", ".join(
-            f"row {row} {'sees' if tree[row, other] else 'does not see'} row {other}"
-            for row, other in found[:3]
-        )
-        yield Change(
-            "mask",
-            f"the mask is wrong ({which})",
-            tree=tree,
-            weight=0.3 * len({row for row, _ in found}),
-        )
-
-    def _row_masks(self, row: int) -> list[Bools]:
-        """What one row may see instead: all rows, those before it, those up to its depth."""
+        """What each wrong row sees: one row more or less, all rows, those before it, those up to its
+        depth; in two rounds, for deeper rows too."""
         rows = np.arange(self.bench.n)
         depth = np.array(self.bench.depth)
-        shapes = [rows >= 0, rows <= row, depth <= depth[row], depth < depth[row], rows == row]
-        return [shape | (rows == row) for shape in shapes]
+        own = tree = self.bench.tree
+        gaps = list(self.measured.gaps)
+        for _ in range(2):
+            options = {}
+            for row in self.wrong[: SCAN // self.bench.n]:
+                if gaps[row] > 2 * self.measured.levels[row]:
+                    others = [tree[row] ^ (rows == other) for other in rows if other != row]
+                    shapes = rows >= 0, rows <= row, depth <= depth[row]
+                    options[row] = [*others, *[shape | (rows == row) for shape in shapes]]
+            tree = np.array(self._scanned("tree", tree, options))
+            gaps = self.bench.gaps([self.base._replace(tree=tree)])[0]
+        changed = np.argwhere(tree != own).tolist()
+        if changed:
+            which = ", ".join(
+                f"row {row} {'sees' if tree[row, other] else 'does not see'} row {other}"
+                for row, other in changed[:3]
+            )
+            weight = 0.3 * len({row for row, _ in changed})
+            yield Change("mask", f"the mask is wrong ({which})", tree=tree, weight=weight)
 
     # The prefix, and the rows kept of the iteration before.
 
@@ -319,7 +297,7 @@ class Search:
             options = sorted(ranges - tried)
             tried |= ranges
             gaps = self.bench.copies(
-                row, self.base, entries=[self._without(*one) for one in options]
+                row, self.base, "entries", [self._without(*one) for one in options]
             )
             if min(gaps) < least:
                 least = min(gaps)
@@ -417,7 +395,7 @@ class Search:
                 places = tuple([place + shift for place in self.bench.positions])
                 base = self.base if not shifted else self.base._replace(positions=places)
                 shown = [self._with(start, [*path, *more]) for more in options]
-                gaps = self.bench.copies(row, base, entries=shown)
+                gaps = self.bench.copies(row, base, "entries", shown)
                 stale = options[int(np.argmin(gaps))]
                 rows = ", ".join(map(str, sorted(stale)))
                 says = f"rejected rows of iteration {iteration} stay in the cache (row {rows})"
@@ -434,7 +412,7 @@ class Search:
         ]
         if swaps:
             gaps = self.bench.copies(
-                row, self.base, entries=[self._with(start, kept) for kept in swaps]
+                row, self.base, "entries", [self._with(start, kept) for kept in swaps]
             )
             for index in np.argsort(gaps)[:3]:
                 kept = swaps[int(index)]
@@ -478,39 +456,25 @@ class Search:
             )
 
     def _scan_tokens(self) -> Iterator[Change]:
-        if self.base.tokens is not None:
-            return
         own = self.bench.tokens
         size = self.bench.oracle.pair.target.vocab_size
-        known = [*own, *self.bench.oracle.text[-8:], 0, size - 1]
+        known = {*own, *self.bench.oracle.text[-8:], 0, size - 1}
         if self.bench.before is not None:
-            known += self.bench.before.tree.token.tolist()
-        tokens = list(own)
-        for row in self.wrong:
-            options = [
-                *dict.fromkeys([*known, *[min(max(own[row] + s, 0), size - 1) for s in (-1, 1)]])
-            ]
-            if size <= SCAN // 4 and len(self.wrong) < 4:
-                options = list(range(size))
-            gaps = self.bench.copies(row, self.base._replace(tokens=tuple(tokens)), tokens=options)
-            if min(gaps) < self.measured.gaps[row] / 3:
-                tokens[row] = options[int(np.argmin(gaps))]
+            known |= {*self.bench.before.tree.token.tolist()}
+        if size * len(self.wrong) <= SCAN:
+            known = {*range(size)}
+        near = {row: {own[row] - 1, own[row] + 1} for row in self.wrong}
+        options = {
+            row: sorted(token for token in known | near[row] if 0 <= token < size)
+            for row in self.wrong
+        }
+        tokens = self._scanned("tokens", own, options)
         moved = [row for row in self.wrong if tokens[row] != own[row]]
         if moved:
             texts = self.bench.oracle.pair.token_texts([tokens[row] for row in moved])
             which = ", ".join(f"row {row} has {texts[tokens[row]]!r}" for row in moved[:3])
-            yield Change(
-                "token",
-                f"rows have other tokens ({which})",
-                tokens=tuple(tokens),
-                weight=0.4 * len(moved),
-            )
-
-
-def _toggled(row: Bools, columns: Sequence[int]) -> Bools:
-    changed = row.copy()
-    changed[columns] = ~changed[columns]
-    return changed
+            says = f"rows have other tokens ({which})"
+            yield Change("token", says, tokens=tuple(tokens), weight=0.4 * len(moved))
 
 
 def _one_hot(rows: Tensor, token: int) -> Tensor:

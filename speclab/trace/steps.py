@@ -171,17 +171,18 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
                 finished = f"line {number} is incomplete and was left out"
                 break
             raise TraceError(f"{where} is not JSON ({error}): record it again.") from None
-        value = value if isinstance(value, dict) else {}
+        if not isinstance(value, dict):
+            value, raw = {}, b"{}"
         if header is None:
             if value.get("format") != FORMAT:
                 kind = f"{FORMAT!r}, not {value.get('format')!r}"
                 raise TraceError(f"{where} must be a header of format {kind}: record it again.")
-            header = _read(_Header, value, where)
+            header = _read(_Header, raw, where)
             if wrong := next(_wrong_header(header), ""):
                 raise TraceError(f"{where}: {wrong}.")
             ids: Collection[int] = header.prompt_ids
         else:
-            line = _read(_Pass, value, where)
+            line = _read(_Pass, raw, where)
             if wrong := next(_wrong(line, most), ""):
                 raise TraceError(f"{where}: {wrong}.")
             steps.append(_step(line, len(steps), header, value))
@@ -222,7 +223,7 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes, bool]]:
                 yield number, line, not line.endswith(b"\n")
 
 
-def _read(kind: type[Any], value: Any, where: str) -> Any:
+def _read(kind: type[Any], line: bytes, where: str) -> Any:
     """The line as a header or a pass.
 
     Raises:
@@ -230,7 +231,7 @@ def _read(kind: type[Any], value: Any, where: str) -> Any:
     """
     what = "header" if kind is _Header else "pass"
     try:
-        return adapter(kind).validate_python(value)  # type: ignore[arg-type]
+        return adapter(kind).validate_json(line, strict=True)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
     name = str(first["loc"][0]) if first["loc"] else ""

@@ -1,0 +1,287 @@
+"""The drift report, the draft's side, sampled runs, diffs, settings that are no fault, and the command."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from support.outside_decoder import decode
+from support.pairs import PROMPT, pair_of
+from support.refusals import refused
+from typer.testing import CliRunner
+
+import speclab
+from speclab import clinic
+from speclab.cli import app
+from speclab.errors import SettingsError, TraceError
+
+
+def recorded(path, fault="", family="llama", dtype="float32", **more):
+    pair = pair_of(family)
+    model = pair.target.model
+    if dtype != "float32":
+        model = copy.deepcopy(model).to(getattr(torch, dtype))
+    decode(model, PROMPT, path, fault, dtype=dtype, whole=False, **more)
+    return speclab.load_steps(path, pair), pair
+
+
+def changed(path, line, **values):
+    """The file with these values in one of its lines, or in all passes."""
+    lines = [json.loads(each) for each in path.read_text().splitlines()]
+    for number, value in enumerate(lines):
+        if number == line or (line is None and number):
+            value.update(values)
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return speclab.load_steps(path)
+
+
+def kinds(trace, pair, **more):
+    return {finding.kind for finding in clinic.check(trace, pair, **more)} - {clinic.TIE}
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral"])
+def test_half_precision_is_measured_and_no_fault(family, tmp_path):
+    trace, pair = recorded(tmp_path / "run.jsonl", family=family, dtype="bfloat16")
+    report = clinic.report(trace, pair)
+    assert not {finding.kind for finding in report.findings} - {clinic.TIE}
+    table = report.table("part")
+    assert 0 < table.loc["drafted", "gap, median"] < 3 * table.loc["drafted", "reference, median"]
+    assert len(report.gaps) == report.rows == sum(len(step.nodes) for step in trace.steps)
+    assert report.exit_status == 0
+    assert json.loads(json.dumps(report.as_dict()))["compared"] == report.rows
+
+
+@pytest.mark.parametrize("fault", ["position +3", "sibling", "first hidden", "stale", "first rows"])
+def test_causes_win_in_half_precision_too(fault, tmp_path):
+    trace, pair = recorded(tmp_path / "run.jsonl", fault, dtype="bfloat16")
+    kind = {"position +3": "position", "sibling": "mask", "first rows": "order"}.get(
+        fault, "prefix"
+    )
+    assert clinic.explain(trace, pair).kind == kind
+
+
+@pytest.mark.parametrize("name", ["bf16", "half", "torch.bfloat16", "fp8", "q8_0", "mxfp6"])
+def test_a_precision_is_known_by_many_names_and_never_silently_float32(name, tmp_path):
+    path = tmp_path / "run.jsonl"
+    recorded(path, dtype="bfloat16")
+    assert kinds(changed(path, 0, dtype=name), pair_of("llama")) <= (
+        {"answer", "precision"} if name == "half" else set()
+    )
+
+
+def test_a_tolerance_can_be_given(tmp_path):
+    path = tmp_path / "run.jsonl"
+    recorded(path, dtype="bfloat16")
+    trace = changed(path, 0, dtype="float32")
+    assert kinds(trace, pair_of("llama"))
+    assert kinds(trace, pair_of("llama"), close=1.0) == set()
+
+
+def test_answers_that_are_not_numbers_are_found(tmp_path):
+    path = tmp_path / "run.jsonl"
+    trace, _ = recorded(path)
+    top = [
+        [[token, math.log(prob)] for token, prob in node.target_top]
+        for node in trace.steps[1].nodes
+    ]
+    top[2] = [[token, math.nan] for token, _ in top[2]]
+    trace = changed(path, 2, topk=top)
+    finding = clinic.check(trace)[0]
+    assert (finding.iteration, finding.node, finding.kind) == (1, 2, "answer")
+    assert speclab.load_trace(trace.save(tmp_path / "run.json.gz")).steps[1].not_numbers == (2,)
+
+
+def test_settings_of_engines_are_no_fault(tmp_path):
+    path = tmp_path / "run.jsonl"
+    trace, pair = recorded(path)
+    end = trace.steps[1].committed[0]
+    assert "end" in kinds(changed(path, 0, eos_ids=[end]), pair)
+    assert kinds(changed(path, 0, ignore_eos=True), pair) == set()
+    last = trace.steps[-1].committed[0]
+    seen = [*trace.token_ids()][: -len(trace.steps[-1].committed)]
+    if last not in seen:
+        assert kinds(changed(path, 0, eos_ids=[last], ignore_eos=False), pair) == set()
+    lines = path.read_text().splitlines()
+    for number in range(1, len(lines)):
+        value = json.loads(lines[number])
+        step = trace.steps[number - 1]
+        value["position"] = [step.prefix_length + depth + 7 for depth in step.tree.depth.tolist()]
+        lines[number] = json.dumps(value)
+    path.write_text("\n".join(lines) + "\n")
+    trace = speclab.load_steps(path)
+    assert kinds(trace, pair) == set()
+    assert "+7" in " ".join(clinic.notes(trace))
+
+
+@pytest.mark.parametrize("given", [{"repetition_penalty": 1.5}, {"no_repeat_ngram_size": 2}, {}])
+def test_assisted_generation_with_processors_and_padding(given, tmp_path):
+    pair = pair_of("llama")
+    path = tmp_path / "run.jsonl"
+    ids = torch.tensor([[0, 0, 0, *PROMPT]])
+    more = {"attention_mask": (torch.arange(len(ids[0])) >= 3).long()[None], "pad_token_id": 0}
+    with speclab.record_generate(pair.target.model, path):
+        pair.target.model.generate(ids, assistant_model=pair.draft.model, max_new_tokens=12,
+                                   do_sample=False, **more, **given)  # fmt: skip
+    trace = speclab.load_steps(path, pair)
+    assert [*trace.prompt_ids, trace.first_token] == PROMPT
+    assert bool(trace.models["processed"]) == bool(given)
+    assert clinic.check(trace) == clinic.check(trace, pair) == ()
+    with (
+        pytest.warns(UserWarning, match="was not written"),
+        speclab.record_generate(pair.target.model, path),
+    ):
+        pair.target.model.generate(ids, max_new_tokens=2, **more)
+
+
+@torch.inference_mode()
+def with_drafts(path, pair, heat=1.0, late=0):
+    """The file with the log-probabilities that the draft gives its nodes, wrong if heated or late."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    text = [*lines[0]["prompt_ids"], lines[1]["token"][0]]
+    for line in lines[1:]:
+        paths: list[list[int]] = []
+        line["log_prob"] = [0.0]
+        for row, (token, parent) in enumerate(zip(line["token"], line["parent"], strict=True)):
+            if row:
+                logits = pair.draft.model(
+                    torch.tensor([[*text, *paths[parent]]]), position_ids=None
+                )
+                line["log_prob"].append(
+                    float((logits.logits[0, -1 - late] / heat).log_softmax(-1)[token])
+                )
+            paths.append([*paths[parent], token] if row else [])
+        text += line["committed"]
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return speclab.load_steps(path, pair)
+
+
+def test_the_draft_s_side_is_compared(tmp_path):
+    path = tmp_path / "run.jsonl"
+    _, pair = recorded(path, iterations=3)
+    assert kinds(with_drafts(path, pair), pair) == set()
+    assert kinds(with_drafts(path, pair, heat=0.5), pair) == {"draft"}
+    assert kinds(with_drafts(path, pair, late=1), pair) == {"draft"}
+    report = clinic.report(with_drafts(path, pair, heat=0.5), pair)
+    assert report.exit_status == 3
+
+
+@pytest.mark.parametrize("choice", [True, False])
+def test_sampled_runs_are_tested_by_their_distribution(choice, tmp_path):
+    path = tmp_path / "run.jsonl"
+    torch.manual_seed(0)
+    trace, pair = recorded(path, temperature=1.2, iterations=70, rule="sample_and_match")
+    lines = path.read_text().splitlines()
+    if not choice:
+        lines = [
+            json.dumps(
+                {name: value for name, value in json.loads(line).items() if name != "choice"}
+            )
+            for line in lines
+        ]
+        path.write_text("\n".join(lines) + "\n")
+        trace = speclab.load_steps(path, pair)
+    assert kinds(trace, pair) == set()
+    colder = changed(path, 0, temperature=0.4)
+    assert kinds(colder, pair) == {"choice"}
+
+
+def test_two_runs_are_compared_up_to_where_they_part(tmp_path):
+    a, pair = recorded(tmp_path / "a.jsonl", iterations=4)
+    assert clinic.diff(a, a).verdict == "same"
+    half, _ = recorded(tmp_path / "b.jsonl", dtype="bfloat16", iterations=4)
+    assert clinic.diff(a, half, pair).verdict == "ties"
+    other, _ = recorded(tmp_path / "c.jsonl", seed=5, iterations=4)
+    drafts = clinic.diff(a, other, pair)
+    assert (drafts.verdict, drafts.text, drafts.answers) == ("drafts", None, None)
+    assert drafts.proposals is not None
+    wrong, _ = recorded(tmp_path / "d.jsonl", "chain", iterations=4)
+    for pairs, side in (((a, wrong), "b"), ((wrong, a), "a")):
+        result = clinic.diff(*pairs, pair)
+        assert (result.verdict, result.side) == ("fault", side)
+        assert json.loads(json.dumps(result.as_dict()))["verdict"] == "fault"
+    with refused(SettingsError, "prompt"):
+        clinic.diff(a, replace(a, prompt_ids=(1, 2)))
+
+
+def test_a_test_of_an_engine_asserts_that_it_is_lossless(tmp_path):
+    path = tmp_path / "run.jsonl"
+    _, pair = recorded(path, iterations=3)
+    clinic.assert_lossless(path, pair)
+    recorded(path, "sibling", iterations=3)
+    with pytest.raises(AssertionError, match="mask"):
+        clinic.assert_lossless(path, pair)
+
+
+def test_the_command_checks_folders_and_prints_json(tmp_path):
+    recorded(tmp_path / "a.jsonl", iterations=2)
+    recorded(tmp_path / "b.jsonl", iterations=2, seed=3)
+    done = CliRunner().invoke(app, ["clinic", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.output
+    assert {name: data["status"] for name, data in json.loads(done.output).items()} == {
+        "a.jsonl": 0,
+        "b.jsonl": 0,
+    }
+    done = CliRunner().invoke(
+        app, ["diff", str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"), "--json"]
+    )
+    assert json.loads(done.output)["verdict"] == "drafts"
+    assert CliRunner().invoke(app, ["clinic", str(tmp_path / "a.jsonl"), "--report"]).exit_code == 1
+
+
+HEADER = {"format": "speclab.steps/1", "prompt_ids": [1, 2, 3]}
+LINE = {
+    "prefix_length": 3,
+    "token": [7, 8, 9],
+    "parent": [-1, 0, 0],
+    "accepted": [2],
+    "committed": [9, 4],
+}
+HEADERS = [
+    {"prompt_ids": "abc"}, {"prompt_ids": []}, {"prompt_ids": [-1]}, {"prompt_ids": [1.5]}, {"prompt_ids": None},
+    {"prompt_ids": {"a": 1}}, {"temperature": -1}, {"temperature": "hot"}, {"temperature": math.nan},
+    {"engine": 3}, {"dtype": 16}, {"rule": "guess"}, {"rule": "greedy", "temperature": 0.8}, {"eos_ids": 2},
+    {"eos_ids": [-2]}, {"processed": "perhaps"}, {"position_offset": 1.5}, {"top_p": 2}, {"top_k": -1}, {"seed": -1},
+    {"colour": "red"}, {"format": "speclab.steps/2"}, {"format": None}, {"min_p": "x"}, {"ignore_eos": 7},
+]  # fmt: skip
+ROW = [[4, -0.1], [5, -3.0]]
+LINES = [
+    {"prefix_length": -1}, {"prefix_length": "3"}, {"prefix_length": 1 << 30}, {"prefix_length": None}, {"token": []},
+    {"token": [7, 8]}, {"token": [7, -8, 9]}, {"token": "789"}, {"token": [[7], [8], [9]]}, {"token": [1 << 64, 1, 2]},
+    {"parent": [0, 0, 0]}, {"parent": [-1, 2, 0]}, {"parent": [-1, -1, 0]}, {"parent": [-1, 0]}, {"parent": [-1, 0, 9]},
+    {"accepted": [3]}, {"accepted": [-1]}, {"accepted": [2, 2]}, {"accepted": 2}, {"committed": [-9]},
+    {"committed": "x"},
+    {"position": [3, 4]}, {"position": [3, 4, "5"]}, {"mask": "!"}, {"mask": "AAAA/w=="}, {"mask": [[1]]},
+    {"hidden_prefix": [[0, 2, 3]]}, {"hidden_prefix": [[5, 0, 1]]}, {"hidden_prefix": [[0, 1]]}, {"slot": [1, 2]},
+    {"slot": [-1, 1, 2]}, {"log_prob": [0, 0.5, -1]}, {"log_prob": [0, -1]}, {"choice": [1]}, {"choice": [1, 2, -3]},
+    {"topk": [ROW]}, {"topk": [[[4, 2.5]], ROW, ROW]}, {"topk": [[[4, -0.1], [4, -3.0]], ROW, ROW]},
+    {"topk": [[[4, -0.1], [5, -0.2]], ROW, ROW]}, {"topk": [[[4, -30.0], [5, -31.0]], ROW, ROW]}, {"topk": [7, 7, 7]},
+    {"topk": [[[4]], ROW, ROW]}, {"topk": [[[-4, -0.1]], ROW, ROW]}, {"kept_slots": [-1]}, {"seconds": 3},
+    {"seconds": {"draft": -1}}, {"tokens": [7]}, {"draft_topk": [ROW]}, {"hidden": ["x"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", HEADERS, ids=str)
+def test_a_malformed_header_is_one_sentence(change, tmp_path):
+    assert_refused(tmp_path / "run.jsonl", [HEADER | change, LINE], 1)
+
+
+@pytest.mark.parametrize("change", LINES, ids=str)
+def test_a_malformed_pass_is_one_sentence(change, tmp_path):
+    assert_refused(tmp_path / "run.jsonl", [HEADER, LINE | change], 2)
+
+
+def assert_refused(path, lines, number):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(TraceError) as caught:
+        speclab.load_steps(path)
+    message = str(caught.value)
+    assert f"line {number}" in message
+    assert "\n" not in message
+    assert not any(
+        word in message.lower()
+        for word in ("pydantic", "input should", "tuple", "keyword argument")
+    )
