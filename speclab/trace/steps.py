@@ -171,15 +171,12 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
                 finished = f"line {number} is incomplete and was left out"
                 break
             raise TraceError(f"{where} is not JSON ({error}): record it again.") from None
-        if not isinstance(value, dict):
-            value, raw = {}, b"{}"
+        value, raw = (value, raw) if isinstance(value, dict) else ({}, b"{}")
         if header is None:
             if value.get("format") != FORMAT:
                 kind = f"{FORMAT!r}, not {value.get('format')!r}"
                 raise TraceError(f"{where} must be a header of format {kind}: record it again.")
             header = _read(_Header, raw, where)
-            if wrong := next(_wrong_header(header), ""):
-                raise TraceError(f"{where}: {wrong}.")
             ids: Collection[int] = header.prompt_ids
         else:
             line = _read(_Pass, raw, where)
@@ -231,7 +228,10 @@ def _read(kind: type[Any], line: bytes, where: str) -> Any:
     """
     what = "header" if kind is _Header else "pass"
     try:
-        return adapter(kind).validate_json(line, strict=True)  # type: ignore[arg-type]
+        read = adapter(kind).validate_json(line, strict=True)  # type: ignore[arg-type]
+        if isinstance(read, _Header) and (wrong := next(_wrong_header(read), "")):
+            raise TraceError(f"{where}: {wrong}.")
+        return read
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
     name = str(first["loc"][0]) if first["loc"] else ""
@@ -336,10 +336,6 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
         line = replace(line, choice=())
     bonus = line.committed[-1] if len(line.committed) > len(accepted) else None
     slots = line.slot or range(line.prefix_length, line.prefix_length + n)
-    end = line.prefix_length + len(line.committed)
-    cache = CacheRecord(
-        "target", line.prefix_length, n, line.kept_slots, (), end, end, max(end, *slots) + 1, 0
-    )
     unread = {"choice"} if "choice" in given and not line.choice else set()
     missing = sorted({*OPTIONAL, "mask", "entropy"} - given.keys() | unread)
     not_numbers = [node_of[row] for row, top in enumerate(line.topk) if _broken(top)]
@@ -354,7 +350,7 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
         root_choice=None,
         settings={},
         events=(),
-        caches=(cache,),
+        caches=(_cache(line, slots),),
         seconds=line.seconds,
         adaptation=Adaptation(),
         counts=Counts(
@@ -379,6 +375,15 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
         not_numbers=tuple(sorted(not_numbers)),
         request=str(line.request if line.request != "" else header.request),
         batch=str(line.batch),
+    )
+
+
+def _cache(line: _Pass, slots: Sequence[int]) -> CacheRecord:
+    before = line.prefix_length
+    end = before + len(line.committed)
+    capacity = max(end, *slots) + 1
+    return CacheRecord(
+        "target", before, len(line.token), line.kept_slots, (), end, end, capacity, 0
     )
 
 
