@@ -171,8 +171,6 @@ def _two(bench: Bench, measured: Measured, fits: Sequence[Fit]) -> Fit | None:
     for base in bases:
         search = Search(bench, measured, base.change)
         top = _fits(bench, measured, search.simple(), base.change)
-        if base is bases[0] and _winner(top, measured) is None:
-            top += _fits(bench, measured, variants(bench, measured), base.change)
         won = _winner(top, measured)
         if won is not None:
             both.append((won.cost, base))

@@ -99,6 +99,15 @@ class Oracle:
         self._processors = None if self.outside else processors
         self._cache = DynamicCache(config=target.config.get_text_config(decoder=True))
         self._held = 0
+        self._runner = self._admitted() if self.outside else None
+
+    def _admitted(self) -> Runner | None:
+        """What runs whole trees, if it answers the first one as its single paths do."""
+        runner = runner_of(self, self.model)
+        step = self.steps[0]
+        whole = self.log_probs(step, tree_pass(runner, self.text, step))
+        paths = self.log_probs(step, self._paths(step))
+        return runner if float((whole - paths).abs().max()) <= FACTOR * FLOAT32 else None
 
     def _behind_the_text(self) -> Iterator[Step]:
         length = len(self.trace.prompt_ids) - self.pads + 1
@@ -106,9 +115,19 @@ class Oracle:
             yield replace(step, prefix_length=length - (step.root_choice is None))
             length += len(step.committed)
 
-    @torch.inference_mode()
     def answers(self, step: Step) -> Tensor:
-        """Logits after each node `[n, V]`: its path, run plainly. Steps come in their order."""
+        """Logits after each node `[n, V]`; steps come in their order.
+
+        Each path is run by itself, without a tree mask. Of another decoder all paths are run at once,
+        with the pair's own mask, if that gives the same in the first iteration: 3 times as fast.
+        """
+        if self._runner is None:
+            return self._paths(step)
+        self.report(step)
+        return tree_pass(self._runner, self.text, step)
+
+    @torch.inference_mode()
+    def _paths(self, step: Step) -> Tensor:
         device = self.pair.target.device
         new = torch.tensor([self.text[self._held : step.prefix_length]], device=device)
         if new.numel():
@@ -184,25 +203,34 @@ class Reference:
     """
 
     def __init__(self, oracle: Oracle, dtype: str) -> None:
-        target = oracle.pair.target
-        self.dtype = dtype
         self._oracle = oracle
         model = oracle.model if dtype == "float32" else lowered(oracle.model, dtype)
-        self._runner = Runner(model, target.name, target.plan, lean=False)
-        self._runner.vocab_size = target.vocab_size
+        self._runner = runner_of(oracle, model)
 
     def gaps(self, step: Step, right: Tensor) -> list[float]:
         """Of each node, to the right log-probabilities `[n, V]`; steps come in their order."""
-        runner = self._runner
-        if runner.length < step.prefix_length:
-            runner.extend(self._oracle.text[runner.length : step.prefix_length])
-        held = runner.length
-        places = [held + depth for depth in step.tree.depth.tolist()]
-        answer = runner.logits(step.tree.token.tolist(), places, step.tree.ancestor_mask())
-        log_probs = self._oracle.log_probs(step, answer.logits)
-        runner.crop(held)
+        logits = tree_pass(self._runner, self._oracle.text, step)
+        log_probs = self._oracle.log_probs(step, logits)
         rows = zip(step.nodes, log_probs, right, strict=True)
         return [
             gap_of([(t, exp(float(own[t]))) for t, _ in node.target_top], row)
             for node, own, row in rows
         ]
+
+
+def runner_of(oracle: Oracle, model: PreTrainedModel) -> Runner:
+    target = oracle.pair.target
+    runner = Runner(model, target.name, target.plan, lean=False)
+    runner.vocab_size = target.vocab_size
+    return runner
+
+
+def tree_pass(runner: Runner, text: Sequence[int], step: Step) -> Tensor:
+    """Logits `[n, V]` of a step's tree behind its prefix; steps come in their order."""
+    if runner.length < step.prefix_length:
+        runner.extend(text[runner.length : step.prefix_length])
+    held = runner.length
+    places = [held + depth for depth in step.tree.depth.tolist()]
+    logits = runner.logits(step.tree.token.tolist(), places, step.tree.ancestor_mask()).logits
+    runner.crop(held)
+    return logits
