@@ -62,20 +62,21 @@ ARROWS = {
 """The rooms that a room may import from, itself apart."""
 
 SHARES = {
-    "top": 10_500,
-    "trace": 7_400,
+    "top": 11_500,
+    "trace": 9_000,
     "models, heads, loading, pair": 33_500,
     "drafters": 25_000,
     "engine": 13_000,
-    "analysis": 20_500,
+    "analysis": 31_800,
     "views": 24_500,
     "lab": 16_000,
     "bench": 2_900,
+    "recorders": 4_000,
     "live": 1_700,
     "course": 4_000,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 156_000, "tests": 176_000}
+WHOLE = {"speclab": 172_000, "tests": 190_000}
 SCRIPTS = {"speclab/views": 38_500, "speclab/lab": 1_000, "speclab/live": 12_000}
 """Most tokens of JavaScript."""
 LONGEST = 60
