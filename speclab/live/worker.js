@@ -34,8 +34,9 @@ function status(more = {}) {
   const { session, wanted, applied, cursor, edits } = lab;
   const changes = pending();
   const ended = Boolean(session?.finished) && cursor === session.steps.length && !changes.length;
+  const error = session || more.busy ? null : { where: "start", sentence: "Press Step to begin." };
   post("status", {
-    busy: null, progress: null, message: null, error: null, finished: session?.finished ?? "", can_step: !ended, live: Boolean(session), wanted,
+    busy: null, progress: null, message: null, error, finished: session?.finished ?? "", can_step: !ended, live: Boolean(session), wanted,
     pending: changes, new_run: Boolean(applied) && applied.prompt !== wanted.prompt, by_hand: edits.length > 0, ...more,
   });
 }

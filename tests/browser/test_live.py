@@ -123,7 +123,7 @@ def test_a_link_that_asks_for_too_much_gets_a_sentence(browser, folder, query, s
         opened.wait(f"{text('sl-loading')}.includes({sentence!r})")
         opened.page.click(".speclab-change")
         opened.page.fill(".speclab-prompt", "Once upon a time")
-        opened.wait(f"{text('sl-loading')} === ''")  # the worker has the text
+        opened.wait(f"!{text('sl-loading')}.includes({sentence!r})")  # the worker has the text
         opened.page.fill("label:has-text('length') input", "20")
         opened.page.click("button.speclab-step:not([disabled])")
         opened.at_iteration(1, 1)
