@@ -130,8 +130,7 @@ def measure(
     if in_memory and executor is not None and not isinstance(executor, ThreadPoolExecutor):
         raise MeasurementError(
             "Models in memory cannot be sent to other processes: give the name of a pair or "
-            "arguments of load_pair, "
-            "such as measure('mini', …), and each worker loads its own."
+            "arguments of load_pair, such as measure('mini', …), and each worker loads its own."
         )
     task = partial(_measure_prompt, pair, dict(methods), repeats, max_new_tokens)
     numbered = list(enumerate(prompts, start=1))

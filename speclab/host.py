@@ -110,14 +110,12 @@ def jupyter_advice() -> str:
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return (
             "In a container: publish the port (-p 8888:8888), start with `speclab lab --ip 0.0.0.0 "
-            "--no-browser` and "
-            "open the address that it prints."
+            "--no-browser` and open the address that it prints."
         )
     if "SSH_CONNECTION" in os.environ:
         return (
             f"On a remote machine: run `ssh -L 8888:localhost:8888 {platform.node()}` at your "
-            "desk, start "
-            "`speclab lab --no-browser` there and open the address that it prints."
+            "desk, start `speclab lab --no-browser` there and open the address that it prints."
         )
     return "`speclab lab` opens a browser; if none opens, open the address that it prints."
 
@@ -142,8 +140,7 @@ def _course() -> Path:
     except OSError as error:
         raise SpeclabError(
             f"The notebooks cannot be copied to {COPIES.absolute()} ({error.strerror or error}): "
-            "run this in "
-            "your own folder, or name your own notebook."
+            "run this in your own folder, or name your own notebook."
         ) from None
     return COPIES / min(path.name for path in originals.glob("*.ipynb"))
 

@@ -365,8 +365,7 @@ def share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerBa
     if tokenizer is not None and len(tokenizer) > smallest.vocab_size:
         raise TokenizerMismatchError(
             f"The tokenizer has {len(tokenizer)} ids, but {smallest.name} has "
-            f"{smallest.vocab_size}: pass the model's "
-            "own tokenizer."
+            f"{smallest.vocab_size}: pass the model's own tokenizer."
         )
     for runner in runners:
         runner.vocab_size = smallest.vocab_size

@@ -179,8 +179,7 @@ def _doubt(text: Text, pair: ModelPair) -> str:
     if text.missed:
         return (
             f"it also learns from the target's answers to rejected tokens, and {text.missed} of "
-            "these rows are not "
-            "recorded because they were in no tree of the decoded run"
+            "these rows are not recorded because they were in no tree of the decoded run"
         )
     if pair.shared_state:
         return "its state from earlier prompts is not recorded, so the replay starts as on a first prompt"
@@ -194,8 +193,7 @@ def _check(text: Text) -> None:
     if any(step.counts.lossy and Rule(step.rule).follows_the_target for step in steps):
         raise NotRecordedError(
             "a mask of this run was changed by hand, so the text is not the target's own: replay "
-            "another run, "
-            "such as the one that this run was forked from"
+            "another run, such as the one that this run was forked from"
         )
     if fault := text.pair.describe().get("fault"):
         raise NotRecordedError(
@@ -205,6 +203,5 @@ def _check(text: Text) -> None:
     if any(step.rule and not Rule(step.rule).follows_the_target for step in steps):
         raise NotRecordedError(
             "this text depends on the drafts, because its candidates were sampled from the draft's "
-            "probabilities: "
-            "replay a greedy text, or one sampled with candidates='top'"
+            "probabilities: replay a greedy text, or one sampled with candidates='top'"
         )

@@ -77,8 +77,7 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
         if not (each.from_block or isinstance(each, GrownStrategy)):
             raise NotRecordedError(
                 f"What {type(each).__name__} drafts does not follow from a draft model's recorded "
-                "probabilities: "
-                "fork the session to decode the iteration again."
+                "probabilities: fork the session to decode the iteration again."
             )
     if _source(strategy) != _source(was):
         raise NotRecordedError(

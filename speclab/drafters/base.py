@@ -279,8 +279,7 @@ def checked_draft(draft: object, context: Context, name: str, vocabulary: int, r
     if root == "verified" and tree.token[0] != newest:
         raise SettingsError(
             f"The root that {name} drafted is token {tree.token[0]}, but the newest token of the "
-            f"text is {newest}: "
-            "begin the tree with that token."
+            f"text is {newest}: begin the tree with that token."
         )
     if len(outside):
         raise SettingsError(

@@ -75,8 +75,7 @@ class TreeEdit:
         if step.root_choice is not None:
             raise NotRecordedError(
                 f"The root of iteration {step.index + 1} was drafted, but a tree built by hand "
-                "starts at the newest "
-                "token of the text: start from the root alone."
+                "starts at the newest token of the text: start from the root alone."
             )
         return cls(step.tree, step)
 
@@ -185,8 +184,7 @@ def given_draft(given: DraftTree | TreeEdit, mask: Any) -> Draft:
     if shown.shape != (n, n) or not (shown.dtype == np.bool_ or np.isin(shown, (0, 1)).all()):
         raise SettingsError(
             f"Expected a mask of {n} × {n} booleans, got {list(shown.shape)} of {shown.dtype}: "
-            "start from "
-            "tree.ancestor_mask()."
+            "start from tree.ancestor_mask()."
         )
     implied = bool((shown == edit.tree.ancestor_mask()).all())
     return Draft(edit.tree, topk=edit.topk(), mask=None if implied else shown.astype(np.bool_))

@@ -229,8 +229,7 @@ def refuse(
     if prepare is not getattr(type(model), "prepare_inputs_for_generation", None):
         raise UnsupportedModelError(
             f"prepare_inputs_for_generation of {name} was replaced, as peft does for prompt and "
-            "prefix tuning: call "
-            "generate without custom_generate (LoRA and IA3 work with it)."
+            "prefix tuning: call generate without custom_generate (LoRA and IA3 work with it)."
         )
     for setting, neutral in _NEUTRAL.items():
         if (value := getattr(config, setting, None)) is not None and value not in neutral:
@@ -253,8 +252,7 @@ def refuse(
     if input_ids.ndim != 2 or len(input_ids) != 1 or not input_ids.shape[1]:
         raise SettingsError(
             "custom_generate decodes one text, but input_ids have the shape "
-            f"{list(input_ids.shape)}: pass [1, tokens] "
-            "and call generate once per text."
+            f"{list(input_ids.shape)}: pass [1, tokens] and call generate once per text."
         )
 
 
@@ -275,8 +273,7 @@ def left_padding(input_ids: Tensor, given: Mapping[str, Any]) -> int:
     ):
         raise SettingsError(
             "The attention_mask, which generate may have derived from pad_token_id, hides more "
-            "than padding before the "
-            "text: pad on the left, or pass an attention_mask."
+            "than padding before the text: pad on the left, or pass an attention_mask."
         )
     if positions is not None and positions.cpu()[..., padded:].flatten().tolist() != list(
         range(length - padded)

@@ -269,8 +269,7 @@ def _decoding(
         way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
         raise ContextExceededError(
             f"{prompt_length} prompt tokens and {new} new tokens exceed the context of "
-            f"{pair.name}, {longest} tokens: "
-            f"{way_out}shorten the prompt"
+            f"{pair.name}, {longest} tokens: {way_out}shorten the prompt"
         )
     return decoding
 

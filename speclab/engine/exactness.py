@@ -88,9 +88,8 @@ class Checker:
             return True
         raise ExactnessError(
             f"Generated token {position - self._decoding.prompt_length} was committed as id "
-            f"{token}, {problem} "
-            f"({apart:.4f} apart in logits): keep the trace, it shows a fault in the engine or the "
-            "model's cache."
+            f"{token}, {problem} ({apart:.4f} apart in logits): keep the trace, it shows a fault "
+            "in the engine or the model's cache."
         )
 
 

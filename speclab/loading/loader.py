@@ -141,8 +141,7 @@ def _downloaded(name: str, report: Report, files: Sequence[str]) -> Path:
             ) from None
         raise OfflineError(
             f"{name} is not on this machine and the hub cannot be reached: use a local folder or "
-            "the shipped models "
-            "(load_pair()), or connect and unset HF_HUB_OFFLINE."
+            "the shipped models (load_pair()), or connect and unset HF_HUB_OFFLINE."
         ) from error
 
 
@@ -267,14 +266,12 @@ class Loader:
         if move and is_spread(model):
             raise SettingsError(
                 f"{shown_name(model)} is placed by its device_map or tensor-parallel plan: pass "
-                "device and dtype "
-                "to from_pretrained instead."
+                "device and dtype to from_pretrained instead."
             )
         if model.device.type == "meta":
             raise UnsupportedModelError(
                 f"{shown_name(model)} has its embedding offloaded, so its inputs have no device: "
-                "load it with a "
-                "device_map that keeps the embedding on a device."
+                "load it with a device_map that keeps the embedding on a device."
             )
         if move:
             nn.Module.to(model, device=self.device, dtype=self.dtype)
@@ -323,8 +320,7 @@ def unwrapped(source: object) -> Source:
         if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
             raise UnsupportedModelError(
                 "This peft model puts a learned prompt before every text, but speclab supports "
-                "only adapters in the "
-                "layers, such as LoRA: choose one of those, or the base model."
+                "only adapters in the layers, such as LoRA: choose one of those, or the base model."
             )
         module = module.get_base_model()
         module = getattr(module, "_orig_mod", module)

@@ -73,8 +73,7 @@ def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> 
     if reason:
         raise TokenizerMismatchError(
             f"The tokenizers of target and draft differ: {reason}; choose two models of one "
-            "family, or pass tokenizer= "
-            "if you know that their ids mean the same."
+            "family, or pass tokenizer= if you know that their ids mean the same."
         )
 
 

@@ -127,8 +127,7 @@ class GenerationRules:
         """The error for a value that the library refuses."""
         return SettingsError(
             f"The target's generation_config is invalid ({error}): correct or clear "
-            f"{_listed(self.followed)} in "
-            "model.generation_config."
+            f"{_listed(self.followed)} in model.generation_config."
         )
 
 

@@ -161,8 +161,7 @@ class Runner(ModelSource):
             if is_out_of_memory(error):
                 raise OutOfMemoryError(
                     f"{self.name} ran out of memory on {self.device} at {total} tokens: use a "
-                    "shorter prompt, a "
-                    "smaller tree, float16, or a smaller model."
+                    "shorter prompt, a smaller tree, float16, or a smaller model."
                 ) from None
             raise
         self.calls += 1

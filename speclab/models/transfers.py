@@ -69,8 +69,7 @@ def check_finite(
     if not finite and not allow_nonfinite:
         raise LogitsError(
             f"The logits of {name} are not finite (NaN or infinity) in "
-            f"{str(logits.dtype).removeprefix('torch.')}: "
-            f"{nonfinite_advice(logits.dtype)}."
+            f"{str(logits.dtype).removeprefix('torch.')}: {nonfinite_advice(logits.dtype)}."
         )
     return Answer(logits, choice=choice, top=top, ids=ids, vocab_size=vocab_size)
 
