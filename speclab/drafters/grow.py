@@ -154,19 +154,10 @@ def grow(
             elif not top:
                 events.append(_stop(shape, tree, node, BLANK))
             else:
-                confidence = exp(top[0][1])  # c(u)
-                wanted, decided = _branches(shape, confidence)  # line 27: B(u)
-                count = min(wanted, most - len(tree))
-                picked = top[:count] if draw is None else draw(node, count)
-                children += [tree.add(node, *child) for child in picked]  # line 28
+                added, event = _expand(shape, tree, node, top, most - len(tree), draw)
+                children += added
                 topk[node] = top
-                values: dict[str, Value] = {
-                    "confidence": confidence,
-                    "branches": wanted,
-                    "added": len(picked),
-                }
-                values |= {"path_prob": tree.path_prob(node), "level": tree.depth[node] + 1}
-                events.append(Event("expand", node, values | decided))
+                events.append(event)
         level = children
     events += [_stop(shape, tree, node, "node_budget") for node in level]
 
@@ -179,6 +170,25 @@ def grow(
     )
     kept = _kept(shape, tree, sampled=draw is not None)
     return whole if len(kept) == len(tree) else _cut(shape, tree, kept, whole)
+
+
+def _expand(
+    shape: Shape, tree: Nodes, node: int, top: TopK, room: int, draw: Draw | None
+) -> tuple[list[int], Event]:
+    """Adds the children of a node, at most `room`; returns them and what was decided."""
+    confidence = exp(top[0][1])  # c(u)
+    wanted, decided = _branches(shape, confidence)  # line 27: B(u)
+    count = min(wanted, room)
+    picked = top[:count] if draw is None else draw(node, count)
+    added = [tree.add(node, *child) for child in picked]  # line 28
+    values: dict[str, Value] = {
+        "confidence": confidence,
+        "branches": wanted,
+        "added": len(added),
+        "path_prob": tree.path_prob(node),
+        "level": tree.depth[node] + 1,
+    }
+    return added, Event("expand", node, values | decided)
 
 
 def _gate(shape: Shape, tree: Nodes, node: int, max_depth: int) -> Event | None:
