@@ -343,7 +343,6 @@ ASKED = [
     ({"inputs": None, "inputs_embeds": torch.zeros(1, 3, 32)}, "inputs_embeds"),
     ({"do_sample": True, "logits_processor": [Nothing()]}, "no token"),
     # the library would ignore it
-    ({"custom_generate": TREE}, "custom_generate=speclab.custom_generate(DynaTree"),
 ]
 
 
