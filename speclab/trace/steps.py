@@ -109,6 +109,9 @@ class _Pass:
     batch: str | Natural = ""
 
 
+_FOR_CHECKS = {"batch", "draft_topk", "hidden", "request"}
+"""Fields that no picture shows, so that a step does not miss them."""
+
 _TOP = "a list of [token id, log-probability] for each row; log-probabilities are at most 0"
 _MEANINGS = {
     "prompt_ids": "a list of token ids, at least one",
@@ -337,7 +340,7 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
     bonus = line.committed[-1] if len(line.committed) > len(accepted) else None
     slots = line.slot or range(line.prefix_length, line.prefix_length + n)
     unread = {"choice"} if "choice" in given and not line.choice else set()
-    missing = sorted({*OPTIONAL, "mask", "entropy"} - given.keys() | unread)
+    missing = sorted({*OPTIONAL, "mask", "entropy"} - _FOR_CHECKS - given.keys() | unread)
     not_numbers = [node_of[row] for row, top in enumerate(line.topk) if _broken(top)]
     return Step(
         index=index,
