@@ -1,6 +1,6 @@
 """Builds a deck from each lesson: `make slides`, or `python docs/site/slides.py build/slides`.
 
-A deck leaves out exercises, hints and the quiz (cells of the slide type "skip"). reveal.js comes
+A deck leaves out exercises and the quiz (cells of the slide type "skip"), and what is folded. reveal.js comes
 from the package sphinx-revealjs and lies beside the decks, so they need no network.
 """
 
@@ -19,6 +19,7 @@ from nbconvert import SlidesExporter
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 REVEAL = Path(sphinx_revealjs.__file__).parent / "_static" / "revealjs"
 MERMAID = re.compile(r'<script type="module">\s*import mermaid.*?</script>', re.DOTALL)
+FOLDED = re.compile(r"<details>.*?</details>\s*", re.DOTALL)
 START = """<script src="reveal/dist/reveal.js"></script>
 <script src="reveal/plugin/notes/notes.js"></script>
 <script>Reveal.initialize({ hash: true, center: false, width: 1100, height: 760, plugins: [RevealNotes] })</script>
@@ -38,6 +39,8 @@ def deck(path: Path) -> str:
     """A lesson as one page of slides, without folded helpers; an answer comes one step later."""
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = FOLDED.sub("", cell.source)
         folded = cell.metadata.get("jupyter", {})
         if folded.get("source_hidden"):
             cell.metadata["slideshow"] = {"slide_type": "skip"}
