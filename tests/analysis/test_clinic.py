@@ -15,6 +15,8 @@ import speclab
 from speclab import clinic
 from speclab.trace.records import Trace
 
+pytestmark = pytest.mark.model
+
 STRATEGIES = [
     speclab.LinearSpeculation(draft_tokens=4),
     speclab.DynaTree(),

@@ -19,6 +19,8 @@ from speclab import clinic
 from speclab.cli import app
 from speclab.errors import SettingsError, TraceError
 
+pytestmark = pytest.mark.model
+
 
 def recorded(path, fault="", family="llama", dtype="float32", **more):
     pair = pair_of(family)
