@@ -18,7 +18,8 @@ from speclab.analysis.detectors import name
 from speclab.analysis.measure import TINY, Measured
 from speclab.analysis.oracle import HALF, Oracle, Reference
 from speclab.analysis.passes import Bench, Change
-from speclab.analysis.search import Search, turn, variants
+from speclab.analysis.search import Search
+from speclab.analysis.variants import turn, variants
 from speclab.trace.records import Finding
 
 LEVEL = 3.0
