@@ -191,7 +191,7 @@ def test_hostile_tokens_are_shown_as_text(browser, tmp_path):
         == 0
     )
     assert "\u202e" not in page.inner_text("body")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=ARTIFACTS / "exported_hostile.png")
     assert page.heard == [path.as_uri()]
     page.close()
