@@ -27,7 +27,7 @@ from speclab.analysis.drafts import explain_draft
 from speclab.analysis.explain import explain_answers
 from speclab.analysis.faults import FAULTS, BrokenPair, Fault, broken
 from speclab.analysis.measure import Measured, measure
-from speclab.analysis.oracle import SAMPLE, Oracle, Progress
+from speclab.analysis.oracle import FLOOR, SAMPLE, Oracle, Progress
 from speclab.analysis.report import COLUMNS, Report
 from speclab.analysis.sampled import SampledChecks
 from speclab.engine.session import Session
@@ -76,30 +76,40 @@ def check(
         SettingsError: `run` is not a run, or nothing is decoded yet.
     """
     trace, pair = checked(run, pair)
-    findings = on_records(trace, pair)
-    if pair is None:
-        return findings
-    _, wrong, ties = _compared(Oracle(trace, pair, progress, close))
-    return (*wrong, *findings, *ties)
+    oracle = None if pair is None else Oracle(trace, pair, progress, close)
+    return _found(trace, oracle)[1]
 
 
 def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | None = None) -> Trace:
     """Check a run and write the findings into its steps, for views, the lab and files.
 
-    With a pair, the first wrong iteration also gets the probabilities of its paths, run plainly.
+    With a pair, all steps also get their gaps beside the reference, and the first wrong iteration
+    the probabilities of its paths, run plainly.
     """
-    steps = [
-        replace(step, findings=(), plain=()) if step.findings else step for step in trace.steps
-    ]
-    findings = check(trace, pair, progress)
-    (_, models) = checked(trace, pair)
-    for finding in findings:
-        step = steps[finding.iteration]
-        steps[finding.iteration] = replace(step, findings=(*step.findings, finding))
-    if models is not None and findings and findings[0].kind != TIE:
+    trace, pair = checked(trace, pair)
+    steps = list(trace.steps)
+    oracle = None if pair is None else Oracle(trace, pair, progress)
+    measured, findings = _found(trace, oracle, REFERENCES)
+    gaps = {one.step.index: _gaps(one) for one in measured}
+    for index, step in enumerate(steps):
+        own = tuple([finding for finding in findings if finding.iteration == index])
+        if (own, gaps.get(index, ())) != (step.findings, step.gaps) or step.plain:
+            steps[index] = replace(step, findings=own, plain=(), gaps=gaps.get(index, ()))
+    if pair is not None and findings and findings[0].kind != TIE:
         wrong = findings[0].iteration
-        steps[wrong] = _with_plain(Oracle(trace, models, progress), steps[wrong])
+        steps[wrong] = _with_plain(Oracle(trace, pair, progress), steps[wrong])
     return replace(trace, steps=tuple(steps))
+
+
+def _gaps(one: Measured) -> tuple[tuple[float, float | None] | None, ...]:
+    """By node, as `Step.gaps`."""
+    reference = one.reference or [None] * len(one.gaps)
+    return tuple(
+        [
+            (min(gap, -FLOOR), other) if node.target_top else None
+            for node, gap, other in zip(one.step.nodes, one.gaps, reference, strict=True)
+        ]
+    )
 
 
 def _with_plain(oracle: Oracle, step: Step) -> Step:
@@ -164,15 +174,8 @@ def examined(
         others: runs of one batch; a wrong answer may be another request's.
     """
     trace, pair = checked(trace, pair)
-    wrong: tuple[Finding, ...] = ()
-    ties: tuple[Finding, ...] = ()
-    steps: list[Measured] = []
-    dtype = str(trace.models.get("target_dtype") or "")
-    if pair is not None:
-        oracle = Oracle(trace, pair, progress, close)
-        dtype = oracle.dtype or dtype
-        steps, wrong, ties = _compared(oracle, REFERENCES if measured else SAMPLE)
-        wrong = tuple([other_request(finding, trace, others) for finding in wrong])
+    oracle = None if pair is None else Oracle(trace, pair, progress, close)
+    steps, findings = _found(trace, oracle, REFERENCES if measured else SAMPLE)
     rows = [
         {
             "iteration": one.step.index + 1,
@@ -191,8 +194,8 @@ def examined(
         pd.DataFrame(rows, columns=COLUMNS),
         sum(len(step.nodes) for step in trace.steps),
         len(trace.steps),
-        dtype,
-        (*wrong, *on_records(trace, pair), *ties),
+        (oracle.dtype if oracle else "") or str(trace.models.get("target_dtype") or ""),
+        tuple([other_request(finding, trace, others) for finding in findings]),
         notes(trace),
         measured,
     )
@@ -246,17 +249,20 @@ def _needed(pair: ModelPair | None) -> ModelPair:
     return pair
 
 
-def _compared(
-    oracle: Oracle, references: int = SAMPLE
-) -> tuple[list[Measured], tuple[Finding, ...], tuple[Finding, ...]]:
-    """What was measured, what is wrong with answers, proposals and draws, and ties."""
-    trace = oracle.trace
+def _found(
+    trace: Trace, oracle: Oracle | None, references: int = SAMPLE
+) -> tuple[list[Measured], tuple[Finding, ...]]:
+    """What was measured; and what is wrong with answers, proposals and draws, what contradicts
+    itself, and ties."""
+    if oracle is None:
+        return [], on_records(trace, None)
     draws = SampledChecks(trace) if oracle.outside and trace.settings.get("temperature") else None
     measured = measure(oracle, references, draws.add if draws else None)
     wrong, ties = on_answers(oracle, measured)
     if draws is not None and not wrong:
         wrong = tuple(draws.findings())
-    return measured, (*wrong, *explain_draft(trace, oracle.pair, oracle.progress)), ties
+    drafts = explain_draft(trace, oracle.pair, oracle.progress)
+    return measured, (*wrong, *drafts, *on_records(trace, oracle.pair), *ties)
 
 
 def on_answers(

@@ -16,6 +16,7 @@ from speclab.trace.records import Step, Trace
 SAME = 5e-3
 """Differences of log-probabilities below this are none: kernels differ in float32, too."""
 Decided = dict[int, tuple[int, Any]]
+Passes = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class Diff:
     `sentence`. `side`: the run that is wrong, "a", "b" or "both", as the target decides, "" if it was
     not asked or nothing is. `iterations`: the pass of each run that decides the position where they
     part. `gaps`: (position, largest difference of log-probabilities) where both have answers.
-    `acceptance`: of each run, by depth: (accepted, tried).
+    `acceptance`: of each run, by depth: (accepted, tried). `passes`: of each run, by iteration: the
+    position of its first committed token, and how many tokens were accepted and the target's own.
+    `names`: of the runs, for pictures.
     """
 
     text: int | None
@@ -39,6 +42,8 @@ class Diff:
     iterations: tuple[int, int] | None = None
     gaps: tuple[tuple[int, float], ...] = ()
     acceptance: tuple[Mapping[int, tuple[int, int]], Mapping[int, tuple[int, int]]] = ({}, {})
+    passes: tuple[Passes, Passes] = ((), ())
+    names: tuple[str, str] = ("a", "b")
 
     def __str__(self) -> str:
         lines = [self.sentence]
@@ -98,7 +103,7 @@ def diff(a: Trace, b: Trace, pair: ModelPair | None = None, *, close: float | No
         iterations = found[0][parting][0], found[1][parting][0]
     return Diff(
         text, proposals, answers, verdict, sentence, side, iterations,
-        tuple(gaps.items()), (_acceptance(a), _acceptance(b)),
+        tuple(gaps.items()), (_acceptance(a), _acceptance(b)), (_passes(a), _passes(b)),
     )  # fmt: skip
 
 
@@ -114,6 +119,14 @@ def _committed(run: Trace) -> list[tuple[Step, int]]:
         starts.append((step, start))
         start += len(step.committed)
     return starts
+
+
+def _passes(run: Trace) -> Passes:
+    passes = []
+    for step, start in _committed(run):
+        accepted = min(len(step.accepted), len(step.committed))
+        passes.append((start, accepted, len(step.committed) - accepted))
+    return tuple(passes)
 
 
 def _answers(run: Trace, end: int) -> Decided:

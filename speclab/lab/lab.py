@@ -37,6 +37,7 @@ from speclab.views import export_html
 from speclab.views.run_data import plotly_js, script, style
 
 if TYPE_CHECKING:
+    from speclab.analysis.diff import Diff
     from speclab.engine.session import Session
     from speclab.pair import ModelPair
 
@@ -208,6 +209,11 @@ class Lab(AnyWidget):
         """Check the run (`clinic.check`), mark the findings in the pictures and list them in the tab Check."""
         return self._wait(self._tasks.check, "Checking")
 
+    def diff(self, other: Trace | int) -> Diff:
+        """Compare the run with another one of the same prompt (`clinic.diff`), a trace or a run's
+        number; the tab Check and an exported page show both timelines, joined where they part."""
+        return self._wait(partial(self._tasks.diff, other), "Comparing two runs")
+
     def pin(self) -> None:
         """Pin the current iteration next to later ones (tab Compare), or unpin it."""
         self._wait(self._commands.pin)
@@ -220,7 +226,7 @@ class Lab(AnyWidget):
         """Write the run as one HTML page that steps through its iterations without a kernel."""
         if self.state.trace is None:
             raise SettingsError("There is no run yet: step() decodes the first iteration.")
-        return export_html(self.state.trace, path)
+        return export_html(self.state.trace, path, diff=self.state.diff)
 
     def close(self) -> None:
         """End the thread and free widgets, session and caches."""
@@ -257,6 +263,7 @@ class Lab(AnyWidget):
             "switch": (self._runs.switch, "", "compare"),
             "compare": (tasks.compare, "Comparing", "compare"),
             "check": (tasks.check, "Checking", "check"),
+            "diff": (tasks.diff, "Comparing two runs", "check"),
             "save": (tasks.save, "Saving", "files"),
             "open": (tasks.open, "Opening", "files"),
         }

@@ -74,5 +74,6 @@ EMPTY = {
     "curve": to_page("curve", name="", values=[], points=[], plain={}, here=None),
     "redone": to_page("redone", index=-1, old=None, changes=[]),
     "pinned": to_page("pinned", step=None),
+    "diffed": to_page("diffed", diff=None),
 }
 """The messages that clear a panel."""

@@ -161,10 +161,15 @@ class Runs:
 
     def switch(self, run: int) -> None:
         """Show another run, by its number, at its last position."""
+        other = self.numbered(run)
+        self._leave()
+        self._show(other)
+
+    def numbered(self, run: int) -> Run:
+        """A run by its number."""
         if not 0 <= run < len(self._all):
             raise SettingsError(f"There is no run {run}: {len(self._all)} exist.")
-        self._leave()
-        self._show(self._all[run])
+        return self._all[run]
 
     def update(self, session: Session) -> None:
         """Show what a session has decoded."""
@@ -173,7 +178,7 @@ class Runs:
         state.cursor = session.cursor
         state.phase = "all"
         state.selected = None
-        state.hide("preview")
+        state.hide("preview", "diffed")
         self._tell()
 
     def trace(self) -> Trace:
@@ -218,7 +223,7 @@ class Runs:
         state.selected = None
         if run.session is not None:
             run.session.goto(run.cursor)
-        state.hide("preview", "redone", "curve")
+        state.hide("preview", "redone", "curve", "diffed")
         self._tell()
 
     def _tell(self) -> None:

@@ -208,6 +208,12 @@ class LabState(HasTraits):
         return self.applied is not None and not self.wanted.forks_from(self.applied)
 
     @property
+    def diff(self) -> Message | None:
+        """The comparison shown of two runs."""
+        shown: Message | None = self.panels.get("diffed", EMPTY["diffed"])["diff"]
+        return shown
+
+    @property
     def error(self) -> str:
         """The newest error, or an empty text."""
         return next(reversed(self.errors.values()), "")

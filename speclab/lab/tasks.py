@@ -29,13 +29,14 @@ from speclab.lab.state import (
 from speclab.prompts import as_messages, is_conversation
 from speclab.trace.codecs import TreeColumns, adapter
 from speclab.trace.files import load_trace
-from speclab.trace.records import Finding
+from speclab.trace.records import Finding, Trace
 from speclab.trace.steps import load_steps
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
     from speclab.analysis.compare import ComparedRun, Comparison
     from speclab.analysis.curves import Point
+    from speclab.analysis.diff import Diff
     from speclab.engine.session import Session
     from speclab.pair import ModelPair
 
@@ -261,6 +262,23 @@ class Tasks:
         )
         return findings
 
+    def diff(self, run: int | Trace) -> Diff:
+        """Compare the run shown with another one, given by its number or opened; the models decide
+        which is wrong."""
+        from speclab.analysis.diff import diff
+
+        shown = self._runs.trace()
+        assert self._runs.shown is not None
+        name = "the other run"
+        if isinstance(run, int):
+            other = self._runs.numbered(run)
+            name = other.name
+            run = other.session.trace if other.session else other.trace
+        names = (f"a: {self._runs.shown.name}", f"b: {name}")
+        result = replace(diff(shown, run, self._runs.models_of_check()), names=names)
+        self._state.show(to_page("diffed", diff=result.as_dict()))
+        return result
+
     # Files.
 
     def save(self, what: str) -> None:
@@ -271,7 +289,7 @@ class Tasks:
 
             name = "run.html"
             mime = "text/html"
-            content = page(trace, "run").encode()
+            content = page(trace, "run", diff=self._state.diff).encode()
         else:
             name = "run.json.gz"
             mime = "application/gzip"

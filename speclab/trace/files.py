@@ -102,6 +102,7 @@ def _wrong_fields(trace: Trace) -> Iterator[str]:
             "residual": [0 if step.residual is None else step.residual.node or 0],
         }
         wrong = [field for field, length in lengths.items() if length != n]
+        wrong += ["gaps"] * (len(step.gaps) not in (0, n))
         wrong += [field for field, nodes in numbers.items() if max(nodes, default=0) >= n]
         if max(chain.from_iterable(row.sees for row in step.extra), default=0) >= rows:
             wrong.append("extra")

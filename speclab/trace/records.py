@@ -237,7 +237,8 @@ class Step:
     `not_numbers`: nodes whose recorded answer is not a number. `request`, `batch`: as recorded.
 
     For a checked run (`clinic.marked`): `findings`. `plain`: in the first wrong iteration (token,
-    probability) after the path of each node, run plainly.
+    probability) after the path of each node, run plainly. `gaps`: of each node's answer to the plain
+    one, recorded and of the reference (None if not measured), or None if no answer is recorded.
     """
 
     index: Natural
@@ -272,6 +273,7 @@ class Step:
     batch: str = ""
     findings: Many[Finding] = ()
     plain: Many[Many[tuple[Natural, Probability]]] = ()
+    gaps: Many[tuple[Amount, Amount | None] | None] = ()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Step):

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import unescape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from speclab.errors import NotRecordedError
 from speclab.files import write_whole
@@ -229,17 +229,25 @@ def text(trace: Trace, cursor: int | None = None) -> Html:
     return Html(f"<style>{style()}</style>{text_html(trace, cursor)}")
 
 
-def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | None = None) -> Path:
+def export_html(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    *,
+    cursor: int | None = None,
+    diff: Mapping[str, Any] | None = None,
+) -> Path:
     """Write a run as one page that steps through iterations and phases without a kernel; returns
     the path.
 
     Args:
         cursor: iterations shown when the page opens; by default the first.
+        diff: of this run and another one, `clinic.diff(trace, other).as_dict()`; the tab Check shows
+            both timelines.
 
     Raises:
         TraceError: the folder is missing, read-only or full.
     """
-    return write_whole(path, page(trace, Path(path).stem, cursor).encode())
+    return write_whole(path, page(trace, Path(path).stem, cursor, diff).encode())
 
 
 def _check(step: Step, selected: int | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
+from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -52,6 +53,7 @@ const unpack = async packed => {
     const run = JSON.parse(await unpack(data.run));
     const page = mount(root, { kind: "none", send() {}, on() {}, keys: document }, window.Plotly);
     page.handle({ type: "run", keep: 0, ...run });
+    page.handle({ type: "diffed", diff: run.diff });
     const { strategy, ...settings } = run.steps[0]?.settings ?? {};
     if (rulesOf({ strategy, ...settings }) === null) return;
     page.handle({ type: "catalog", strategies: data.strategies });
@@ -125,7 +127,9 @@ def page_style() -> str:
     return _STYLE + style()
 
 
-def page(trace: Trace, name: str, cursor: int | None = None) -> str:
+def page(
+    trace: Trace, name: str, cursor: int | None = None, diff: Mapping[str, Any] | None = None
+) -> str:
     """A run as one HTML file: the lab's page without a kernel.
 
     It contains plotly.js and needs no network.
@@ -135,6 +139,7 @@ def page(trace: Trace, name: str, cursor: int | None = None) -> str:
         "header": run_header(trace),
         "cursor": shown,
         "steps": [step_data(step) for step in trace.steps],
+        "diff": diff,
     }
     known = strategies()
     used = sorted({str(step.settings.get("strategy")) for step in trace.steps} & known.keys())

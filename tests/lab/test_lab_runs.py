@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import gc
+import gzip
 import json
+import re
 import threading
 import weakref
 
@@ -132,6 +134,35 @@ def test_steps_of_another_decoder_are_opened(sent, tmp_path):
     lab.close()
 
 
+def test_two_runs_are_compared_and_exported(pair, sent, tmp_path):
+    for name, fault in (("right", ""), ("wrong", "chain")):
+        decode(pair.target.model, PROMPT, tmp_path / name, fault, seed=1)
+    right, wrong = [speclab.load_steps(tmp_path / name) for name in ("right", "wrong")]
+    lab = speclab.Lab(pair, trace=right)
+    page = Page(lab, sent)
+    data = base64.b64encode((tmp_path / "wrong").read_bytes()).decode()
+    page.say(do="open", name="wrong.jsonl", data=data)
+    page.say(do="diff", run=0)
+    diff = page.panels["diffed"]["diff"]
+    assert (diff["verdict"], diff["side"]) == ("fault", "a")
+    assert [len(passes) for passes in diff["passes"]] == [len(wrong.steps), len(right.steps)]
+    assert diff["names"][0] != diff["names"][1]
+    assert diff["sentence"] in unpacked(lab.export(tmp_path / "run.html"))
+    page.say(do="switch", run=0)
+    assert page.panels["diffed"]["diff"] is None
+    assert diff["sentence"] not in unpacked(lab.export(tmp_path / "run.html"))
+    assert lab.diff(wrong).side == "b"
+    page.say(do="diff", run=7)
+    assert page.error["where"] == "check"
+    lab.close()
+
+
+def unpacked(path):
+    """The run in an exported page, as JSON."""
+    packed = json.loads(re.search(r'id="data">(.*?)</script>', path.read_text())[1])["run"]
+    return json.dumps(json.loads(gzip.decompress(base64.b64decode(packed))))
+
+
 def test_a_check_marks_an_opened_run_and_can_be_stopped(pair, sent, tmp_path):
     decode(pair.target.model, PROMPT, tmp_path / "run.jsonl", "sibling")
     trace = speclab.load_steps(tmp_path / "run.jsonl")
@@ -156,6 +187,9 @@ def test_a_check_marks_an_opened_run_and_can_be_stopped(pair, sent, tmp_path):
         .steps[first.index]
         .findings
     )
+    measured = [gap for step in page.steps for gap in step["gaps"]]
+    assert len(measured) == sum(len(step.nodes) for step in trace.steps)
+    assert any(gap[0] > 10 * gap[1] for gap in measured)
     lab.close()
     alone = speclab.Lab(trace=trace)
     assert {finding.kind for finding in alone.check()} == {"mask"}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict, replace
 
 import pytest
+from support import pairs
 from support.every_strategy import ALONE, DRAFTED, PROMPT, pair_of
 from support.node import evaluated
+from support.outside_decoder import decode
 from support.view_samples import (
     drafted_root,
     ended_inside,
@@ -19,6 +22,7 @@ from support.view_samples import (
 )
 
 import speclab
+from speclab import clinic
 from speclab.trace.records import Event, ExtraRow, Finding
 from speclab.views.cache_picture import cache_lines, draw_cache
 from speclab.views.decisions import draw_drafts, draw_pair
@@ -208,6 +212,38 @@ def test_runs_whatifs_and_pairs_are_the_same_pictures():
         data,
     )
     assert_equal(drawn, [draw_whatif(step, what) for step, what in found])
+
+
+def test_the_tab_check_has_the_report_s_quantiles_and_a_diff_s_passes(tmp_path):
+    pair = pairs.pair_of("llama")
+    runs = []
+    for name, fault, seed in (("a", "sibling", 0), ("b", "", 5)):
+        decode(pair.target.model, pairs.PROMPT, tmp_path / name, fault, seed=seed)
+        runs.append(speclab.load_steps(tmp_path / name, pair))
+    marked = clinic.marked(runs[0], pair)
+    diff = clinic.diff(*runs, pair)
+    steps = [step_data(step) for step in marked.steps]
+    data = json.loads(json.dumps([steps, diff.as_dict()]))
+    page = evaluated("[gapTable(data[0]), diffFigure(data[1]), gapTable([])]", data)
+    table = clinic.report(runs[0], pair).table("depth")
+    expected = [
+        [depth, *values] for depth, values in zip(table.index, table.to_numpy(), strict=True)
+    ]
+    assert len(page[0]["head"]) == len(page[0]["rows"][0])
+    assert [row[:2] for row in page[0]["rows"]] == [row[:2] for row in expected]
+    for mine, its in zip(page[0]["rows"], expected, strict=True):
+        assert mine[2:] == pytest.approx(its[2:], rel=0.05, abs=1e-9)
+    assert page[2] is None
+    bars = page[1]["data"]
+    for run, (accepted, own) in zip(runs, (bars[:2], bars[2:]), strict=True):
+        assert [*map(sum, zip(accepted["x"], own["x"], strict=True))] == [
+            len(step.committed) for step in run.steps
+        ]
+        assert accepted["base"][0] == len(run.prompt_ids) + 1
+        ends = [*map(sum, zip(own["base"], own["x"], strict=True))]
+        assert ends[:-1] == accepted["base"][1:]
+    parted = {diff.text, diff.answers, diff.proposals} - {None}
+    assert {shape["x0"] for shape in page[1]["layout"]["shapes"]} == parted
 
 
 def test_texts_and_numbers_are_the_same_texts():

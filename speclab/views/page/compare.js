@@ -40,11 +40,9 @@ function compareOf({ send }) {
 
 /** @param {Record<string, any>} compared @returns {Table} */
 function comparedTable({ rows }) {
-  const head = ["strategy", "tokens", "passes", "tokens per pass", "draft passes", "tokens per second", "text"];
   const number = (value, digits) => (value === undefined ? "" : Number(value.toFixed(digits)));
   return {
-    sentence: "The same prompt, decoded one after another",
-    head,
+    ...WORDS.compared,
     rows: rows.map(row => [
       row.name, row.tokens, number(row.iterations, 0), number(row.tokens_per_iteration, 2), number(row.draft_calls, 0), number(row.throughput, 1),
       row.problem || (row.differs_at === null ? "the same" : `differs from token ${row.differs_at + 1} on`),
@@ -54,21 +52,16 @@ function comparedTable({ rows }) {
 
 /** Tokens per pass over the values of a setting. @param {Record<string, any>} curve */
 function curveFigure({ name, points, plain, here }) {
-  const numbers = points.filter(point => !point.refused && typeof point.value === "number");
-  const wordsOnly = points.filter(point => !point.refused && typeof point.value !== "number");
-  const line = { type: "scatter", mode: "lines+markers", x: numbers.map(point => point.value), y: numbers.map(point => point.tokens_per_iteration), hoverinfo: "x+y" };
-  const marks = numbers.filter(point => point.value === here);
-  const now = { type: "scatter", mode: "markers", x: marks.map(point => point.value), y: marks.map(point => point.tokens_per_iteration),
-    marker: { size: 12, symbol: "circle-open", color: "var(--sl-ink)", line: { width: 2 } }, hoverinfo: "skip" };
-  const wide = numbers.length > 1 && numbers[numbers.length - 1].value / (numbers[0].value || 0.001) >= 10;
+  const known = points.filter(point => !point.refused);
+  const numbers = known.filter(point => typeof point.value === "number");
+  const along = list => ({ x: list.map(point => point.value), y: list.map(point => point.tokens_per_iteration) });
+  const data = [{ ...LOOKS.traces.curve, ...along(numbers) }, { ...LOOKS.traces.here, ...along(numbers.filter(point => point.value === here)) }];
+  const wide = numbers.length > 1 && numbers.at(-1).value / (numbers[0].value || 0.001) >= 10;
   const title = name.replaceAll("_", " ");
-  const notes = wordsOnly.map((point, index) => noteAt(plotText(`${point.value}: ${point.tokens_per_iteration.toFixed(2)}`), 0.01 + 0.2 * index, 1));
-  const layout = {
-    height: 200, margin: { l: 48, r: 12, t: 24, b: 36 }, dragmode: false, annotations: notes,
-    xaxis: { title: { text: title }, type: wide ? "log" : "linear", fixedrange: true },
-    yaxis: { title: { text: "tokens per pass" }, fixedrange: true, rangemode: "tozero" },
-    shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: plain.tokens_per_iteration ?? 1, y1: plain.tokens_per_iteration ?? 1, line: { color: "var(--sl-muted)", dash: "dot", width: 1 } }],
-    meta: { name: "curve", sentence: `Tokens per pass over ${title}, replayed on this text` },
-  };
-  return { data: [line, now], layout };
+  const annotations = known.filter(point => typeof point.value !== "number")
+    .map((point, index) => noteAt(plotText(`${point.value}: ${point.tokens_per_iteration.toFixed(2)}`), 0.01 + 0.2 * index, 1));
+  const level = plain.tokens_per_iteration ?? 1;
+  const shapes = [{ ...LOOKS.rule, xref: "paper", x0: 0, x1: 1, y0: level, y1: level }];
+  const xaxis = { title: { text: title }, type: wide ? "log" : "linear" };
+  return { data, layout: layoutOf("curve", `Tokens per pass over ${title}, replayed on this text`, { annotations, shapes, xaxis }) };
 }

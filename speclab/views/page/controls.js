@@ -1,11 +1,6 @@
 // @ts-check
 // The bar, the menu, the runs, the tree built by hand, and the keys.
 
-const UNTIL = {
-  end: ["end of text", null], accepts_fewer: ["accepts fewer than", "number"], nodes_more: ["nodes more than", "number"],
-  token: ["a text comes", "text"], expression: ["expression", "text"],
-};
-
 /** @typedef {{state: () => State, dispatch: (event: PageEvent) => void, send: (message: Message) => void, live: boolean, kernel: boolean}} Context live: more can be decoded */
 
 /** @param {Context} context */
@@ -55,7 +50,7 @@ function barOf(context) {
 
 /** @param {Context} context */
 function untilOf({ send, kernel }) {
-  const kind = made("select", { "aria-label": "Run until" }, ...Object.entries(UNTIL).filter(([value]) => kernel || value !== "expression").map(([value, [label]]) => made("option", { value }, label)));
+  const kind = made("select", { "aria-label": "Run until" }, ...Object.entries(WORDS.until).filter(([value]) => kernel || value !== "expression").map(([value, [label]]) => made("option", { value }, label)));
   const value = made("input", { "aria-label": "condition", size: "12" });
   const hint = made("span", { class: "sl-hint", role: "status" });
   value.hidden = true;
@@ -63,7 +58,7 @@ function untilOf({ send, kernel }) {
   const run = button("▶", { class: "speclab-run", title: "run until then", "aria-label": "run" }, () => send({ do: "run", until: wish() }));
   let waiting = 0;
   kind.addEventListener("change", () => {
-    const type = UNTIL[kind.value][1];
+    const type = WORDS.until[kind.value][1];
     value.hidden = type === null;
     value.type = type ?? "text";
     value.value = type === "number" ? "2" : "";

@@ -112,21 +112,18 @@ function scoreWords(state) {
 
 /** What a check found, each a button that goes there. @param {State} state @param {(event: PageEvent) => void} dispatch */
 function findingsOf({ steps }, dispatch) {
-  const first = new Map();
-  for (const step of steps)
-    for (const finding of step.findings) {
-      const key = `${step.index} ${finding.kind}`;
-      const known = first.get(key) ?? { finding, index: step.index, count: 0 };
-      first.set(key, { ...known, count: known.count + 1 });
-    }
-  const entries = [...first.values()].slice(0, 50).map(({ finding, index, count }) => {
-    const place = finding.node === null ? "" : `, node ${finding.node}`;
+  const all = steps.flatMap(step => step.findings);
+  const alike = finding => all.filter(one => one.iteration === finding.iteration && one.kind === finding.kind);
+  const entries = all.filter(finding => alike(finding)[0] === finding).slice(0, 50).map(finding => {
+    const { node, sentence } = finding;
+    const cursor = finding.iteration + 1;
+    const more = alike(finding).length - 1;
     const go = () => {
-      dispatch({ type: "go", cursor: index + 1 });
-      dispatch({ type: "set", values: { node: finding.node } });
+      dispatch({ type: "go", cursor });
+      dispatch({ type: "set", values: { node } });
     };
-    const attributes = { "data-finding": JSON.stringify([index + 1, finding.node]) };
-    return made("li", {}, button(`Iteration ${index + 1}${place}: ${markOf(finding)}`, attributes, go), ` ${finding.sentence}${count > 1 ? ` And ${count - 1} more.` : ""}`);
+    const label = `Iteration ${cursor}${node === null ? "" : `, node ${node}`}: ${markOf(finding)}`;
+    return made("li", {}, button(label, { "data-finding": JSON.stringify([cursor, node]) }, go), ` ${sentence}${more ? ` And ${more} more.` : ""}`);
   });
   return entries.length ? made("ol", { class: "sl-findings" }, ...entries) : null;
 }

@@ -72,6 +72,40 @@ function metricsFigure(steps, first = 0) {
   return { data, layout: layoutOf("metrics", metricsSentence(steps), { annotations, xaxis }) };
 }
 
+/** Quantiles of the gaps by depth, recorded and of the reference; null if nothing was measured. @param {Step[]} steps @returns {Table | null} */
+function gapTable(steps) {
+  /** @type {(number | null)[][][]} */
+  const depths = [];
+  for (const step of steps)
+    step.gaps.forEach((gap, node) => gap && (depths[shapeOf(step.tree).depth[node]] ??= []).push(gap));
+  const quantiles = (gaps, side) => {
+    const known = gaps.map(gap => gap[side]).filter(value => value !== null).sort((a, b) => a - b);
+    return [0.5, 0.9, 1].map(share => {
+      const place = share * (known.length - 1);
+      const below = known[Math.floor(place)];
+      return known.length ? Number((below + (place % 1) * (known[Math.ceil(place)] - below)).toPrecision(2)) : "–";
+    });
+  };
+  const rows = depths.map((gaps, depth) => [depth, gaps.length, ...quantiles(gaps, 0), ...quantiles(gaps, 1)]);
+  return rows.length ? { ...WORDS.gaps, rows } : null;
+}
+
+/** Two runs along the text, joined where they part: by iteration the accepted tokens, then the target's own.
+ *  @param {Record<string, any>} diff */
+function diffFigure({ passes, names, text, answers, proposals, sentence }) {
+  const { accepted, bonus } = LOOKS.nodes;
+  const data = passes.flatMap((run, side) => [accepted, bonus].map(({ color }, own) => ({
+    ...LOOKS.traces.passes, y: run.map(() => -side), base: run.map(pass => pass[0] + own * pass[1]), x: run.map(pass => pass[1 + own]),
+    customdata: run.map((_, index) => index + 1), marker: { color },
+  })));
+  const partings = Object.entries({ text, answers, proposals }).filter(([, position]) => position !== null);
+  const shapes = partings.map(([, x]) => ({ ...LOOKS.rule, yref: "paper", x0: x, x1: x, y0: 0, y1: 1 }));
+  const annotations = partings.map(([name, x], index) => noteAt(words("diff", name), x, 1, { xref: "x", yshift: 14 * index }));
+  const last = Math.max(...passes.map(run => run.at(-1).reduce((sum, count) => sum + count)));
+  const first = Math.max((partings[0]?.[1] ?? 0) - MOST / 2, passes[0][0][0]);
+  return { data, layout: layoutOf("diff", sentence, { shapes, annotations, xaxis: { range: [first, Math.min(first + MOST, last)] }, yaxis: { ticktext: names } }) };
+}
+
 /** The counts of the steps, added up. @param {Step[]} steps @returns {Record<string, number>} */
 function countsOf(steps) {
   const total = {};

@@ -114,7 +114,7 @@ function partsOf(context) {
   const below = made("div", { class: "sl-below" }, signs, status);
   const node = line("sl-node-line", { "aria-live": "polite" });
   const rows = line("sl-rows");
-  const tabs = made("div", { class: "sl-tabs", role: "tablist" }, ...Object.entries(TABS)
+  const tabs = made("div", { class: "sl-tabs", role: "tablist" }, ...Object.entries(WORDS.tabs)
     .filter(([name]) => kernel || name !== "compare")
     .map(([name, label]) => button(label, { role: "tab", "data-tab": name }, () => dispatch({ type: "tab", name }))));
   tabs.addEventListener("keydown", tabKeysOf(context, tabs));
@@ -262,7 +262,7 @@ function nodeWords(state, overlay) {
 /** The open tab. @param {State} state @param {Record<string, any>} parts @param {any} plot @param {Context} context */
 function drawPanel(state, parts, plot, context) {
   const step = stepShown(state);
-  const some = state.steps.some(one => one.findings.length);
+  const some = state.diffed || state.steps.some(one => one.findings.length || one.gaps.length);
   for (const tab of parts.tabs.children) {
     tab.setAttribute("aria-selected", String(tab.dataset.tab === state.tab));
     tab.tabIndex = tab.dataset.tab === state.tab ? 0 : -1;
@@ -270,7 +270,7 @@ function drawPanel(state, parts, plot, context) {
   }
   for (const name of ["settings", "byHand", "compare"]) parts[name].update(state);
   const shown = [step, state.node, state.curve, state.redone, state.pinned, parts.panel.clientWidth, asking(state)];
-  const key = [state.tab, state.steps, ...(state.tab === "check" ? [state.status.busy] : shown)]; // its list keeps the focus
+  const key = [state.tab, state.steps, ...(state.tab === "check" ? [state.status.busy, state.diffed, state.runs] : shown)]; // its list keeps the focus
   if (parts.panel.drawn?.every((value, index) => value === key[index])) return;
   parts.panel.drawn = key;
   const place = (figure, name) => {
@@ -296,9 +296,16 @@ function panelParts(state, parts, context) {
     metrics: () => (state.cursor ? [numbersOf(state), metricsFigure(state.steps.slice(0, state.cursor), firstShown(state.cursor, state.cursor))] : []),
     compare: () => [parts.compare.element, state.pinned?.step && step ? pairFigure(state.pinned.step, step, ["pinned", "shown"], width) : null],
     check: () => [context.kernel ? made("p", {}, button("Check", { class: "sl-check" }, () => context.send({ do: "check" })),
-      " Looks for contradictions in the record, and compares its answers with the target's on every path.") : null, findingsOf(state, context.dispatch)],
+      " Looks for contradictions in the record, and compares its answers with the target's on every path.") : null, ...diffParts(state, context), findingsOf(state, context.dispatch), tableOrNull(gapTable(state.steps))],
   };
   return tabs[state.tab]().filter(Boolean);
+}
+
+/** Buttons that compare the run shown with another one, and both timelines. @param {State} state @param {Context} context @returns {any[]} */
+function diffParts({ runs, diffed }, { send }) {
+  const choices = runs.filter(run => !run.shown).map(({ name, number }) =>
+    button(`Compare with ${name}`, { "data-diff": number }, () => send({ do: "diff", run: number })));
+  return [made("p", { class: "sl-row" }, ...choices), ...(diffed ? [made("p", {}, diffed.sentence), diffFigure(diffed)] : [])];
 }
 
 /** @param {Table | null} table */

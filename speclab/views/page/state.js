@@ -1,7 +1,6 @@
 // @ts-check
 // What the page shows, as plain data: reduce(state, event) gives the next state and the messages for the kernel.
 
-const TABS = { settings: "Settings", caches: "Caches", node: "Node", metrics: "Metrics", compare: "Compare", check: "Check" };
 const LATER = ["verify", "accept", "commit", "all"]; // phases that a guess hides
 
 /** @typedef {Record<string, any>} State @typedef {Record<string, any>} PageEvent @typedef {{do: string, [field: string]: any}} Message */
@@ -10,7 +9,7 @@ const LATER = ["verify", "accept", "commit", "all"]; // phases that a guess hide
 function firstState() {
   return {
     header: null, run: null, steps: [], cursor: 0, tick: 0, node: null, tab: "settings", status: {}, catalog: null,
-    preview: null, curve: null, redone: null, pinned: null, compared: null, runs: [], hint: "", gone: "", file: null,
+    preview: null, curve: null, redone: null, pinned: null, compared: null, diffed: null, runs: [], hint: "", gone: "", file: null,
     guess: { on: false, asked: null, tries: 0, right: 0, sentence: "" }, form: false, rows: false, marks: false,
   };
 }
@@ -148,6 +147,7 @@ function received(state, message) {
     case "hint": return { ...state, hint: message.sentence };
     case "gone": return { ...state, gone: message.sentence, status: { ...state.status, busy: null } };
     case "preview": case "curve": case "redone": case "pinned": case "compared": return { ...state, [type]: fields };
+    case "diffed": return { ...state, diffed: message.diff };
     default: return state;
   }
 }
