@@ -43,10 +43,10 @@ check: $(READY) ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy speclab training
 
-unit: $(READY) ## tests without trained models
+unit: $(READY) ## tests without models
 	$(PYTEST) $(CODE) -m 'not model'
 
-model: $(READY) ## tests on the mini family, on random models and on a device double
+model: $(READY) ## tests on trained and random models and on a device double, and of the wheel
 	$(PYTEST) $(CODE) -m model
 	$(PYTEST) --dist worksteal -p no:nbval tests/double
 

@@ -13,6 +13,14 @@ from hypothesis import HealthCheck, settings
 from speclab.drafters import cost
 from speclab.models import lean
 
+TIERS = {
+    **dict.fromkeys(("analysis", "heads", "lab", "loading", "models", "training"), "model"),
+    "browser": "browser",
+    "double": "double",
+    "notebooks": "notebook",
+}
+"""The tier of all tests of a folder; elsewhere a test that needs a model is marked."""
+
 gc.disable()  # what is imported stays: looking at it again and again takes 2 s
 
 # The same examples on every run, and no clock: a busy machine must not turn a test red.
@@ -50,6 +58,13 @@ os.environ["SPECLAB_CACHE"] = CACHE.name
 def pass_seconds():
     """The real measurement of a pass."""
     return _pass_seconds
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        tier = TIERS.get(item.path.parent.name)
+        if tier is not None:
+            item.add_marker(tier)
 
 
 def pytest_collection_finish() -> None:

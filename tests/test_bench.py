@@ -19,6 +19,7 @@ from speclab.bench import PLAIN
 from speclab.cli import app
 from speclab.errors import MeasurementError
 
+pytestmark = pytest.mark.model
 METHODS = {
     PLAIN: {},
     "chain": speclab.LinearSpeculation(draft_tokens=3),
@@ -113,7 +114,6 @@ def test_threads_measure_the_same_calls(frame):
     pd.testing.assert_frame_equal(threaded[columns], frame[columns])
 
 
-@pytest.mark.model
 def test_dasks_workers_load_their_models_by_name():
     with (
         distributed.LocalCluster(
@@ -150,7 +150,6 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(
         assert "cannot be written" in done.stderr
 
 
-@pytest.mark.model
 def test_the_command_writes_a_page_and_the_calls(tmp_path):
     page = tmp_path / "bench.html"
     done = CliRunner().invoke(

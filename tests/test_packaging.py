@@ -108,13 +108,6 @@ def test_what_the_package_and_the_course_import_is_installed_with_it():
     )
 
 
-def test_ci_runs_the_two_targets():
-    script = ROOT / ".ci/run"
-    assert script.stat().st_mode & 0o111
-    targets = [line for line in script.read_text().splitlines() if line.startswith("make ")]
-    assert targets == ["make check", "make test"]
-
-
 def test_workflows_run_every_tier_and_the_planted_faults():
     runs = {}
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
@@ -123,6 +116,22 @@ def test_workflows_run_every_tier_and_the_planted_faults():
         runs[path.stem] = {command.removeprefix("make ") for command in commands}
     tiers = re.search(r"^test: ([a-z ]+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
     assert runs == {"ci": {"check", *tiers.split()}, "nightly": {"faults"}}
+
+
+def test_changes_citation_and_package_are_of_one_version():
+    project = PYPROJECT["project"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(cited)  # what its schema requires
+    assert cited["cff-version"] == "1.2.0"
+    assert cited["version"] == speclab.__version__
+    assert cited["authors"] == project["authors"]
+    assert cited["license"] == project["license"]
+    assert cited["repository-code"] == project["urls"]["Repository"]
+    assert f"git clone {cited['repository-code']} " in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
+    released = re.findall(r"(?m)^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    assert released[0] == speclab.__version__
 
 
 def _python(code: str) -> str:
@@ -163,6 +172,7 @@ ENGINE = {"analysis", "cli", "costs", "drafters", "engine", "host", "models", "s
 PLAIN = {"cli", "errors", "files", "host", "prompts", "settings", "theory", "trace", "tree"}
 
 
+@pytest.mark.model
 @pytest.mark.parametrize(("rooms", "absent"), [(ENGINE, LAB), (PLAIN | {"views"}, MODELS)])
 def test_rooms_import_where_other_packages_are_absent(rooms, absent):
     """The engine needs no plotly and no Jupyter; a saved trace opens without torch, and its pictures are drawn."""

@@ -14,16 +14,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 from installed import QUICK, ROOT
 from support.checkout import kept
 
 import speclab
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-ADDRESS = PROJECT["urls"]["Repository"]
+ADDRESS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 MOST_BYTES = 60_000_000
 """Of a wheel; package indexes take 100 MB. The models and heads are 57 MB of it."""
+pytestmark = pytest.mark.model
 COURSE = f"speclab_decoding-{speclab.__version__}.data/data/share/speclab/notebooks/"
 RECORDS = f"speclab_decoding-{speclab.__version__}.dist-info/"
 
@@ -89,19 +88,6 @@ def test_what_an_index_shows_is_sound_and_its_links_lead_into_the_repository(bui
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_changes_citation_and_package_are_of_one_version():
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert {"cff-version", "message", "title", "authors"} <= set(cited)  # what its schema requires
-    assert cited["cff-version"] == "1.2.0"
-    assert cited["version"] == speclab.__version__
-    assert cited["authors"] == PROJECT["authors"]
-    assert cited["license"] == PROJECT["license"]
-    assert cited["repository-code"] == ADDRESS
-    assert f"git clone {ADDRESS} " in (ROOT / "README.md").read_text(encoding="utf-8")
-    released = re.findall(r"(?m)^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
-    assert released[0] == speclab.__version__
-
-
 @pytest.fixture(scope="module")
 def installed(built, tmp_path_factory) -> Path:
     """Programs of an environment of its own: the wheel as pip installs it, other packages from this environment."""
@@ -128,7 +114,6 @@ def somewhere(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("somewhere")
 
 
-@pytest.mark.model
 @pytest.mark.skipif(sys.platform == "win32", reason="programs of an environment are elsewhere")
 def test_an_installed_wheel_works_from_an_empty_folder(installed, somewhere):
     for check in QUICK:

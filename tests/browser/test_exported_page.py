@@ -15,7 +15,6 @@ from speclab.views import export_html
 from speclab.views.phases import positions
 from speclab.views.sentences import node_sentence, position_sentence
 
-pytestmark = pytest.mark.browser
 EVIL = '<img src=x onerror="window.hacked=1"><b>bold</b>\x1b[31m\u202e$x$'
 RUN = trace(12)
 HOSTILE = replace(

@@ -9,8 +9,6 @@ import pytest
 from opened import KERNEL_IDLE, PAINTED, TREE, Opened
 from serving import FRESH, Home, marimo, serving, voila
 
-pytestmark = pytest.mark.browser
-
 OWN = {
     "Cannot read properties of undefined (reading 'schema')",
     "Command 'filebrowser:open-path' not registered.",

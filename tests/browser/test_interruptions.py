@@ -6,8 +6,6 @@ import pytest
 from opened import CURSOR, KERNEL, KERNEL_IDLE, PAINTED, STATUS, STEP, Opened, text
 from serving import FRESH
 
-pytestmark = pytest.mark.browser
-
 SHOWN = f"{STEP} && {PAINTED}"
 RESTARTED = (
     f"window.restarts = 0, {KERNEL}.statusChanged.connect((_, now) => window.restarts += "

@@ -15,8 +15,6 @@ from opened import CURSOR, ERROR, MASK, PENDING, STEP, TREE, text
 
 import speclab
 
-pytestmark = pytest.mark.browser
-
 PANEL = text("sl-panel")
 FOCUS = "document.querySelector('.speclab-body').focus()"
 POINT = """([name, index]) => {

@@ -10,7 +10,6 @@ from serving import served
 
 import speclab
 
-pytestmark = pytest.mark.browser
 STATUS = text("sl-said")
 SLIDE = """([name, value]) => {
   const slider = document.querySelector(`.speclab-setting-${name} input`);

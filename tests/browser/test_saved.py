@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from opened import KERNEL_IDLE, Opened
 from serving import FRESH
-
-pytestmark = pytest.mark.browser
 
 SAVED = "document.querySelector('.speclab-saved')"
 PICTURES = f"[...{SAVED}.querySelectorAll('img')].filter(one => one.naturalWidth > 100).length"

@@ -12,7 +12,6 @@ import pytest
 from opened import ARTIFACTS, PATIENCE, Opened
 from serving import served
 
-pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
 LESSONS = [
     path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != "00_lab"

@@ -14,8 +14,6 @@ from speclab.engine.decode import iterate, start
 from speclab.models.transfers import Stopwatch
 from speclab.settings import SessionSettings
 
-pytestmark = pytest.mark.double
-
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5]
 LAYERS = 4
 """Many enough that a wait a layer breaks the bounds."""

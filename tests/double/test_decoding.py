@@ -13,8 +13,6 @@ from double import on_gpu
 from speclab.prompts import examples
 from speclab.views import export_html
 
-pytestmark = pytest.mark.double
-
 PROMPT = [1, 2, 3, 1, 2, 3, 4]
 DRAWS = ["LinearSpeculation", "DynaTree", "Goose", "DualDraft"]
 """Strategies that are sampled too: a chain, a tree, one without a draft model, two trees."""

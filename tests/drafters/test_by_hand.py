@@ -15,6 +15,7 @@ import speclab
 from speclab import ByHand, DraftTree, DynaTree, SettingsError, TreeEdit
 from speclab.drafters.by_hand import HAND, MOST, NEUTRAL
 
+pytestmark = pytest.mark.model
 NEW = 14
 
 

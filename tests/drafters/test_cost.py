@@ -13,6 +13,7 @@ from support.refusals import refused
 import speclab
 from speclab.drafters import cost
 
+pytestmark = pytest.mark.model
 TIMES = (
     st.lists(st.floats(1e-4, 1.0), min_size=len(cost.ROWS), max_size=len(cost.ROWS))
     .map(sorted)
@@ -51,7 +52,6 @@ def measured(monkeypatch, tmp_path, pass_seconds):
     return tmp_path / "costs"
 
 
-@pytest.mark.model
 def test_a_pass_is_measured_once_and_its_times_are_kept(measured, monkeypatch):
     pair = headed_pair("llama")
     timed = []
@@ -80,7 +80,6 @@ def test_a_pass_is_measured_once_and_its_times_are_kept(measured, monkeypatch):
     assert len(timed) == 5
 
 
-@pytest.mark.model
 def test_a_busy_machine_and_a_folder_that_cannot_be_written_keep_nothing(measured, monkeypatch):
     pair = pair_of("llama")
     with monkeypatch.context() as busy:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import test_architecture as gates
 from support.records import assert_same
 from support.refusals import refused
 from support.table_runner import mixed_probs, random_probs, table_pair
@@ -153,28 +153,28 @@ def test_a_strategy_that_gives_no_drafter_is_refused():
 
 
 @pytest.mark.parametrize("arrow", ["", "from speclab.lab.lab import Lab\n"])
-def test_the_documented_strategy_passes_the_gates_as_a_part_of_the_package(tmp_path, arrow):
-    weights = shutil.ignore_patterns("__pycache__", "*.safetensors")
-    for folder in ("speclab", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=weights)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / "speclab" / "drafters" / "echo.py").write_text(f'"""Echo."""\n{arrow}{DOCUMENTED}')
-    with (tmp_path / "speclab" / "__init__.pyi").open("a") as stub:
-        stub.write("from speclab.drafters.echo import Echo as Echo\n")
-    names = "import speclab; assert speclab.strategies()['Echo'] is speclab.Echo"
-    gates = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_architecture.py"]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    codes = []
-    for command in (["-c", names], gates):
-        done = subprocess.run(
-            [sys.executable, *command],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        codes.append(done.returncode)
-    assert codes == [0, int(bool(arrow))], done.stdout[-2000:]
+def test_the_documented_strategy_passes_the_gates(tmp_path, monkeypatch, arrow):
+    path = tmp_path / "echo.py"
+    path.write_text(f'"""Echo."""\n{arrow}{DOCUMENTED}')
+    monkeypatch.setitem(gates.MODULES, "speclab.drafters.echo", path)
+    with pytest.raises(AssertionError) if arrow else contextlib.nullcontext():
+        gates.test_no_circle_of_imports()
+        gates.test_arrows()
+    gates.test_packages()
+    gates.test_nobody_asks_which_strategy_it_is()
+    gates.test_the_house_stays_small("speclab")
+    gates.test_every_room_keeps_to_its_share()
+    gates.test_no_function_is_longer_than_a_screen()
+
+
+@pytest.mark.model
+def test_a_file_beside_the_others_adds_the_documented_strategy(tmp_path):
+    (tmp_path / "echo.py").write_text(DOCUMENTED)
+    code = (
+        f"import speclab.drafters; speclab.drafters.__path__.append({str(tmp_path)!r})\n"
+        "assert speclab.strategies()['Echo'].__module__ == 'speclab.drafters.echo'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_one_declaration_tells_what_a_strategy_needs():

@@ -22,8 +22,6 @@ from speclab.heads.files import read_head, save_head
 from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
 
-pytestmark = pytest.mark.model
-
 EAGLE = "SafeAILab, EAGLE of LLaMA 2"
 TEXT = [5, 9, 2, 40, 33, 7, 7, 1]
 

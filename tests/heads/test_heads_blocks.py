@@ -20,8 +20,6 @@ from speclab.heads.block_head import BlockHead, BlockRunner
 from speclab.models.runner import Runner
 from training.blocks import save_block
 
-pytestmark = pytest.mark.model
-
 SOME = [0, 1, 2, 4, 5, 7, 8, 9, 11, 13, 20, 33, 40, 51, 60]
 
 

@@ -19,8 +19,6 @@ from speclab.heads.files import read_head
 from speclab.heads.runner import HeadRows, HeadRunner
 from speclab.models.runner import Runner
 
-pytestmark = pytest.mark.model
-
 TEXT = [5, 9, 2, 40, 33, 7, 7, 1, 60, 12]
 # Rows of a tree below the text: each its token and its parent among them, -1 the text's last entry.
 TREE = [(17, -1), (3, -1), (25, 0), (9, 0), (4, 1), (49, 2)]

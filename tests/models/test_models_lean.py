@@ -15,8 +15,6 @@ from support.tiny import FAMILIES, tiny
 from speclab.models.lean import lean_forward
 from speclab.models.runner import Runner
 
-pytestmark = pytest.mark.model
-
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 1e4,

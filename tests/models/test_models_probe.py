@@ -13,8 +13,6 @@ from speclab.models.probe import check_trees, measure, unfit
 from speclab.models.runner import Runner
 from speclab.tree import DraftTree
 
-pytestmark = pytest.mark.model
-
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_that_verify_trees_pass_far_below_the_bound(family):

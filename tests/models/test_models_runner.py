@@ -17,8 +17,6 @@ from speclab.errors import OutOfMemoryError
 from speclab.models.runner import Runner
 from speclab.tree import DraftTree
 
-pytestmark = pytest.mark.model
-
 every_family = pytest.mark.parametrize("family", FAMILIES)
 VOCABULARY = 64
 

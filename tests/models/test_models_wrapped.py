@@ -24,7 +24,6 @@ from speclab import (
 )
 from speclab.models.lean import lean_forward
 
-pytestmark = pytest.mark.model
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 NEW = 10
 

@@ -97,7 +97,6 @@ def test_the_loss_is_of_what_a_draft_computes_row_by_row(target, ranked_tokens, 
     assert float(loss) == pytest.approx(total / sum(decay**row for row in range(depth)), rel=1e-4)
 
 
-@pytest.mark.model
 def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(config, resumed) -> None:
     assert resumed(lambda out: train_head(config(out, 6)))
 
@@ -119,7 +118,6 @@ def test_an_output_matrix_of_its_own_learns_as_the_library_would_have_it(target)
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.model
 @pytest.mark.parametrize("kind", ["EAGLE", "EAGLE-3.1"])
 def test_training_learns_and_saves_a_head_that_drafts(config, target, tmp_path: Path, kind) -> None:
     trained = train_head(config("heads", 60, kind=kind, draft_vocab_size=200))
@@ -252,7 +250,6 @@ def losses_of(folder: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.model
 def test_a_block_head_learns_and_then_its_bias_alone(
     config, target, mixture, tmp_path: Path, resumed
 ) -> None:

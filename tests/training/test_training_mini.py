@@ -11,8 +11,6 @@ from speclab.prompts import examples
 from training.model import continue_all
 from training.repeats import periodic
 
-pytestmark = pytest.mark.model
-
 MINI = Path(speclab.__file__).parent / "models" / "mini"
 MINI_HEADS = MINI.with_name("mini_heads")
 

@@ -136,7 +136,6 @@ def test_agreement_is_counted_behind_drafted_tokens(llama, ranked_tokens, tmp_pa
     )
 
 
-@pytest.mark.model
 def test_the_recipe_makes_heads_that_draft(
     folder: Path, texts: Path, prompts: Path, tmp_path: Path, resumed
 ) -> None:

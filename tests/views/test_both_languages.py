@@ -80,6 +80,8 @@ def of_step(step):
 
 def assert_equal(page, notebook, where=""):
     """Numbers to 1e-6, everything else exactly."""
+    if page == notebook:
+        return
     if isinstance(notebook, dict):
         assert page.keys() == notebook.keys(), where
         for key, value in notebook.items():
@@ -98,7 +100,8 @@ def compared(steps) -> int:
     """Compares the pictures of steps in both languages; returns the number of positions."""
     drawn = evaluated(ONLY.format(OF_STEP), [step_data(step) for step in steps])
     for step, page in zip(steps, drawn, strict=True):
-        assert_equal(page, of_step(step), f"iteration {step.index}")
+        notebook = json.loads(json.dumps(of_step(step)))  # equal lists are compared at once
+        assert_equal(page, notebook, f"iteration {step.index}")
     return sum(len(positions(step)) for step in steps)
 
 
@@ -118,7 +121,7 @@ RUNS = {
 def test_every_position_of_runs_of_every_strategy_is_the_same_picture(temperature):
     steps = []
     for strategy in RUNS.values():
-        settings = {"max_new_tokens": 12, "temperature": temperature}
+        settings = {"max_new_tokens": 9, "temperature": temperature}
         session = speclab.Session(pair_of(), strategy, PROMPT, **settings)
         session.run()
         steps += session.steps
