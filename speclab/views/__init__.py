@@ -35,7 +35,6 @@ from speclab.views.tree_picture import draw_tree
 from speclab.views.words import event_words
 
 if TYPE_CHECKING:
-    import pandas as pd
     from networkx import DiGraph
     from plotly.graph_objects import Figure
 
@@ -186,13 +185,9 @@ def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:
 
 
 def marginals(
-    runs: Mapping[str, Sequence[Trace | Session]],
-    rows: pd.DataFrame | None = None,
-    *,
-    theme: ThemeName = "light",
+    runs: Mapping[str, Sequence[Trace | Session]], *, theme: ThemeName = "light"
 ) -> Figure:
-    """Whether the probabilities that drafters stated came true, on and off the accepted path, and
-    what trees gain.
+    """Whether the probabilities that drafters stated came true, on and off the accepted path.
 
     Above, over the stated probability, the share of drafted tokens that equal the target's choice
     after their parent; below, over depth, that of the most probable child of each node. A draft
@@ -200,8 +195,6 @@ def marginals(
 
     Args:
         runs: by the name of a drafter, what it decoded.
-        rows: of `curves.by_rows`, drawn as tokens per iteration and per second over the rows of a
-            verification pass.
 
     Raises:
         NotRecordedError: a drafter drafted nothing, or the target's choices were not recorded.
@@ -209,7 +202,7 @@ def marginals(
     # needs pandas, which is slow to import
     from speclab.views.marginals_picture import draw_marginals
 
-    return _figure(draw_marginals(runs, rows), theme)
+    return _figure(draw_marginals(runs), theme)
 
 
 def graph(step: Step) -> DiGraph[int | str]:

@@ -1,5 +1,4 @@
-"""What drafters stated of their tokens, whether these were right on and off the accepted path, and
-what trees gain.
+"""What drafters stated of their tokens, and whether these were right on and off the accepted path.
 
 A draft model and an EAGLE head state a token's probability given its parent, which means the same
 on and off the path. A block head states marginals: below every sibling it predicts what follows
@@ -15,7 +14,7 @@ import numpy as np
 
 from speclab.analysis.nodes import calibration, nodes
 from speclab.errors import NotRecordedError
-from speclab.views.theme import LOOKS, MUTED, SOURCE_COLORS, Spec, spec
+from speclab.views.theme import LOOKS, MUTED, Spec, spec
 from speclab.views.tokens import percent, plot_lines, plot_text, plural
 
 if TYPE_CHECKING:
@@ -33,37 +32,23 @@ SIDES = {
     True: ("its parent accepted", "accepted", "solid"),
     False: ("its parent not accepted", "rejected", "dash"),
 }
-SYMBOLS = ("square", "diamond", "triangle-up", "cross", "circle")
-DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def draw_marginals(
-    runs: Mapping[str, Sequence[Trace | Session]], rows: pd.DataFrame | None
-) -> Spec:
-    """Two panels for each drafter, and two for `rows`, a frame of `curves.by_rows`."""
+def draw_marginals(runs: Mapping[str, Sequence[Trace | Session]]) -> Spec:
+    """Two panels for each drafter."""
     from plotly.subplots import make_subplots
 
-    above = [plot_text(name) for name in runs]
     below = ["first children by depth (open: stated)"] * len(runs)
-    if rows is not None:
-        above.append("tokens per iteration")
-        below.append("tokens per second, modelled")
+    titles = [*map(plot_text, runs), *below]
     made = make_subplots(
-        2, len(above), subplot_titles=above + below, horizontal_spacing=0.07, vertical_spacing=0.22
+        2, len(runs), subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=0.22
     )
     made.update_annotations(font_size=12)
     sentences = [_rates(made, column, *each) for column, each in enumerate(runs.items(), start=1)]
-    if rows is not None:
-        sentences.append(_gains(made, len(above), rows))
     drawn = made.to_plotly_json()
     layout = {key: value for key, value in drawn["layout"].items() if key != "template"}
-    legend = {"orientation": "h", "yanchor": "bottom", "itemclick": False}
-    right = {"y": 1.13, "x": 1, "xanchor": "right"}
-    layout |= {
-        "showlegend": True,
-        "legend": legend | {"y": 1.07, "x": 0},
-        "legend2": legend | right,
-    }
+    legend = {"orientation": "h", "yanchor": "bottom", "itemclick": False, "y": 1.07, "x": 0}
+    layout |= {"showlegend": True, "legend": legend}
     margin = {"l": 56, "r": 12, "t": 84, "b": 40}
     return spec(
         drawn["data"],
@@ -138,24 +123,3 @@ def _side(made: Figure, place: tuple[int, int], side: bool, x: str, points: pd.D
         made.add_scatter(
             **shared, y=points.stated.tolist(), mode="markers", marker=hollow, showlegend=False
         )
-
-
-def _gains(made: Figure, column: int, rows: pd.DataFrame) -> str:
-    """Tokens per iteration and, below, per second over the rows of a verification pass."""
-    for number, (name, part) in enumerate(rows.groupby("name", sort=False)):
-        line = {
-            "color": SOURCE_COLORS[number % len(SOURCE_COLORS)],
-            "dash": DASHES[number % len(DASHES)],
-        }
-        for row, y in enumerate(("tokens_per_iteration", "tokens_per_second"), start=1):
-            made.add_scatter(
-                x=part.rows.tolist(), y=part[y].tolist(), mode="lines+markers", name=plot_text(str(name)), line=line,
-                marker={"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 8}, hoverinfo="text",
-                hovertext=[plot_text(str(strategy)) for strategy in part.strategy], legend="legend2",
-                showlegend=row == 1, row=row, col=column,
-            )  # fmt: skip
-    made.update_xaxes(title_text="rows of a verification pass", rangemode="tozero", col=column)
-    made.update_yaxes(rangemode="tozero", col=column)
-    best = rows.sort_values("tokens_per_second").iloc[-1]
-    words = f"Most tokens per second: {best['name']} with {best['rows']:.0f} rows in a pass"
-    return f"{words}, {best['tokens_per_iteration']:.2f} tokens per iteration."

@@ -8,7 +8,6 @@ import pytest
 from support.pairs import PROMPT, pair_of
 
 import speclab
-from speclab import views
 from speclab.analysis.curves import COUNT, by_rows, span, sweep, variable
 from speclab.analysis.replay import Replayer
 from speclab.errors import CancelledError, SettingsError
@@ -107,12 +106,6 @@ def test_over_rows_each_point_is_the_sum_of_its_replays():
             sum(len(each.committed) for each in passes) / len(passes)
         )
         assert row.tokens_per_second > 0
-    made = views.marginals({"tree": [finished()]}, frame)
-    (line,) = [each for each in made.data if each.name == "DynaTree" and each.yaxis == "y2"]
-    assert ([*line.x], [*line.y]) == (
-        frame.rows[:2].tolist(),
-        frame.tokens_per_iteration[:2].tolist(),
-    )
 
 
 def test_cancelled_midway_it_ends_within_a_replay_and_what_was_yielded_stays():
