@@ -63,11 +63,13 @@ def test_the_text_is_the_targets_own_at_one_pass_an_iteration(strategy, sampling
     assert session.token_ids == plain.token_ids
     assert len({len(step.accepted) for step in session.steps}) >= 2
     assert sampling or session.metrics.tokens_per_iteration > 1.1
-    twin = session.fork(at=2)
+    twin = session.fork(at=6)  # which goes on with what the drafter had learned
     twin.run()
     assert twin.token_ids == plain.token_ids
     for mine, its in zip(session.steps, twin.steps, strict=True):
         assert_same(mine.tree, its.tree)
+        assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
+        assert (mine.events, mine.committed) == (its.events, its.committed)
 
 
 @every_strategy

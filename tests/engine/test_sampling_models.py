@@ -59,12 +59,10 @@ def logits(after: tuple[int, ...]) -> list[float]:
 @pytest.mark.parametrize(
     ("name", "drafting"),
     [
-        *((name, "model") for name in DRAWN),
-        ("drawn chain", "head"),
-        ("dynatree without replacement", "head"),
+        ("drawn chain", "model"),
+        ("tree without replacement", "model"),
+        ("independent dynatree", "head"),
         ("drawn chain", "block"),
-        ("ddtree", "block"),
-        ("drawn chain", "biased block"),
         ("dynatree without replacement", "biased block"),
         ("ddtree", "biased block"),
     ],

@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 from reference.decoding import decode
+from support.every_strategy import ALONE, DRAFTED
 from support.pairs import assert_cache_is_fresh, pair_of
 from support.records import assert_consistent, assert_same
 
@@ -22,26 +23,14 @@ from speclab.drafters.cost import with_node_budget
 PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9]
 VOCAB = 16
 MOST = 24
-SMALL = {"node_budget": 10, "depth": 3, "children": 3}
 STRATEGIES: dict[str, Strategy] = {
+    **ALONE,
+    **DRAFTED,
     "plain": speclab.Autoregressive(),
-    "chain": speclab.LinearSpeculation(draft_tokens=3),
-    "dynatree": speclab.DynaTree(prune_probability=0.1, base_depth=3),
     "shallow": speclab.DynaTree(base_depth=1, max_depth=1, history="off"),
-    "paper": speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2),
-    "wide": speclab.DynaTree(node_budget=40, base_depth=3, history="iteration"),
-    "head": speclab.DraftHead(**SMALL),
     "dynatree of a head": speclab.DynaTree(head=1, base_depth=3),
     "paper, of a head": speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2, head=0),
-    "routed": speclab.DualDraft(**SMALL),
-    "merged": speclab.DualDraft(mode="merge", **SMALL),
-    "recycling": speclab.TokenRecycling(node_budget=10),
-    "carried": speclab.TokenRecycling(node_budget=10, carry="carried"),
-    "isotropic": speclab.IsotropicTree(node_budget=10),
-    "goose": speclab.Goose(node_budget=10),
-    "lookahead": speclab.Lookahead(window=4, ngram=3, guesses=4),
-    "sequoia": speclab.SequoiaTree(source="transitions", node_budget=10, depth=3),
-    "sequoia, drafted": speclab.SequoiaTree(source="draft", node_budget=10, depth=3),
+    "heads routed": speclab.DualDraft(node_budget=10, depth=3, children=3),
 }
 
 

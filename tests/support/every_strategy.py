@@ -15,6 +15,7 @@ ALONE: dict[str, Strategy] = {
     "prompt lookup": speclab.PromptLookup(),
     "token recycling, carried": speclab.TokenRecycling(node_budget=13, carry="carried"),
     "isotropic": speclab.IsotropicTree(node_budget=13),
+    "token recycling": speclab.TokenRecycling(node_budget=13),
     "goose": speclab.Goose(node_budget=16, carry="carried"),
     "goose, paper's bypass": speclab.Goose(node_budget=16, bypass_acceptance=0),
     "goose, spine of transitions": speclab.Goose(
@@ -29,6 +30,7 @@ SMALL = {"node_budget": 12, "depth": 3, "children": 4, "first": None, "second": 
 DRAFTED: dict[str, Strategy] = {
     "chain": speclab.LinearSpeculation(draft_tokens=4),
     "dynatree": speclab.DynaTree(node_budget=16),
+    "dynatree that adapts": speclab.DynaTree(base_depth=3, history="iteration"),
     "drafted root": speclab.DynaTree.paper().changed(base_depth=3),
     "best first": speclab.DraftHead(node_budget=12, depth=3),
     "sequoia of a draft": speclab.SequoiaTree(source="draft", node_budget=13, depth=3),

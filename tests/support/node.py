@@ -1,8 +1,9 @@
-"""The page's pure functions, run in Node; Playwright's wheel brings one."""
+"""The page's scripts, run in Node, which Playwright's wheel brings; and what they compute, compared with Python's."""
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 from importlib.util import find_spec
@@ -15,14 +16,28 @@ from speclab.views.run_data import PURE
 VIEWS = Path(speclab.__file__).parent / "views"
 
 
-def node() -> str | None:
-    """The path of a Node, or None."""
+def _node() -> str:
     spec = find_spec("playwright")
     if spec is not None and spec.origin is not None:
         driver = Path(spec.origin).parent / "driver" / "node"
         if driver.exists():
             return str(driver)
-    return shutil.which("node")
+    path = shutil.which("node")
+    assert path is not None, "no Node: install playwright"
+    return path
+
+
+def printed(script: str, data: Any) -> str:
+    """What a script prints; `data` is its standard input."""
+    done = subprocess.run(
+        [_node(), "-e", script],
+        input=json.dumps(data),
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert not done.returncode, done.stderr[-3000:]
+    return done.stdout
 
 
 def evaluated(expression: str, data: Any, files: tuple[str, ...] = PURE) -> Any:
@@ -38,14 +53,22 @@ def evaluated(expression: str, data: Any, files: tuple[str, ...] = PURE) -> Any:
         'const data = JSON.parse(require("fs").readFileSync(0, "utf8"));',
         f"process.stdout.write(JSON.stringify({expression}));",
     ])  # fmt: skip
-    path = node()
-    assert path is not None, "no Node: install playwright"
-    done = subprocess.run(
-        [path, "-e", script],
-        input=json.dumps(data),
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert not done.returncode, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return json.loads(printed(script, data))
+
+
+def assert_equal(page: Any, own: Any, within: float = 1e-6, where: str = "") -> None:
+    """Numbers to a rounding error, everything else exactly; seconds are not compared."""
+    if page == own or where.endswith(".seconds"):
+        return
+    if isinstance(own, dict):
+        assert page.keys() == own.keys(), where
+        for key, value in own.items():
+            assert_equal(page[key], value, within, f"{where}.{key}")
+    elif isinstance(own, list | tuple):
+        assert len(page) == len(own), (where, page, own)
+        for number, (mine, its) in enumerate(zip(page, own, strict=True)):
+            assert_equal(mine, its, within, f"{where}.{number}")
+    elif isinstance(own, float):
+        assert math.isclose(page, own, rel_tol=within, abs_tol=within), (where, page, own)
+    else:
+        assert page == own, (where, page, own)

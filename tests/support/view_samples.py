@@ -218,6 +218,16 @@ def five_nodes() -> Step:
     return build_step(tree, (1, 3), bonus=3, prefix=12, index=2)
 
 
+def heap() -> Step:
+    """A tree whose nodes a heap gave in turn, from a block of two depths."""
+    block = {"token": 1, "token_prob": 0.6, "second": 8, "second_prob": 0.3, "confidence": 0.6}
+    events = [Event("marginal", None, {"level": depth, **block}) for depth in (1, 2)]
+    for turn, node in enumerate((1, 3, 2, 4), start=1):
+        values = {"order": turn, "path_prob": 0.5, "rank": 1, "level": 1}
+        events.append(Event("pop", node, values))
+    return replace(five_nodes(), events=tuple(events))
+
+
 def greedy_path(tree: DraftTree, length: int, first: int = 0) -> tuple[int, ...]:
     path = [first]
     while len(path) <= length and tree.children[path[-1]]:

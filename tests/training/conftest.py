@@ -58,8 +58,8 @@ def tokenizer_folder(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def target():
-    """Random weights large enough that a wrong forward shows."""
-    model = build(Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320), 0)
+    """Of five layers, since no head of the formats reads the last; random weights, so that a wrong pass shows."""
+    model = build(Shape(hidden=16, layers=5, heads=2, context=64, vocab_size=320), 0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)

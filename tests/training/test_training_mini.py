@@ -12,7 +12,6 @@ from training.model import continue_all
 from training.repeats import periodic
 
 MINI = Path(speclab.__file__).parent / "models" / "mini"
-MINI_HEADS = MINI.with_name("mini_heads")
 
 # Written for this test.
 TEXT = """The old man and his daughter lived in a little house by the sea. Every morning he went down to the shore to

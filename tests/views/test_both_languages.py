@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, replace
 
 import pytest
 from support import pairs
 from support.every_strategy import ALONE, DRAFTED, PROMPT, pair_of
-from support.node import evaluated
+from support.node import assert_equal, evaluated
 from support.outside_decoder import decode
 from support.view_samples import (
     drafted_root,
     ended_inside,
     five_nodes,
+    heap,
     large,
     odd_tokens,
     one_node,
@@ -23,7 +23,7 @@ from support.view_samples import (
 
 import speclab
 from speclab import clinic
-from speclab.trace.records import Event, ExtraRow, Finding
+from speclab.trace.records import ExtraRow, Finding
 from speclab.views.cache_picture import cache_lines, draw_cache
 from speclab.views.decisions import draw_drafts, draw_pair
 from speclab.views.mask_picture import draw_mask
@@ -78,30 +78,12 @@ def of_step(step):
     }
 
 
-def assert_equal(page, notebook, where=""):
-    """Numbers to 1e-6, everything else exactly."""
-    if page == notebook:
-        return
-    if isinstance(notebook, dict):
-        assert page.keys() == notebook.keys(), where
-        for key, value in notebook.items():
-            assert_equal(page[key], value, f"{where}.{key}")
-    elif isinstance(notebook, list | tuple):
-        assert len(page) == len(notebook), (where, page, notebook)
-        for number, (mine, its) in enumerate(zip(page, notebook, strict=True)):
-            assert_equal(mine, its, f"{where}.{number}")
-    elif isinstance(notebook, float) and notebook is not True:
-        assert math.isclose(page, notebook, rel_tol=1e-6, abs_tol=1e-6), (where, page, notebook)
-    else:
-        assert page == notebook, (where, page, notebook)
-
-
 def compared(steps) -> int:
     """Compares the pictures of steps in both languages; returns the number of positions."""
     drawn = evaluated(ONLY.format(OF_STEP), [step_data(step) for step in steps])
     for step, page in zip(steps, drawn, strict=True):
         notebook = json.loads(json.dumps(of_step(step)))  # equal lists are compared at once
-        assert_equal(page, notebook, f"iteration {step.index}")
+        assert_equal(page, notebook, where=f"iteration {step.index}")
     return sum(len(positions(step)) for step in steps)
 
 
@@ -126,17 +108,6 @@ def test_every_position_of_runs_of_every_strategy_is_the_same_picture(temperatur
         session.run()
         steps += session.steps
     assert compared(steps) > 500
-
-
-def heap():
-    """A tree whose nodes a heap gave in turn, from a block of two depths."""
-    turns = {1: 1, 3: 2, 2: 3, 4: 4}
-    block = {"token": 1, "token_prob": 0.6, "second": 8, "second_prob": 0.3, "confidence": 0.6}
-    events = [Event("marginal", None, {"level": depth, **block}) for depth in (1, 2)]
-    for node, turn in turns.items():
-        values = {"order": turn, "path_prob": 0.5, "rank": 1, "level": 1}
-        events.append(Event("pop", node, values))
-    return replace(five_nodes(), events=tuple(events))
 
 
 def checked():

@@ -14,6 +14,7 @@ from support.view_samples import (
     drafted_root,
     ended_inside,
     five_nodes,
+    heap,
     odd_tokens,
     one_node,
     parse,
@@ -24,7 +25,6 @@ from support.view_samples import (
 
 from speclab import views
 from speclab.prompts import Message
-from speclab.trace.records import Event
 from speclab.views.phases import Position, decisions, fresh, node_kinds, own_kind, positions
 from speclab.views.sentences import node_sentence, position_sentence, summary
 from speclab.views.text_html import text_html
@@ -59,18 +59,7 @@ def test_one_sentence_per_position():
 
 
 def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
-    step = five_nodes()
-    turns = {1: 1, 3: 2, 2: 3, 4: 4}
-    block = [
-        Event(
-            "marginal",
-            None,
-            {"level": depth, "token": 1, "token_prob": 0.6, "second": 8, "second_prob": 0.3},
-        )
-        for depth in (1, 2, 3)
-    ]
-    pops = [Event("pop", node, {"order": turn, "path_prob": 0.5}) for node, turn in turns.items()]
-    step = replace(step, events=(*block, *pops))
+    step = heap()
     drafted = [position for position in positions(step) if position.phase == "draft"]
     kinds = [node_kinds(step, position) for position in drafted]
     assert [[node for node, kind in enumerate(each) if kind] for each in kinds] == [
@@ -85,7 +74,7 @@ def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
         [1, 2, 3, 4],
     ]
     sentences = [position_sentence(step, position) for position in drafted]
-    assert sentences[0].count("' old' 60 %") == 3
+    assert sentences[0].count("' old' 60 %") == 2
     assert "node 3, number 2" in sentences[2]
 
 
