@@ -38,6 +38,8 @@ DRAFT = "draft"
 """Stands for the pair's draft model in arguments of `generate`."""
 PLAIN = "plain, transformers"
 """The method that others are compared with."""
+OWN_PLAIN = "plain"
+"""speclab's own plain decoding: a strategy that is slower does not pay."""
 COLUMNS = (
     "method", "prompt", "kind", "repeat", "arguments", "tokens", "seconds", "tokens_per_second", "tokens_per_iteration",
     "same_text", "models", "machine",
@@ -63,7 +65,7 @@ def methods(pair: ModelPair) -> dict[str, Method]:
         PromptLookup,
     )
 
-    chosen: dict[str, Method] = {PLAIN: {}, "plain": Autoregressive()}
+    chosen: dict[str, Method] = {PLAIN: {}, OWN_PLAIN: Autoregressive()}
     if pair.draft is not None:
         assisted = [
             {"num_assistant_tokens": count, "num_assistant_tokens_schedule": "constant"}
@@ -305,20 +307,37 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     `times_plain` is the median over prompts of the ratio of a method's median to `PLAIN`'s, or to
     the first method's.
     """
-    by_prompt = (
-        frame.groupby(["method", "prompt"], sort=False).tokens_per_second.median().unstack("prompt")
-    )
-    base = by_prompt.loc[PLAIN if PLAIN in by_prompt.index else by_prompt.index[0]]
     groups = frame.groupby("method", sort=False)
     speed = groups.tokens_per_second
     table = pd.DataFrame({
         "median": speed.median(), "lower_quartile": speed.quantile(0.25), "upper_quartile": speed.quantile(0.75)
     })  # fmt: skip
-    table["times_plain"] = (by_prompt / base).median(axis=1)
+    table["times_plain"] = _times(frame, PLAIN)
     table["tokens_per_iteration"] = groups.tokens_per_iteration.mean()
     table["same_text"] = groups.same_text.mean()
     table["calls"] = groups.size()
     return table.sort_values("median", ascending=False)
+
+
+def _times(frame: pd.DataFrame, base: str) -> pd.Series:
+    """How many times as fast as `base`, or as the first method if it is missing, each method is."""
+    groups = frame.groupby(["method", "prompt"], sort=False)
+    speeds = groups.tokens_per_second.median().unstack("prompt")
+    reference = speeds.loc[base if base in speeds.index else speeds.index[0]]
+    return (speeds / reference).median(axis=1)
+
+
+def verdict(frame: pd.DataFrame) -> str:
+    """Which strategies are slower here than speclab's plain decoding, in a sentence; empty without it."""
+    if OWN_PLAIN not in set(frame.method):
+        return ""
+    times = _times(frame, OWN_PLAIN)
+    own = frame.groupby("method").tokens_per_iteration.mean().notna()  # transformers counts none
+    slower = times[own.reindex(times.index) & (times < 1)].sort_values()
+    if slower.empty:
+        return "Every strategy is at least as fast as speclab's plain decoding."
+    listed = ", ".join(f"{name} ({share:.2f} times)" for name, share in slower.items())
+    return f"Slower here than speclab's plain decoding, so they do not pay: {listed}."
 
 
 def report(frame: pd.DataFrame, path: str | Path) -> Path:
@@ -374,6 +393,7 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
         f"<h1>Methods side by side</h1><p>{prompts} prompts, {repeats} timed calls each after an "
         "untimed one, greedy, "
         f"at most {tokens} new tokens, methods in turn. {escape(texts, quote=False)}</p>",
+        f"<p>{escape(verdict(frame), quote=False)}</p>",
         figure.to_html(full_html=False, include_plotlyjs=True, config={"displayModeBar": False}),
         table.to_html(float_format=lambda value: f"{value:.3g}", na_rep="–", border=0),
         "<h2>Settings</h2>",

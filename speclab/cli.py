@@ -208,6 +208,7 @@ def bench(
     )
     frame.to_csv(to.with_suffix(".csv"), index=False)
     typer.echo(bench.summary(frame).to_string(float_format=lambda value: f"{value:.3g}"))
+    typer.echo(bench.verdict(frame))
     typer.echo(f"Written: {bench.report(frame, to)}")
 
 

@@ -106,6 +106,17 @@ def test_the_summary_is_medians_and_quartiles_beside_plain_decoding(frame):
     )
 
 
+def test_a_strategy_slower_than_plain_decoding_is_named(frame):
+    """Transformers' methods are no strategies of speclab, so they are not named."""
+    changed = frame.assign(tokens_per_second=10.0)
+    assert not any(name in bench.verdict(changed) for name in ("chain", "lookup"))
+    changed.loc[changed.method.isin(["chain", "lookup"]), "tokens_per_second"] = 5.0
+    said = bench.verdict(changed)
+    assert "chain (0.50 times)" in said
+    assert "lookup" not in said
+    assert bench.verdict(changed[changed.method != "plain"]) == ""
+
+
 def test_dasks_workers_load_their_models_by_name():
     with (
         distributed.LocalCluster(
