@@ -181,9 +181,9 @@ def test_the_tab_check_shows_gaps_and_two_timelines(browser, tmp_path):
 def test_the_commit_shows_the_caches_and_nothing_moves_between_steps_and_phases(page):
     places = "['.sl-stage', '.speclab-text'].map(name => document.querySelector(name).offsetTop)"
     first = page.evaluate(places)
-    for key in ("ArrowRight", "ArrowRight", "[", "[", "ArrowLeft"):
+    for key, *place in (("ArrowRight", 3), ("ArrowRight", 4), ("[", 4, -2), ("[", 4, -3)):
         page.keyboard.press(key)
-        page.wait_for_timeout(60)
+        shows(page, *place)
         assert page.evaluate(places) == first
     page.click("[data-phase=commit]")
     page.wait_for_selector(".sl-stage .speclab-cache .heatmaplayer image", state="attached")

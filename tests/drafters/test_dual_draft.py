@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.eagle2 import best_paths, mean_confidence
-from support.pairs import headed_pair, models_pair
+from support.pairs import assert_cache_is_fresh, headed_pair, models_pair
 from support.records import assert_same, paths_of
 from support.refusals import refused
 from support.strategies import draft_trees
@@ -20,6 +20,21 @@ from speclab.tree import DraftTree
 
 PROMPT = [5, 9, 2, 11, 3, 7, 7, 1]
 SMALL = {"node_budget": 12, "depth": 3, "children": 4}
+
+
+@pytest.mark.model
+def test_both_parts_follow_the_text_and_the_chosen_one_keeps_its_rows():
+    """A head would run the committed tokens again, on the target's states."""
+    session = speclab.Session(
+        models_pair("gemma3_text"), speclab.DualDraft(**SMALL), PROMPT, max_new_tokens=24
+    )
+    while not session.done:
+        step = session.step()
+        for runner, proposal in zip(session.pair.heads, step.proposals, strict=True):
+            kept = step.prefix_length + proposal.chosen * len(step.accepted)
+            assert runner.length >= kept
+            assert_cache_is_fresh(runner, session.prompt_ids + session.token_ids)
+    assert session.metrics.counts.accepted > 0
 
 
 @pytest.mark.model

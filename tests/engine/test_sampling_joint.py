@@ -59,6 +59,15 @@ def test_candidates_chosen_beforehand_change_no_token_of_any_text(strategy):
     assert texts(strategy, 12, CUT) == PLAIN["cut"]
 
 
-@pytest.mark.parametrize("name", ["drawn chain", "independent tree", "tree without replacement"])
-def test_sampling_has_the_joint_distribution(name):
-    assert_drawn_from(Counter(texts(DRAWN[name], 400)), PROBS)
+SAMPLED = {
+    "one drawn token": speclab.LinearSpeculation(draft_tokens=1, candidates="independent"),
+    **{
+        name: DRAWN[name]
+        for name in ("drawn chain", "independent tree", "tree without replacement")
+    },
+}
+
+
+@pytest.mark.parametrize("strategy", SAMPLED.values(), ids=SAMPLED)
+def test_sampling_has_the_joint_distribution(strategy):
+    assert_drawn_from(Counter(texts(strategy, 400)), PROBS)

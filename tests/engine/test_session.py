@@ -8,6 +8,7 @@ from support.refusals import refused
 from support.sessions import (
     DRAFT,
     NEW,
+    PROMPT,
     STRATEGIES,
     TARGET,
     assert_caches_follow,
@@ -32,6 +33,7 @@ def test_a_finished_session_refuses_a_step_and_changes_nothing():
     assert_same(session.trace, before)
     assert calls(session) == spent
     assert session.run() is session.steps[-1]
+    assert session.prompt_ids == PROMPT
 
 
 def test_sessions_of_one_pair_do_not_meet():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -14,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from reference.decoding import decode
 from support.every_strategy import ALONE, DRAFTED
 from support.pairs import assert_cache_is_fresh, pair_of
-from support.records import assert_consistent, assert_same
+from support.records import assert_consistent
 
 import speclab
 from speclab.drafters.base import Strategy
@@ -136,15 +134,6 @@ class Sessions(RuleBasedStateMachine):
             return multiple()
         twin = session.fork(max_new_tokens=most)
         return multiple(self._keep(twin, self.known[id(session)][1][: session.cursor]))
-
-    @rule(session=sessions)
-    def save_and_load(self, session: speclab.Session) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            loaded = speclab.load_trace(session.trace.save(Path(folder) / "run.json.gz"))
-        assert_same(loaded, session.trace)
-        assert loaded.metrics.counts == sum(
-            (step.counts for step in session.steps), speclab.trace.metrics.Counts()
-        )
 
     @invariant()
     def every_session_has_the_targets_own_text(self) -> None:
