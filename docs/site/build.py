@@ -138,8 +138,9 @@ def prepared(notebook: Any, name: str) -> list[Any]:
         cell.metadata["mystnb"] = {
             f"code_prompt_{word.lower()}": f"{word} the folded part" for word in ("Show", "Hide")
         }
-        if "\n## Quiz\n" in f"\n{cell.source}":
-            cells.append(nbformat.v4.new_markdown_cell(task(name)))
+        before, quiz, after = cell.source.rpartition("## Quiz\n")
+        if quiz:  # its cell may begin with what the last section found
+            cell.source = f"{before}{task(name)}\n\n{quiz}{after}"
         cells.append(cell)
         if (
             "lab" in cell.metadata["tags"]

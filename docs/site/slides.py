@@ -38,6 +38,12 @@ STYLE = """<style>
 def deck(path: Path) -> str:
     """A lesson as one page of slides, without folded helpers; an answer comes one step later."""
     notebook = nbformat.read(path, as_version=4)
+    top = notebook.cells[0]
+    top.source, _, section = top.source.partition("\n## ")
+    if section:  # a slide of its own
+        first = nbformat.v4.new_markdown_cell(f"## {section}")
+        first.metadata["slideshow"] = {"slide_type": "subslide"}
+        notebook.cells.insert(1, first)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = FOLDED.sub("", cell.source)
