@@ -15,8 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
-from math import nan
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -38,12 +36,11 @@ from speclab.trace.records import TIE, Finding, Step, Trace
 from speclab.trace.steps import load_steps
 
 if TYPE_CHECKING:
-    from speclab.drafters.base import Strategy
-    from speclab.prompts import PromptInput
+    pass
 
 __all__ = [
     "FAULTS", "TIE", "Fault", "Finding", "Report", "assert_lossless", "broken", "check", "diff",
-    "examined", "explain", "load_target", "marked", "matrix", "notes", "report",
+    "examined", "explain", "load_target", "marked", "notes", "report",
 ]  # fmt: skip
 
 REFERENCES = 64
@@ -177,21 +174,13 @@ def examined(
     oracle = None if pair is None else Oracle(trace, pair, progress, close)
     steps, findings = _found(trace, oracle, REFERENCES if measured else SAMPLE)
     rows = [
-        {
-            "iteration": one.step.index + 1,
-            "node": node.index,
-            "depth": int(one.step.tree.depth[node.index]),
-            "width": len(one.gaps),
-            "part": "drafted" if node.index else "root",
-            "gap": one.gaps[node.index],
-            "reference": one.reference[node.index] if one.reference else nan,
-        }
+        (one.step.index + 1, node, int(depth), len(one.gaps), "drafted" if node else "root", *gaps)
         for one in steps
-        for node in one.step.nodes
-        if node.target_top
+        for node, (depth, gaps) in enumerate(zip(one.step.tree.depth, _gaps(one), strict=True))
+        if gaps is not None
     ]
     return Report(
-        pd.DataFrame(rows, columns=COLUMNS),
+        pd.DataFrame(rows, columns=COLUMNS).astype({"gap": float, "reference": float}),
         sum(len(step.nodes) for step in trace.steps),
         len(trace.steps),
         (oracle.dtype if oracle else "") or str(trace.models.get("target_dtype") or ""),
@@ -261,7 +250,8 @@ def _found(
     wrong, ties = on_answers(oracle, measured)
     if draws is not None and not wrong:
         wrong = tuple(draws.findings())
-    drafts = explain_draft(trace, oracle.pair, oracle.progress)
+    first = wrong[0].iteration if wrong else len(trace.steps)
+    drafts = explain_draft(trace, oracle.pair, oracle.progress, first)
     return measured, (*wrong, *drafts, *on_records(trace, oracle.pair), *ties)
 
 
@@ -378,24 +368,3 @@ def notes(trace: Trace) -> tuple[str, ...]:
     if trace.models.get("processed"):
         found.append("Choices were made after logits processors, so answers are compared by top-k.")
     return tuple(found)
-
-
-def matrix(
-    pair: ModelPair, strategies: Sequence[Strategy], prompts: Sequence[PromptInput], **settings: Any
-) -> pd.DataFrame:
-    """A row per injected fault, "healthy" first: in how many of the `runs` each fault was found, or anything else."""
-    rows = {}
-    for injected in ("healthy", *FAULTS):
-        rows[injected] = dict.fromkeys((*FAULTS, "other", "runs"), 0)
-        if injected != "healthy" and FAULTS[injected].lacks(pair):
-            continue
-        models = pair if injected == "healthy" else broken(pair, injected)
-        for strategy, prompt in product(strategies, prompts):
-            session = Session(models, strategy, prompt, **settings)
-            session.run()
-            rows[injected]["runs"] += 1
-            for fault in {
-                finding.fault or "other" for finding in check(session) if finding.kind != TIE
-            }:
-                rows[injected][fault] += 1
-    return pd.DataFrame.from_dict(rows, orient="index")

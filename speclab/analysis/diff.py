@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import log
 from typing import Any
 
@@ -15,7 +15,7 @@ from speclab.trace.records import Step, Trace
 
 SAME = 5e-3
 """Differences of log-probabilities below this are none: kernels differ in float32, too."""
-Decided = dict[int, tuple[int, Any]]
+Decided = dict[int, tuple[tuple[int, float], ...]]
 Passes = tuple[tuple[int, int, int], ...]
 
 
@@ -26,8 +26,7 @@ class Diff:
     `text`, `proposals`, `answers`: the first position where they differ. `verdict`: "same", "ties"
     (answers differ by rounding alone), "drafts" (other proposals, the same answers), "fault"; and
     `sentence`. `side`: the run that is wrong, "a", "b" or "both", as the target decides, "" if it was
-    not asked or nothing is. `iterations`: the pass of each run that decides the position where they
-    part. `gaps`: (position, largest difference of log-probabilities) where both have answers.
+    not asked or nothing is. `gaps`: (position, largest difference of log-probabilities) where both have answers.
     `acceptance`: of each run, by depth: (accepted, tried). `passes`: of each run, by iteration: the
     position of its first committed token, and how many tokens were accepted and the target's own.
     `names`: of the runs, for pictures.
@@ -39,7 +38,6 @@ class Diff:
     verdict: str
     sentence: str
     side: str = ""
-    iterations: tuple[int, int] | None = None
     gaps: tuple[tuple[int, float], ...] = ()
     acceptance: tuple[Mapping[int, tuple[int, int]], Mapping[int, tuple[int, int]]] = ({}, {})
     passes: tuple[Passes, Passes] = ((), ())
@@ -64,7 +62,7 @@ class Diff:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return asdict(self)
 
 
 def diff(a: Trace, b: Trace, pair: ModelPair | None = None, *, close: float | None = None) -> Diff:
@@ -89,7 +87,7 @@ def diff(a: Trace, b: Trace, pair: ModelPair | None = None, *, close: float | No
     found = [_answers(run, end) for run in (a, b)]
     gaps = {}
     for at in sorted(found[0].keys() & found[1].keys()):
-        gap = _difference(found[0][at][1], found[1][at][1])
+        gap = _difference(found[0][at], found[1][at])
         if gap is not None:
             gaps[at] = gap
     answers = next((at for at, gap in gaps.items() if gap > SAME), None)
@@ -97,12 +95,8 @@ def diff(a: Trace, b: Trace, pair: ModelPair | None = None, *, close: float | No
     both = sorted(drafts[0].keys() & drafts[1].keys())
     proposals = next((at for at in both if drafts[0][at] != drafts[1][at]), None)
     verdict, side, sentence = _judged(a, b, pair, text, proposals, gaps, close)
-    parting = text if text is not None else answers
-    iterations = None
-    if parting is not None and parting in found[0] and parting in found[1]:
-        iterations = found[0][parting][0], found[1][parting][0]
     return Diff(
-        text, proposals, answers, verdict, sentence, side, iterations,
+        text, proposals, answers, verdict, sentence, side,
         tuple(gaps.items()), (_acceptance(a), _acceptance(b)), (_passes(a), _passes(b)),
     )  # fmt: skip
 
@@ -130,14 +124,14 @@ def _passes(run: Trace) -> Passes:
 
 
 def _answers(run: Trace, end: int) -> Decided:
-    """By the position that they decide, up to `end`: the iteration and the recorded answer."""
+    """The recorded answers by the position that they decide, up to `end`."""
     found: Decided = {}
     for step, start in _committed(run):
         nodes = ([] if step.root_choice is not None else [0]) + list(step.accepted)
         for offset, node in enumerate(nodes):
             at = start + offset + (step.root_choice is not None)
             if at <= end and step.nodes[node].target_top:
-                found.setdefault(at, (step.index, step.nodes[node].target_top))
+                found.setdefault(at, step.nodes[node].target_top)
     return found
 
 
@@ -191,41 +185,23 @@ def _judged(
     if text is None and most <= SAME:
         if proposals is None:
             return "same", "", "The runs are the same."
-        return (
-            "drafts",
-            "",
-            f"Only the drafts differ, first at position {proposals}: texts and answers are the same.",
-        )
-    wrong = (
-        {}
-        if pair is None
-        else {name: _first_wrong(run, pair, close) for name, run in (("a", a), ("b", b))}
-    )
-    sides = [name for name, index in wrong.items() if index is not None]
-    where = (
-        "The texts do not part"
-        if text is None
-        else f"The texts part at position {text}; nothing is compared after it"
-    )
-    if sides:
-        which = ", ".join(f"{name} in iteration {(wrong[name] or 0) + 1}" for name in sides)
-        return (
-            "fault",
-            "both" if len(sides) == 2 else sides[0],
-            f"{where}. The target finds a fault: {which}.",
-        )
-    if pair is not None:
-        return (
-            "ties",
-            "",
-            f"{where}. The target finds both right: what differs is rounding (up to {most:.2g}).",
-        )
-    kind = "ties" if text is None and most < 0.5 else "unknown"
-    return (
-        kind,
-        "",
-        f"{where}. Answers differ by up to {most:.2g}; give the target to decide whether one is wrong.",
-    )
+        where = f"Only the drafts differ, first at position {proposals}"
+        return "drafts", "", f"{where}: texts and answers are the same."
+    where = "The texts do not part"
+    if text is not None:
+        where = f"The texts part at position {text}; nothing is compared after it"
+    differ = f"differ by up to {most:.2g}"
+    if pair is None:
+        kind = "ties" if text is None and most < 0.5 else "unknown"
+        way = "give the target to decide whether one is wrong"
+        return kind, "", f"{where}. Answers {differ}; {way}."
+    indices = {"a": _first_wrong(a, pair, close), "b": _first_wrong(b, pair, close)}
+    wrong = {side: index + 1 for side, index in indices.items() if index is not None}
+    if not wrong:
+        return "ties", "", f"{where}. The target finds both right: they {differ} by rounding."
+    which = ", ".join([f"{side} in iteration {number}" for side, number in wrong.items()])
+    side = "both" if len(wrong) == 2 else next(iter(wrong))
+    return "fault", side, f"{where}. The target finds a fault: {which}."
 
 
 def _first_wrong(run: Trace, pair: ModelPair, close: float | None) -> int | None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 from statistics import median
 
 import numpy as np
 
 from speclab.analysis.detectors import name
 from speclab.analysis.measure import TINY, Measured
-from speclab.analysis.oracle import HALF, Oracle, Reference
+from speclab.analysis.oracle import HALF, Oracle
 from speclab.analysis.passes import Bench, Change
 from speclab.analysis.search import Search
 from speclab.analysis.variants import turn, variants
@@ -35,6 +35,8 @@ CLEAR = 0.15
 """Below this share of the right pass's cost, nothing else is tried."""
 BASES = 3
 """Changes that are tried as the larger of two faults."""
+RIGHT = Change("answer", "")
+"""The right pass."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,6 @@ class Fit:
         ]
         return len(good) >= MOST * len(measured.wrong)
 
-    def helps(self, measured: Measured) -> bool:
-        """Whether it explains a large part."""
-        ratio = median([self.gaps[row] / measured.gaps[row] for row in measured.wrong])
-        return ratio <= THIRD
-
 
 def cost_of(gaps: Sequence[float], levels: Sequence[float]) -> float:
     ratios = [gap / max(level, TINY) for gap, level in zip(gaps, levels, strict=True)]
@@ -76,7 +73,7 @@ def explain_answers(
     if not measured.wrong:
         return _missed(measured), True
     bench = Bench(oracle, step, None if before is None else before.step)
-    fits = _tried(bench, measured, Change("answer", ""))
+    fits = _tried(bench, measured)
     right = cost_of(measured.gaps, measured.levels)
     best = _winner(fits, measured)
     if best is None:
@@ -111,16 +108,16 @@ def _missed(measured: Measured) -> Finding:
     return Finding(step.index, row, "choice", f"{sentence}, though the recorded top-k is right.")
 
 
-def _tried(bench: Bench, measured: Measured, base: Change) -> list[Fit]:
+def _tried(bench: Bench, measured: Measured) -> list[Fit]:
     """All fits, the best first; changes of the model are tried if nothing simpler wins."""
-    search = Search(bench, measured, base)
-    fits = _fits(bench, measured, search.simple(), base)
+    search = Search(bench, measured, RIGHT)
+    fits = _fits(bench, measured, search.simple())
     best = _winner(fits, measured)
     if best is not None and best.cost < CLEAR * cost_of(measured.gaps, measured.levels):
         return sorted(fits, key=lambda fit: fit.cost)
-    fits += _fits(bench, measured, search.scanned(), base)
+    fits += _fits(bench, measured, search.scanned())
     if _winner(fits, measured) is None:
-        fits += _fits(bench, measured, variants(bench, measured), base)
+        fits += _fits(bench, measured, variants(bench, measured))
         fits += _turned(bench, measured, fits)
     return sorted(fits, key=lambda fit: fit.cost)
 
@@ -139,13 +136,15 @@ def _turned(bench: Bench, measured: Measured, fits: Sequence[Fit]) -> list[Fit]:
         factors = [best.change.factor * (1 + each) for each in (step, -step)]
         what = best.change.variant.name.split()[0]
         near = [turn(bench, what, factor) for factor in factors]
-        found += _fits(bench, measured, near, Change("answer", ""))
+        found += _fits(bench, measured, near)
         best = min([best, *found], key=lambda fit: fit.cost)
         step /= 2
     return found
 
 
-def _fits(bench: Bench, measured: Measured, changes: Iterable[Change], base: Change) -> list[Fit]:
+def _fits(
+    bench: Bench, measured: Measured, changes: Iterable[Change], base: Change = RIGHT
+) -> list[Fit]:
     composed = [each for change in changes if (each := change.on(base)) is not None]
     gaps = bench.gaps(composed)
     return [
@@ -177,11 +176,13 @@ def _two(bench: Bench, measured: Measured, fits: Sequence[Fit]) -> Fit | None:
             both.append((won.cost, base))
     if both:
         return min(both, key=lambda pair: pair[0])[1]
-    if bases and bases[0].helps(measured):
-        other = next((fit for fit in fits if fit.change.kind != bases[0].change.kind), None)
-        if other is None or other.cost > CLOSE_CALL * bases[0].cost:
-            return bases[0]
-    return None
+    if not bases:
+        return None
+    first = bases[0]
+    ratios = [first.gaps[row] / measured.gaps[row] for row in measured.wrong]
+    others = [fit.cost for fit in fits if fit.change.kind != first.change.kind]
+    clear = min(others, default=inf) > CLOSE_CALL * first.cost
+    return first if clear and median(ratios) <= THIRD else None
 
 
 def _named(measured: Measured, best: Fit, fits: Sequence[Fit]) -> Finding:
@@ -205,7 +206,6 @@ def _measured(measured: Measured) -> str:
     depths = sorted({int(step.tree.depth[row]) for row in wrong})
     rows = ", ".join(map(str, wrong[:6])) + (", …" if len(wrong) > 6 else "")
     which = "All rows" if len(wrong) == n else f"Row{'s' * (len(wrong) > 1)} {rows} of {n}"
-    which += {True: ", the root among them,", False: ""}[wrong[0] == 0 and 1 < len(wrong) < n]
     gaps = [measured.gaps[row] for row in wrong]
     about = (
         f"at depth {depths[0]}" if len(depths) == 1 else f"at depths {depths[0]} to {depths[-1]}"
@@ -232,9 +232,8 @@ def _rounding(oracle: Oracle, measured: Measured) -> str:
         if dtype == oracle.dtype or (dtype == "float16" and oracle.dtype in HALF):
             continue
         fresh = Oracle(oracle.trace, oracle.pair)
-        reference = Reference(fresh, dtype)
         right = fresh.log_probs(measured.step, fresh.answers(measured.step))
-        typical = median(reference.gaps(measured.step, right))
+        typical = median(fresh.healthy(fresh.reference(dtype), measured.step, right))
         apart = abs(log(max(float(np.median(asked)), TINY) / max(typical, TINY)))
         if apart < fit[1]:
             fit = dtype, apart

@@ -17,7 +17,6 @@ from speclab.analysis.oracle import (
     SAMPLE,
     SHARE,
     Oracle,
-    Reference,
 )
 from speclab.trace.records import Step
 
@@ -66,7 +65,7 @@ def measure(oracle: Oracle, references: int = SAMPLE, watch: Watch | None = None
     Rows without recorded top-k and choice have the gap 0.
     """
     lowered = references > SAMPLE or (oracle.dtype != "float32" and oracle.close is None)
-    reference = Reference(oracle, oracle.dtype or "int4") if lowered else None
+    reference = oracle.reference(oracle.dtype or "int4") if lowered else None
     stride = max(1, len(oracle.steps) // references) if references > SAMPLE else 1
     measured: list[Measured] = []
     usual = 0.0
@@ -78,7 +77,7 @@ def measure(oracle: Oracle, references: int = SAMPLE, watch: Watch | None = None
         if reference is not None:
             asked = step.index % stride == 0 and step.index // stride < references
             if asked or _judged(one, [usual] * len(one.gaps), SHARE).wrong:
-                one = replace(one, reference=tuple(reference.gaps(step, right)))
+                one = replace(one, reference=tuple(oracle.healthy(reference, step, right)))
                 seen = [gap for each in (*measured, one) for gap in each.reference]
                 usual = median(seen)
         measured.append(one)

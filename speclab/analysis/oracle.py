@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from math import exp, inf
-from typing import Any, cast
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from speclab.analysis.detectors import GREEDY
@@ -39,15 +39,20 @@ SAMPLE = 24
 PATHS = 16
 """Paths in one plain pass."""
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+Model = TypeVar("Model", bound=nn.Module)
+Passes = Callable[[Step], Tensor]
+"""Logits `[n, V]` of the nodes of a step; steps come in their order."""
 Progress = Callable[[int, int], object]
 """Called before each pass with the iterations compared so far and their number; what it raises ends the work."""
 
 
-def lowered(model: PreTrainedModel, dtype: str) -> PreTrainedModel:
+def lowered(model: Model, dtype: str) -> Model:
     """A copy in a lower precision; below 16 bits only the weights are rounded, in blocks of 32."""
-    twin: Any = deepcopy(model)
+    if dtype == "float32":
+        return model
+    twin = deepcopy(model)
     if dtype in HALF:
-        return cast(PreTrainedModel, twin.to(HALF[dtype]))
+        return twin.to(HALF[dtype])
     with torch.no_grad():
         for weights in twin.parameters():
             if weights.ndim < 2:
@@ -59,7 +64,7 @@ def lowered(model: PreTrainedModel, dtype: str) -> PreTrainedModel:
             most = 127 if dtype == "int8" else 7
             scale = blocks.abs().amax(1, keepdim=True).clamp_min(1e-12) / most
             blocks.copy_((blocks / scale).round() * scale)
-    return cast(PreTrainedModel, twin)
+    return twin
 
 
 class Oracle:
@@ -152,6 +157,20 @@ class Oracle:
                 logits.update(zip(path, row[:, : self.pair.target.vocab_size], strict=False))
         return torch.stack([logits[node] for node in range(len(tree))])
 
+    def reference(self, dtype: str) -> Passes:
+        """The pair's own passes over the trees in a precision: how far a healthy answer is off."""
+        runner = runner_of(self, lowered(self.model, dtype))
+        return lambda step: tree_pass(runner, self.text, step)
+
+    def healthy(self, passes: Passes, step: Step, right: Tensor) -> list[float]:
+        """For each node the gap of a reference to the right log-probabilities `[n, V]`."""
+        log_probs = self.log_probs(step, passes(step))
+        rows = zip(step.nodes, log_probs, right, strict=True)
+        return [
+            gap_of([(t, exp(float(own[t]))) for t, _ in node.target_top], row)
+            for node, own, row in rows
+        ]
+
     def report(self, step: Step) -> None:
         """Tells the progress that a pass of this step comes next."""
         if self.progress is not None:
@@ -195,27 +214,6 @@ def gap_of(top: Sequence[tuple[int, float]], log_probs: Tensor) -> float:
         return 0.0
     recorded = torch.tensor([prob for _, prob in top]).log().clamp_min(FLOOR)
     return float((recorded - log_probs[[token for token, _ in top]].float().cpu()).abs().max())
-
-
-class Reference:
-    """The pair's own passes over the same trees in the precision of the record: how far a healthy
-    answer is from the plain one.
-    """
-
-    def __init__(self, oracle: Oracle, dtype: str) -> None:
-        self._oracle = oracle
-        model = oracle.model if dtype == "float32" else lowered(oracle.model, dtype)
-        self._runner = runner_of(oracle, model)
-
-    def gaps(self, step: Step, right: Tensor) -> list[float]:
-        """Of each node, to the right log-probabilities `[n, V]`; steps come in their order."""
-        logits = tree_pass(self._runner, self._oracle.text, step)
-        log_probs = self._oracle.log_probs(step, logits)
-        rows = zip(step.nodes, log_probs, right, strict=True)
-        return [
-            gap_of([(t, exp(float(own[t]))) for t, _ in node.target_top], row)
-            for node, own, row in rows
-        ]
 
 
 def runner_of(oracle: Oracle, model: PreTrainedModel) -> Runner:

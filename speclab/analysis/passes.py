@@ -4,7 +4,7 @@ contents, or the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
@@ -28,45 +28,26 @@ ROWS = 256
 
 @dataclass(frozen=True)
 class SoftPlan(MaskPlan):
-    """A mask that adds `shown` and `hidden` instead of 0 and the lowest number."""
+    """A mask that adds `hidden` instead of the lowest number."""
 
-    shown: float = 0.0
     hidden: float = 0.0
 
     def build(self, *given: Any) -> Mask:
         mask = super().build(*given)
         if isinstance(mask, dict):
-            return {kind: self._soft(rows) for kind, rows in mask.items()}
+            return {kind: rows.clamp_min(self.hidden) for kind, rows in mask.items()}
         assert mask is not None
-        return self._soft(mask)
-
-    def _soft(self, mask: Tensor) -> Tensor:
-        return torch.where(mask == 0, self.shown, self.hidden).to(mask.dtype)
-
-
-Rewrite = Callable[[int, Tensor, Tensor, Tensor, Tensor], object]
+        return mask.clamp_min(self.hidden)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What computes a changed pass: by default the right model behind the right cache.
-
-    `model`: makes another model; `tree_only`: which runs the tree's pass alone, behind the right
-    cache. `plan`: other masks of the tree's pass; `whole_plan`: of all passes. `pads`: tokens of
-    id 0 before the text, `counted` in its positions or all at 0. `longer`: entries behind the
-    prefix. `cache(layer, kept_keys, kept_values, keys, values)`: writes to what a layer kept of the
-    rows of the step before, from all of them.
-    """
+    """What computes a changed pass: a runner behind the text, which `make` makes; by default the right
+    one. `soft`: its mask lets one tree see another, so each pass has one tree."""
 
     name: str = ""
-    model: Callable[[], PreTrainedModel] | None = None
-    tree_only: bool = False
-    plan: Mapping[str, Any] | None = None
-    whole_plan: Mapping[str, Any] | None = None
-    pads: int = 0
-    counted: bool = False
-    longer: int = 0
-    cache: Rewrite | None = None
+    make: Callable[[Bench], Runner] | None = None
+    soft: bool = False
 
 
 RIGHT = Variant()
@@ -111,101 +92,14 @@ class Change(NamedTuple):
         return self._replace(variant=variant, **both)
 
 
-class _Passes:
-    """Passes of one variant behind the same cache.
+class Bench:
+    """Changed passes of one step, and the gaps of what they answer.
 
     Attributes:
-        kept: the cache entries of the text; the right variant has rejected rows of the step before,
-            too.
+        right: the right runner, with rejected rows of the step before.
+        kept: its entries of the text.
         rejected: logits of all rows of the step before, None if it has none.
     """
-
-    rejected: Tensor | None = None
-
-    def __init__(self, bench: Bench, variant: Variant) -> None:
-        target = bench.oracle.pair.target
-        self.most = target.context or NO_WINDOW
-        model = bench.oracle.model if variant.model is None else variant.model()
-        first = bench.oracle.model if variant.tree_only else model
-        plan = replace(target.plan, **(variant.whole_plan or {}))
-        text = bench.oracle.text[: bench.step.prefix_length + variant.longer]
-        text = [*[0] * variant.pads, *text]
-        if (
-            variant.name
-            and first is bench.oracle.model
-            and plan == target.plan
-            and len(text) == bench.step.prefix_length
-        ):
-            self._copy(bench, variant)
-        else:
-            self.runner = Runner(first, target.name, plan, lean=False)
-            self.runner.vocab_size = target.vocab_size
-            self.runner.allow_nonfinite = True
-            self.kept = [*range(len(text))]
-            if variant.pads:
-                self._padded(variant, text)
-            elif variant.name or bench.before is None:
-                self.runner.extend(text)
-            else:
-                self._after(bench.before, text)
-        self.runner.model = model
-        if variant.plan is not None:
-            kind = SoftPlan if "shown" in variant.plan else MaskPlan
-            self.runner.plan = kind(**{"window": plan.window, "kinds": plan.kinds, **variant.plan})
-        self.entries = self.runner.length
-
-    def _padded(self, variant: Variant, text: Sequence[int]) -> None:
-        """Pads are at position 0, or count as the text does."""
-        start = 0 if variant.counted else variant.pads
-        places = [max(0, place - start) for place in range(len(text))]
-        self.runner.logits(text, places, np.tri(len(text), dtype=np.bool_))
-
-    def _after(self, before: Step, text: Sequence[int]) -> None:
-        """Runs the tree of the step before, and keeps all of its rows."""
-        held = before.prefix_length
-        self.runner.extend(text[:held])
-        depth = before.tree.depth.tolist()
-        places = [held + each for each in depth]
-        tokens = before.tree.token.tolist()
-        self.rejected = self.runner.logits(
-            tokens, places, before.tree.ancestor_mask()
-        ).logits.clone()
-        rows = path_of(before)[: len(before.committed)]
-        self.kept = [*range(held), *[held + row for row in rows]]
-
-    def _copy(self, bench: Bench, variant: Variant) -> None:
-        """The right cache without rejected rows, and with what the variant writes into it."""
-        right = bench.right
-        held = right.runner.length if bench.before is None else bench.before.prefix_length
-        written = [
-            (layer.keys[:, :, held:], layer.values[:, :, held:])
-            for layer in right.runner.cache.layers
-        ]
-        self.runner = right.runner.fork(right.entries, lean=False)
-        self.runner.keep(held, right.kept[held:])
-        self.kept = [*range(self.runner.length)]
-        if variant.cache is None:
-            return
-        with torch.inference_mode():
-            layers = zip(self.runner.cache.layers, written, strict=True)
-            for index, (layer, rows) in enumerate(layers):
-                kept = layer.keys[:, :, held:], layer.values[:, :, held:]
-                variant.cache(index, *kept, *rows)
-
-    def __call__(self, tokens: Sequence[int], positions: Sequence[int], seen: Bools) -> Tensor:
-        """Logits `[m, V]` of rows that see `seen` `[m, entries + m]`."""
-        held = self.runner.length
-        if len(tokens) == 1:  # a pass of one row takes no mask, and so no window
-            twice = np.eye(2, dtype=np.bool_)
-            seen = np.concatenate([np.repeat(seen[:, :held], 2, 0), twice], axis=1)
-            tokens, positions = [*tokens] * 2, [*positions] * 2
-        answers = self.runner.logits(tokens, positions, seen).logits
-        self.runner.crop(held)
-        return answers
-
-
-class Bench:
-    """Changed passes of one step, and the gaps of what they answer."""
 
     def __init__(self, oracle: Oracle, step: Step, before: Step | None) -> None:
         self.oracle = oracle
@@ -216,23 +110,69 @@ class Bench:
         self.depth: list[int] = step.tree.depth.tolist()
         self.tokens: list[int] = step.tree.token.tolist()
         self.positions = [step.prefix_length + depth for depth in self.depth]
-        self.right = _Passes(self, RIGHT)
-        self.most = self.right.most
-        self._last: tuple[str, _Passes] = ("", self.right)
+        self.text = oracle.text[: step.prefix_length]
+        self.most: int = oracle.pair.target.context or NO_WINDOW
+        self.kept = [*range(step.prefix_length)]
+        self.rejected: Tensor | None = None
+        self.right = self.fresh() if self.before is None else self._after(self.before)
+        self._last: tuple[str, Runner] = ("", self.right)
 
-    def passes(self, variant: Variant) -> _Passes:
-        if not variant.name:
+    def fresh(
+        self,
+        model: PreTrainedModel | None = None,
+        *,
+        text: Sequence[int] | None = None,
+        places: Sequence[int] | None = None,
+        **plan: Any,
+    ) -> Runner:
+        """A runner of a model, by default the right one, behind a text, by default that of the step,
+        at these positions; with other masks."""
+        target = self.oracle.pair.target
+        plans = replace(target.plan, **plan)
+        runner = Runner(model or self.oracle.model, target.name, plans, lean=False)
+        runner.vocab_size = target.vocab_size
+        runner.allow_nonfinite = True
+        tokens = self.text if text is None else text
+        if tokens:
+            runner.logits(
+                tokens, places, None if places is None else np.tri(len(tokens), dtype=bool)
+            )
+        return runner
+
+    def copied(self) -> Runner:
+        """The right cache without rejected rows."""
+        runner = self.right.fork(self.right.length, lean=False)
+        start = self.start
+        runner.keep(start, self.kept[start:])
+        return runner
+
+    @property
+    def start(self) -> int:
+        """Entries before the rows of the step before."""
+        return self.right.length if self.before is None else self.before.prefix_length
+
+    def _after(self, before: Step) -> Runner:
+        """Runs the tree of the step before, and keeps all of its rows."""
+        held = before.prefix_length
+        runner = self.fresh(text=self.text[:held])
+        places = [held + depth for depth in before.tree.depth.tolist()]
+        tokens = before.tree.token.tolist()
+        answers = runner.logits(tokens, places, before.tree.ancestor_mask())
+        self.rejected = answers.logits.clone()
+        self.kept[held:] = [held + row for row in path_of(before)[: len(before.committed)]]
+        return runner
+
+    def runner(self, variant: Variant) -> Runner:
+        if variant.make is None:
             return self.right
         if self._last[0] != variant.name:
-            self._last = variant.name, _Passes(self, variant)
+            self._last = variant.name, variant.make(self)
         return self._last[1]
 
     @property
     def entries(self) -> Bools:
         """`[c]`: the cache entries of the text, without rejected rows of the iteration before."""
-        shown = np.zeros(self.right.entries, dtype=np.bool_)
-        shown[self.right.kept] = True
-        return shown
+        return np.isin(np.arange(self.right.length), self.kept)
 
     def gaps(self, changes: Sequence[Change]) -> list[list[float]]:
         """Of every row, for each change; infinite if the pass cannot be."""
@@ -247,9 +187,7 @@ class Bench:
             else:
                 groups.setdefault(change.variant.name, []).append(index)
         for group in groups.values():
-            # a soft mask would let one tree see another
-            soft = "shown" in (changes[group[0]].variant.plan or {})
-            size = 1 if soft else max(1, ROWS // self.n)
+            size = 1 if changes[group[0]].variant.soft else max(1, ROWS // self.n)
             for start in range(0, len(group), size):
                 part = group[start : start + size]
                 answers = self._run([changes[index] for index in part])
@@ -265,39 +203,37 @@ class Bench:
 
     def _run(self, changes: Sequence[Change]) -> list[Tensor]:
         self.oracle.report(self.step)
-        passes = self.passes(changes[0].variant)
-        c, n = passes.entries, self.n
-        seen = np.zeros((len(changes) * n, c + len(changes) * n), dtype=np.bool_)
-        tokens: list[int] = []
-        positions: list[int] = []
-        for block, change in enumerate(changes):
-            rows = slice(block * n, (block + 1) * n)
-            seen[rows, :c] = self._entries(change, passes)
-            seen[rows, c + block * n : c + (block + 1) * n] = (
-                self.tree if change.tree is None else change.tree
-            )
-            tokens += change.tokens or self.tokens
-            own = change.positions or self.positions
-            variant = changes[0].variant
-            positions += [place + variant.pads * variant.counted for place in own]
-        answers = passes(tokens, positions, seen)[: len(tokens)]
-        return list(answers.split(n))
+        tokens, positions, entries, trees = zip(*map(self._given, changes), strict=True)
+        tree = torch.block_diag(*map(torch.from_numpy, trees)).numpy()
+        seen = np.hstack([np.concatenate(entries), tree])
+        runner = self.runner(changes[0].variant)
+        answers = _pass(runner, np.concatenate(tokens), np.concatenate(positions), seen)
+        return list(answers.split(self.n))
+
+    def _given(self, change: Change) -> tuple[np.ndarray[Any, Any], ...]:
+        """What the rows of a pass are given: tokens, positions, cache entries `[n, c]`, tree `[n, n]`."""
+        runner = self.runner(change.variant)
+        entries = np.ones((self.n, runner.length), dtype=np.bool_)
+        if change.entries is not None:
+            entries[:] = change.entries
+        elif runner is self.right:
+            entries[:] = self.entries
+        tree = self.tree if change.tree is None else change.tree
+        tokens, positions = change.tokens or self.tokens, change.positions or self.positions
+        return np.array(tokens), np.array(positions), entries, np.array(tree)
 
     def copies(self, row: int, base: Change, what: str, options: Sequence[Any]) -> list[float]:
         """The gap of `row` with each of these `tokens`, `positions`, `entries` `[c]` or rows of the
         `tree` `[n]`: one pass has many copies of the row beside the tree. A copy sees itself.
         """
-        passes = self.passes(base.variant)
+        runner = self.runner(base.variant)
         node = self.step.nodes[row]
         result: list[float] = []
         for start in range(0, len(options), ROWS):
             part = list(options[start : start + ROWS])
             m = len(part)
             copied = [*range(self.n), *[row] * m]
-            tokens = np.array(base.tokens or self.tokens)[copied]
-            positions = np.array(base.positions or self.positions)[copied]
-            entries = self._entries(base, passes)[copied]
-            tree = np.array(self.tree if base.tree is None else base.tree)[copied]
+            tokens, positions, entries, tree = [each[copied] for each in self._given(base)]
             {"tokens": tokens, "positions": positions, "entries": entries, "tree": tree}[what][
                 self.n :
             ] = part
@@ -305,17 +241,25 @@ class Bench:
             own = np.concatenate([np.zeros((self.n, m), np.bool_), np.eye(m, dtype=np.bool_)])
             self.oracle.report(self.step)
             seen = np.concatenate([entries, tree, own], axis=1)
-            answers = passes(tokens.tolist(), positions.tolist(), seen)[self.n :]
+            answers = _pass(runner, tokens, positions, seen)[self.n :]
             answers = base.after(answers) if base.after else answers
             one = replace(self.step, nodes=(node,) * m)
             result += self.oracle.gaps(one, self.oracle.log_probs(self.step, answers, [row] * m))
         return result
 
-    def _entries(self, change: Change, passes: _Passes) -> Bools:
-        """`[n, c]`: what the rows see of the cache."""
-        shown = np.zeros((self.n, passes.entries), dtype=np.bool_)
-        if change.entries is None:
-            shown[:, passes.kept] = True
-        else:
-            shown[:] = change.entries
-        return shown
+
+def _pass(
+    runner: Runner,
+    tokens: np.ndarray[Any, Any],
+    positions: np.ndarray[Any, Any],
+    seen: Bools,
+) -> Tensor:
+    """Logits `[m, V]` of rows that see `seen` `[m, entries + m]`."""
+    held = runner.length
+    count = len(tokens)
+    if count == 1:  # a pass of one row takes no mask, and so no window
+        seen = np.hstack([np.repeat(seen[:, :held], 2, 0), np.eye(2, dtype=np.bool_)])
+        tokens, positions = tokens.repeat(2), positions.repeat(2)
+    answers = runner.logits(tokens.tolist(), positions.tolist(), seen).logits[:count]
+    runner.crop(held)
+    return answers

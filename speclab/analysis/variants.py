@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import product
 from math import sqrt
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from speclab.analysis.detectors import path_of
 from speclab.analysis.faults import NO_WINDOW, final_norm, without_final_norm
 from speclab.analysis.measure import Measured
-from speclab.analysis.passes import Bench, Change, Rewrite, Variant
+from speclab.analysis.passes import Bench, Change, SoftPlan, Variant
+from speclab.models.masks import MaskPlan
 from speclab.models.probe import sharing_weights
+from speclab.models.runner import Runner
 
 PADS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 FACTORS = {
@@ -25,98 +27,119 @@ FACTORS = {
 """Numbers of a model that an engine may have otherwise."""
 SOFT = (-1.0, -2.0, -4.0, -8.0)
 """What a mask may add instead of minus infinity; -1 as a boolean mask that is added does."""
-KNOBS = (0.25, 0.5, 0.7071, 0.8, 0.9, 1.1, 1.25, 1.4142, 2.0, 4.0)
+KNOBS = (0.4, 0.7, 0.9, 1.1, 1.4, 2.5)
 
 
 def variants(bench: Bench, measured: Measured) -> Iterator[Change]:
     """Changes of the cache's contents, of the mask's numbers and of the model."""
-    plan = bench.oracle.pair.target.plan
-    if plan.window is not None:
-        wide = {"window": NO_WINDOW}
+    if bench.oracle.pair.target.plan.window is not None:
         fault = "window run as full attention"
-        yield _made("window", "the model ignores its sliding window", fault, whole_plan=wide)
-        yield _made("window", "only the tree's pass ignores the sliding window", plan=wide)
-        for window in (plan.window - 1, plan.window + 1):
-            says = f"the sliding window of the tree's pass is {window}"
-            yield _made("window", says, plan={"window": window})
+        wide = partial(Bench.fresh, window=NO_WINDOW)
+        yield _made("window", "the model ignores its sliding window", wide, fault)
+        wide = partial(_planned, window=NO_WINDOW)
+        yield _made("window", "only the tree's pass ignores the sliding window", wide)
     yield from _caches(bench)
     for hidden in SOFT:
         yield turn(bench, "hidden", hidden)
     yield from _models(bench)
-    if measured.step.index == 0:
-        for pads, counted in product(PADS, (False, True)):
-            says = f"rows see {pads} padding tokens before the prompt" + ", which count" * counted
-            yield _made("prefix", says, pads=pads, counted=counted)
+    for pads in PADS if measured.step.index == 0 else ():
+        says = f"rows see {pads} padding tokens before the prompt"
+        yield _made("prefix", says, partial(_padded, pads=pads))
 
 
-def _made(kind: str, says: str, fault: str = "", **what: Any) -> Change:
-    return Change(kind, says, variant=Variant(says, **what), fault=fault)
+def _made(kind: str, says: str, make: Callable[[Bench], Runner], fault: str = "") -> Change:
+    return Change(kind, says, variant=Variant(says, make), fault=fault)
+
+
+def _planned(bench: Bench, plan: type[MaskPlan] = MaskPlan, **values: Any) -> Runner:
+    """With other masks of the tree's pass alone."""
+    runner = bench.copied()
+    runner.plan = plan(**{"window": runner.plan.window, "kinds": runner.plan.kinds, **values})
+    return runner
+
+
+def _padded(bench: Bench, pads: int) -> Runner:
+    """Pads are at position 0."""
+    places = [*[0] * pads, *range(len(bench.text))]
+    return bench.fresh(text=[*[0] * pads, *bench.text], places=places)
 
 
 def _caches(bench: Bench) -> Iterator[Change]:
     before = bench.before
     if before is None:
         return
-    yield _made("cache", "the newest entry of the cache is empty", cache=_emptied)
+    yield _made("cache", "the newest entry of the cache is empty", _emptied)
     path = list(path_of(before))[: len(before.committed)]
     first = list(range(len(path)))
-    last = len(before.tree) - 1
     orders = {
         "the first rows": first,
         "the kept rows in reverse": path[::-1],
-        "the rows after them": [min(row + 1, last) for row in path],
     }
     for what, rows in orders.items():
         if rows == path:
             continue
         for which in ("keys", "values"):
             says = f"only the {which} of the cache are those of {what}"
-            yield _made("cache", says, cache=_written(rows, which))
-        for layer in range(len(bench.right.runner.cache.layers)):
+            yield _made("cache", says, partial(_written, rows, which))
+        for layer in range(len(bench.right.cache.layers)):
             says = f"layer {layer} kept {what}"
-            yield _made("cache", says, cache=_written(rows, "keys values", layer))
-        if rows != first:
-            says = f"iteration {before.index + 1} kept {what}"
-            yield _made("order", says, cache=_written(rows, "keys values"))
+            yield _made("cache", says, partial(_written, rows, "keys values", only=layer))
+        says = f"iteration {before.index + 1} kept {what}"
+        yield _made("order", says, partial(_written, rows, "keys values"))
 
 
-def _emptied(_: int, keys: Tensor, values: Tensor, *__: Tensor) -> None:
-    keys[:, :, -1] = 0
-    values[:, :, -1] = 0
+@torch.inference_mode()
+def _emptied(bench: Bench) -> Runner:
+    runner = bench.copied()
+    for layer in runner.cache.layers:
+        layer.keys[:, :, -1] = 0
+        layer.values[:, :, -1] = 0
+    return runner
 
 
-def _written(rows: Sequence[int], which: str, only: int | None = None) -> Rewrite:
-    """Writes other rows' keys or values, in all layers or one."""
+@torch.inference_mode()
+def _written(rows: Sequence[int], which: str, bench: Bench, only: int | None = None) -> Runner:
+    """With other rows' keys or values of the step before, in all layers or one."""
+    runner = bench.copied()
+    layers = zip(runner.cache.layers, bench.right.cache.layers, strict=True)
+    for index, (layer, right) in enumerate(layers):
+        if only in (None, index):
+            if "keys" in which:
+                layer.keys[:, :, bench.start :] = right.keys[:, :, bench.start :][:, :, rows]
+            if "values" in which:
+                layer.values[:, :, bench.start :] = right.values[:, :, bench.start :][:, :, rows]
+    return runner
 
-    def write(
-        layer: int, old_keys: Tensor, old_values: Tensor, keys: Tensor, values: Tensor
-    ) -> None:
-        if only not in (None, layer):
-            return
-        if "keys" in which:
-            old_keys.copy_(keys[:, :, rows])
-        if "values" in which:
-            old_values.copy_(values[:, :, rows])
 
-    return write
+@torch.inference_mode()
+def _computed(make: Callable[[], PreTrainedModel], bench: Bench, tree_only: bool = False) -> Runner:
+    """With another model, or with another one for the tree's pass alone."""
+    if not tree_only:
+        return bench.fresh(make())
+    runner = bench.copied()
+    runner.model = make()
+    return runner
 
 
 def _models(bench: Bench) -> Iterator[Change]:
     model = bench.oracle.model
     norms = [name for name, part in model.named_modules() if "norm" in type(part).__name__.lower()]
     if final_norm(model):
-        yield _made("norm", "the final norm is left out", model=partial(without_final_norm, model))
+        make = partial(_computed, partial(without_final_norm, model))
+        yield _made("norm", "the final norm is left out", make)
     for only, of in ((False, ""), (True, " of the tree's pass")):
         if norms and norms[0] != final_norm(model):
             without = partial(_without, model, norms[0])
-            yield _made("norm", f"the first norm{of} is left out", model=without, tree_only=only)
+            make = partial(_computed, without, tree_only=only)
+            yield _made("norm", f"the first norm{of} is left out", make)
         for index in range(len(_layers(model))):
             skipping = partial(_skipping, model, index)
-            yield _made("layer", f"layer {index}{of} is left out", model=skipping, tree_only=only)
+            make = partial(_computed, skipping, tree_only=only)
+            yield _made("layer", f"layer {index}{of} is left out", make)
     width = model.get_input_embeddings().embedding_dim
     for scale in (sqrt(width), 1 / sqrt(width)):
         scaled = partial(_scaled, model, scale)
-        yield _made("scale", f"embeddings are scaled by {scale:.3g}", model=scaled)
+        yield _made("scale", f"embeddings are scaled by {scale:.3g}", partial(_computed, scaled))
     for what in FACTORS:
         if any(isinstance(getattr(part, what, None), float | Tensor) for part in model.modules()):
             for factor in KNOBS:
@@ -126,11 +149,13 @@ def _models(bench: Bench) -> Iterator[Change]:
 def turn(bench: Bench, what: str, factor: float) -> Change:
     """A change of a number of the model or of its mask."""
     if what == "hidden":
-        plan = {"shown": 0.0, "hidden": factor}
         says = f"hidden rows are masked by {factor:.3g} instead of minus infinity"
-        return Change("mask", says, variant=Variant(f"hidden {factor}", plan=plan), factor=factor)
+        make = partial(_planned, plan=SoftPlan, hidden=factor)
+        variant = Variant(f"hidden {factor}", make, soft=True)
+        return Change("mask", says, variant=variant, factor=factor)
     kind, says = FACTORS[what]
-    variant = Variant(f"{what} {factor}", model=partial(_turned, bench.oracle.model, what, factor))
+    make = partial(_computed, partial(_turned, bench.oracle.model, what, factor))
+    variant = Variant(f"{what} {factor}", make)
     return Change(kind, f"{says} are scaled by {factor:.3g}", variant=variant, factor=factor)
 
 

@@ -6,15 +6,13 @@ with record(eagle.model.ea_model, "run.jsonl"):
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from speclab.recorder import Recorder, parents, topk
-from speclab.recorders.files import named
+from speclab.recorders.functions import wrapping
 
 NAMES = ("tree_decoding", "update_inference_inputs")
 
@@ -22,28 +20,12 @@ NAMES = ("tree_decoding", "update_inference_inputs")
 @contextmanager
 def record(module: Any, path: str | os.PathLike[str], **header: Any) -> Iterator[None]:
     """Records one call; `module` has the loop: `eagle.model.ea_model`, `medusa.model.medusa_model`."""
-    originals = {name: named(module.__name__, f"{module.__name__}:{name}") for name in NAMES}
     loop = _Loop(path, {"engine": "published", **header})
-    for name, original in originals.items():
-        setattr(module, name, _wrapped(original, getattr(loop, name)))
     try:
-        yield
+        with wrapping(module, {name: getattr(loop, name) for name in NAMES}):
+            yield
     finally:
-        for name, original in originals.items():
-            setattr(module, name, original)
         loop.write()
-
-
-def _wrapped(original: Any, after: Any) -> Any:
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def call(*given: Any, **more: Any) -> Any:
-        result = original(*given, **more)
-        after(signature.bind(*given, **more).arguments, result)
-        return result
-
-    return call
 
 
 class _Loop:

@@ -376,6 +376,7 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
         rows=tuple(order) if order != list(range(n)) else (),
         missing=tuple(missing),
         not_numbers=tuple(sorted(not_numbers)),
+        hidden=line.hidden,
         request=str(line.request if line.request != "" else header.request),
         batch=str(line.batch),
     )

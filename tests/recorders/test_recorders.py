@@ -13,7 +13,7 @@ import torch
 import speclab
 from speclab.errors import SpeclabError
 from speclab.recorder import Recorder, mask, parents, topk
-from speclab.recorders import published, sglang, vllm
+from speclab.recorders import ddtree, published, sglang, vllm
 from speclab.recorders.files import Requests, named
 
 VOCAB = 11
@@ -193,4 +193,42 @@ def test_published_loops_are_wrapped_and_restored(tmp_path, monkeypatch):
     trace = speclab.load_steps(tmp_path / "run.jsonl")
     assert (trace.token_ids(), trace.steps[0].accepted) == ((7, 9, 2), (2,))
     assert trace.steps[0].position == (3, 4, 4)
+    assert speclab.clinic.check(trace) == ()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_ddtree_s_loop_is_wrapped_and_restored(temperature, tmp_path, monkeypatch):
+    module = types.ModuleType("loop")
+    monkeypatch.setitem(sys.modules, "loop", module)
+
+    def compile_ddtree_tree(root_token_id, node_token_ids, past_length):
+        mask = torch.full((1, 1, 3, past_length + 3), torch.finfo(torch.float32).min)
+        mask[..., :past_length] = 0
+        mask[0, 0].diagonal(past_length).fill_(0)
+        mask[0, 0, :, past_length] = 0
+        depth = torch.tensor([[0, 1, 1]])
+        return torch.tensor([[root_token_id, *node_token_ids]]), past_length + depth, mask, 0, 3
+
+    def sample(logits, temperature=0.0):
+        return logits.argmax(-1)
+
+    def follow_verified_tree(child_maps, posterior):
+        return [0, 2], 4
+
+    own = compile_ddtree_tree, sample, follow_verified_tree
+    for function in own:
+        setattr(module, function.__name__, function)
+    with ddtree.record(module, tmp_path / "run.jsonl", PROMPT):
+        module.sample(rows(1, [7])[None], temperature)
+        module.compile_ddtree_tree(7, [8, 9], past_length=3)
+        posterior = module.sample(rows(3, [9, 1, 4])[None], temperature)
+        module.follow_verified_tree([{8: 1, 9: 2}, {}, {}], posterior)
+    assert (module.compile_ddtree_tree, module.sample, module.follow_verified_tree) == own
+    trace = speclab.load_steps(tmp_path / "run.jsonl")
+    step = trace.steps[0]
+    assert (trace.prompt_ids, trace.token_ids()) == (tuple(PROMPT), (7, 9, 4))
+    assert (step.accepted, step.position) == ((2,), (3, 4, 4))
+    assert step.mask[2].tolist() == [True, False, True]
+    assert step.rule == ("sample and match" if temperature else "greedy")
+    assert [node.target_choice for node in step.nodes] == [9, 1, 4]
     assert speclab.clinic.check(trace) == ()
