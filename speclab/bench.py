@@ -384,7 +384,6 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
         f"<li>{escape(models)}: {escape(machine)}</li>"
         for models, machine in sorted(set(zip(frame.models, frame.machine, strict=True)))
     )
-    tokens = int(frame.tokens.max())
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><title>speclab bench</title>",
         "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
@@ -392,7 +391,7 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
         "th:first-child,td:first-child{text-align:left}</style>",
         f"<h1>Methods side by side</h1><p>{prompts} prompts, {repeats} timed calls each after an "
         "untimed one, greedy, "
-        f"at most {tokens} new tokens, methods in turn. {escape(texts, quote=False)}</p>",
+        f"at most {int(frame.tokens.max())} new tokens, methods in turn. {escape(texts, quote=False)}</p>",
         f"<p>{escape(verdict(frame), quote=False)}</p>",
         figure.to_html(full_html=False, include_plotlyjs=True, config={"displayModeBar": False}),
         table.to_html(float_format=lambda value: f"{value:.3g}", na_rep="–", border=0),
