@@ -112,3 +112,15 @@ def measure(
 def aligned(tokens: torch.Tensor, states: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Notebook 8, C: tokens and states that a head reads, and the states it should produce."""
     return tokens[:, 1:], states[:, :-1], states[:, 1:]
+
+
+@version
+def conditioned(
+    logits: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    tokens: Sequence[int],
+    depths: Sequence[int],
+) -> torch.Tensor:
+    """Notebook 8, D: log-probabilities of the children of nodes of a block, by a Markov bias."""
+    return (logits[depths] + w1[tokens] @ w2.T).log_softmax(-1)
