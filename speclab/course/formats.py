@@ -89,8 +89,9 @@ def nbgrader(parts: Parts) -> tuple[list[Cell], list[Cell]]:
     (function,) = ast.parse(parts.solution).body
     assert isinstance(function, ast.FunctionDef)
     hidden = (
-        f"### BEGIN HIDDEN TESTS\nfrom speclab.course import own\n\n{parts.test}\n"
-        f'assert own({function.name}, None), "{parts.letter} is open"\n### END HIDDEN TESTS'
+        f"### BEGIN HIDDEN TESTS\nimport speclab.course\n\n{parts.test}\n"
+        f'assert speclab.course.own({function.name}, None), "{parts.letter} is open"\n'
+        "### END HIDDEN TESTS"
     )
     test = code(f"{parts.visible()}\n\n{hidden}", "test")
     test["metadata"]["nbgrader"] = _nbgrader(f"{parts.letter}-test", points=parts.points)

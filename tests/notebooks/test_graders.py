@@ -31,12 +31,13 @@ TEST = """def world(random):
     return number, {factor} * number
 
 
-check("{letter}", {name}, [(2, 2 * {factor})], limit=2, worlds=world)"""
+check("{letter}", {name}, [(own, own * {factor})], limit=2, worlds=world)"""
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    cells = [new_code_cell("from speclab.course import check")]
+    # a lesson's names are its own
+    cells = [new_code_cell("from speclab.course import check\n\nown = 2")]
     for letter, (name, factor) in zip("ABC", FACTORS.items(), strict=True):
         stub = f'def {name}(number):\n    """A product."""'
         answer = f"```python\n{stub}\n    return {factor} * number\n```"
