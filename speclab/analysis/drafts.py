@@ -227,6 +227,7 @@ def _explained(judged: Judged, temperature: float, outside: bool) -> Finding | N
     if isinstance(oracle, HeadOracle):
         kind, sentence = _of_head(oracle, first)
         node = first.wrong[0]
+        unlike = not first.step.hidden  # a head is like its target, and so like any good drafter
     else:
         cause, named = explain_answers(oracle, first, measured[index - 1] if index else None)
         if cause.kind == "temperature" and temperature:  # what the draft sampled by
@@ -235,8 +236,8 @@ def _explained(judged: Judged, temperature: float, outside: bool) -> Finding | N
         sentence = f"({cause.kind}). {cause.sentence}"
         node = cause.node or 0
         fault = SKIPPED if cause.kind == "norm" else ""
-    rows = sum(len(one.wrong) for one in wrong)
-    if outside and not kind and rows > 1 and likeness < ALIKE:
+        unlike = likeness < ALIKE and sum(len(one.wrong) for one in wrong) > 1
+    if outside and not kind and unlike:
         return None
     return Finding(
         index, node, "draft", f"The draft, run plainly, proposes otherwise {sentence}", fault
@@ -247,7 +248,6 @@ def _of_head(oracle: HeadOracle, measured: Measured) -> tuple[str, str]:
     """What a head read instead, "" if nothing fits; and a sentence."""
     changes = {
         "position before": (1, 0),
-        "position behind": (-1, 0),
         "layer before": (0, -1),
         "layer behind": (0, 1),
     }

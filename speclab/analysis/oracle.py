@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import exp, inf
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
@@ -22,6 +23,7 @@ from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import UNKNOWN, Step, Trace
 from speclab.trace.steps import precision
+from speclab.tree import Bools, Ints
 
 FLOOR = -12.0
 """Less probable tokens (nats) count as equally improbable."""
@@ -36,6 +38,8 @@ SHARE = 0.8
 ones reached 0.51 (speclab default)."""
 SAMPLE = 24
 """Iterations whose reference is measured before any is judged."""
+AHEAD = 256
+"""Tokens of the text that one pass runs ahead: a pass of few tokens takes as long."""
 PATHS = 16
 """Paths in one plain pass."""
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -224,11 +228,28 @@ def runner_of(oracle: Oracle, model: PreTrainedModel) -> Runner:
 
 
 def tree_pass(runner: Runner, text: Sequence[int], step: Step) -> Tensor:
-    """Logits `[n, V]` of a step's tree behind its prefix; steps come in their order."""
-    if runner.length < step.prefix_length:
-        runner.extend(text[runner.length : step.prefix_length])
+    """Logits `[n, V]` of a step's tree behind its prefix; the text is run some tokens ahead."""
+    length = step.prefix_length
+    if runner.length < length:
+        runner.extend(text[runner.length : length + AHEAD])
+    depth = step.tree.depth
+    before = np.tile(np.arange(runner.length) < length, (len(depth), 1))
+    seen = np.hstack([before, step.tree.ancestor_mask()])
+    return row_pass(runner, step.tree.token, length + depth, seen)
+
+
+def row_pass(
+    runner: Runner,
+    tokens: Ints,
+    positions: Ints,
+    seen: Bools,
+) -> Tensor:
+    """Logits `[m, V]` of rows that see `seen` `[m, entries + m]`."""
     held = runner.length
-    places = [held + depth for depth in step.tree.depth.tolist()]
-    logits = runner.logits(step.tree.token.tolist(), places, step.tree.ancestor_mask()).logits
+    count = len(tokens)
+    if count == 1:  # a pass of one row takes no mask, and so no window
+        seen = np.hstack([np.repeat(seen[:, :held], 2, 0), np.eye(2, dtype=np.bool_)])
+        tokens, positions = tokens.repeat(2), positions.repeat(2)
+    answers = runner.logits(tokens.tolist(), positions.tolist(), seen).logits[:count]
     runner.crop(held)
-    return logits
+    return answers

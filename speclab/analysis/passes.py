@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from speclab.analysis.detectors import path_of
 from speclab.analysis.faults import NO_WINDOW
-from speclab.analysis.oracle import Oracle
+from speclab.analysis.oracle import Oracle, row_pass
 from speclab.models.masks import Mask, MaskPlan
 from speclab.models.runner import Runner
 from speclab.trace.records import Step
@@ -207,10 +207,10 @@ class Bench:
         tree = torch.block_diag(*map(torch.from_numpy, trees)).numpy()
         seen = np.hstack([np.concatenate(entries), tree])
         runner = self.runner(changes[0].variant)
-        answers = _pass(runner, np.concatenate(tokens), np.concatenate(positions), seen)
+        answers = row_pass(runner, np.concatenate(tokens), np.concatenate(positions), seen)
         return list(answers.split(self.n))
 
-    def _given(self, change: Change) -> tuple[np.ndarray[Any, Any], ...]:
+    def _given(self, change: Change) -> tuple[Any, ...]:
         """What the rows of a pass are given: tokens, positions, cache entries `[n, c]`, tree `[n, n]`."""
         runner = self.runner(change.variant)
         entries = np.ones((self.n, runner.length), dtype=np.bool_)
@@ -219,8 +219,8 @@ class Bench:
         elif runner is self.right:
             entries[:] = self.entries
         tree = self.tree if change.tree is None else change.tree
-        tokens, positions = change.tokens or self.tokens, change.positions or self.positions
-        return np.array(tokens), np.array(positions), entries, np.array(tree)
+        tokens = np.array(change.tokens or self.tokens)
+        return tokens, np.array(change.positions or self.positions), entries, np.array(tree)
 
     def copies(self, row: int, base: Change, what: str, options: Sequence[Any]) -> list[float]:
         """The gap of `row` with each of these `tokens`, `positions`, `entries` `[c]` or rows of the
@@ -241,25 +241,8 @@ class Bench:
             own = np.concatenate([np.zeros((self.n, m), np.bool_), np.eye(m, dtype=np.bool_)])
             self.oracle.report(self.step)
             seen = np.concatenate([entries, tree, own], axis=1)
-            answers = _pass(runner, tokens, positions, seen)[self.n :]
+            answers = row_pass(runner, tokens, positions, seen)[self.n :]
             answers = base.after(answers) if base.after else answers
             one = replace(self.step, nodes=(node,) * m)
             result += self.oracle.gaps(one, self.oracle.log_probs(self.step, answers, [row] * m))
         return result
-
-
-def _pass(
-    runner: Runner,
-    tokens: np.ndarray[Any, Any],
-    positions: np.ndarray[Any, Any],
-    seen: Bools,
-) -> Tensor:
-    """Logits `[m, V]` of rows that see `seen` `[m, entries + m]`."""
-    held = runner.length
-    count = len(tokens)
-    if count == 1:  # a pass of one row takes no mask, and so no window
-        seen = np.hstack([np.repeat(seen[:, :held], 2, 0), np.eye(2, dtype=np.bool_)])
-        tokens, positions = tokens.repeat(2), positions.repeat(2)
-    answers = runner.logits(tokens.tolist(), positions.tolist(), seen).logits[:count]
-    runner.crop(held)
-    return answers
