@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from speclab.recorder import Recorder
+from speclab.recorder import Recorder, topk
 
 FAULTS = {
     **{f"position {shift:+}": ("position", set()) for shift in (-8, -1, 3)},
@@ -54,9 +54,7 @@ def decode(
         token, parent = tree(ideal, text, (2, 2, 1, 1)[iteration % 2 :], random)
         n = len(token)
         held = cache.get_seq_length()
-        own = np.eye(len(token), dtype=bool)
-        for row in range(1, n):
-            own[row] |= own[parent[row]]
+        own = ancestors(parent)
         position = len(text) - 2 + own.sum(1)
         given = list(token)
         if fault == "long":
@@ -65,10 +63,7 @@ def decode(
             held = held + 1
         mask = wrong_mask(fault, own, parent, before)
         shown = np.ones((n, held), dtype=bool)
-        if fault.startswith("position"):
-            position += int(fault.split()[-1]) * (np.arange(n) >= fault.startswith("positions of"))
-        if fault == "along":
-            position = position[0] + np.arange(n)
+        position = wrong_positions(fault, position)
         if fault in ("first hidden", "short"):
             shown[:, 0 if fault == "first hidden" else -1] = False
         if fault == "token":
@@ -77,13 +72,8 @@ def decode(
         logits = step(model, given, position, np.hstack([shown, mask]), cache, places, window)
         logits = wrong_answers(fault, logits, token)
         before = own
-        odds = (logits / (temperature or 1)).softmax(-1)
-        choice = (odds.multinomial(1)[:, 0] if temperature else odds.argmax(-1)).tolist()
-        path_rows = [0]
-        while below := [
-            r for r in range(n) if parent[r] == path_rows[-1] and token[r] == choice[path_rows[-1]]
-        ]:
-            path_rows += below[:1]
+        choice = chosen(logits, temperature)
+        path_rows = accepted_path(token, parent, choice)
         accepted = path_rows[1:]
         committed = [*(token[row] for row in path_rows[1:]), choice[path_rows[-1]]]
         kept = [held + row for row in wrong_rows(fault, path_rows, n)]
@@ -92,11 +82,6 @@ def decode(
             layer.keys = layer.keys[:, :, slots]
             layer.values = layer.values[:, :, slots]
         places = np.append(places, position)[slots]
-        top = logits.float().log_softmax(-1).topk(16)
-        tops = [
-            list(zip(*row, strict=True))
-            for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        ]
         more = {
             "position": position,
             "mask": mask,
@@ -106,10 +91,45 @@ def decode(
         more["hidden_prefix"] = [[row, entry, entry] for row, entry in np.argwhere(~shown).tolist()]
         held = held if whole else len(text) - 1  # or as the engine believes
         recorder.step(prefix_length=held, token=token, parent=parent, accepted=accepted, committed=committed,
-                      choice=choice, topk=tops, **(more if whole else {}))  # fmt: skip
+                      choice=choice, topk=topk(logits), **(more if whole else {}))  # fmt: skip
         text += committed
     recorder.close()
     return text
+
+
+def ancestors(parent):
+    """Which rows each row sees."""
+    own = np.eye(len(parent), dtype=bool)
+    for row in range(1, len(parent)):
+        own[row] |= own[parent[row]]
+    return own
+
+
+def chosen(logits, temperature):
+    """The target's token after each row."""
+    if not temperature:
+        return logits.argmax(-1).tolist()
+    return (logits / temperature).softmax(-1).multinomial(1)[:, 0].tolist()
+
+
+def accepted_path(token, parent, choice):
+    """The rows that carry the target's choices, from the root."""
+    path = [0]
+    while below := [
+        row
+        for row in range(len(token))
+        if parent[row] == path[-1] and token[row] == choice[path[-1]]
+    ]:
+        path += below[:1]
+    return path
+
+
+def wrong_positions(fault, position):
+    """The positions that the model is given."""
+    rows = np.arange(len(position))
+    if fault.startswith("position"):
+        return position + int(fault.split()[-1]) * (rows >= fault.startswith("positions of"))
+    return position[0] + rows if fault == "along" else position
 
 
 def wrong_mask(fault, own, parent, before):
