@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from speclab.errors import NoDraftError, SettingsError, named
 from speclab.settings import SessionSettings, Settings
-from speclab.trace.records import Adaptation, Event, Proposal, Step, Value
+from speclab.trace.records import Adaptation, Event, Proposal, Value
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
@@ -375,27 +375,3 @@ def small_matters(field: FieldInfo) -> bool:
     measure = measure_of(field)
     small = isinstance(field.default, float) and field.default <= 0.1
     return measure in {"path probability", "token probability"} or (measure is None and small)
-
-
-def measured(step: Step, measure: Measure) -> tuple[float, ...]:
-    """The values of one step that a threshold on `measure` is compared with.
-
-    "confidence": the largest next-token probability of every expanded node. "path probability",
-    "token probability", 0…1, and "depth": of every drafted node, and the paths of pruned ones.
-    "nodes": of the tree, or of each proposed tree.
-    """
-    if measure == "confidence":
-        return tuple(node.draft_top[0][1] for node in step.nodes if node.draft_top)
-    if measure == "nodes":
-        return tuple(float(len(proposal.tree)) for proposal in step.proposals) or (
-            float(len(step.tree)),
-        )
-    drafted = [node for node in step.nodes if node.verdict != "root"]
-    if measure == "token probability":
-        return tuple(node.draft_prob for node in drafted)
-    if measure == "depth":
-        return tuple(float(step.tree.depth[node.index]) for node in drafted)
-    pruned = [
-        float(event.values["path_prob"] or 0) for event in step.events if event.kind == "prune"
-    ]
-    return (*(node.path_prob for node in drafted), *pruned)

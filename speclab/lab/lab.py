@@ -16,6 +16,7 @@ from traitlets import Dict, Int, TraitType, Unicode, observe, validate
 
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
+from speclab.drafters.draft_head import DraftHead
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import CancelledError, SettingsError
 from speclab.lab.catalog import chats_with, offered
@@ -39,6 +40,7 @@ from speclab.views.run_data import plotly_js, script, style
 if TYPE_CHECKING:
     from speclab.analysis.diff import Diff
     from speclab.engine.session import Session
+    from speclab.loading.presets import Offer
     from speclab.pair import ModelPair
 
 MOVES = ("cursor", "phase", "selected")
@@ -82,7 +84,8 @@ class Lab(AnyWidget):
     Args:
         pair: the models, or the name of a preset, which is loaded at once; by default "smollm2" if
             it was fetched (`speclab fetch smollm2`), else "mini".
-        strategy: by default DynaTree, or plain decoding if the models have no draft.
+        strategy: by default DynaTree with a draft model, DraftHead with draft heads alone (each
+            measured fastest of the tree strategies on the shipped models), else plain decoding.
         prompt: text to continue; token ids; or messages, for models with a chat template. By
             default a shipped example.
         predict: each iteration stops after drafting, so the user can guess what will be accepted.
@@ -130,9 +133,7 @@ class Lab(AnyWidget):
         else:
             given = pair
         if strategy is None:
-            strategy = DynaTree()
-            if strategy.missing(offered(choice, given)):
-                strategy = Autoregressive()
+            strategy = _fastest(offered(choice, given))
         if prompt is None:
             chats = chats_with(choice, given)
             text = examples(chat=chats)[0].text
@@ -398,3 +399,9 @@ def _preset(name: str | None) -> ModelChoice:
         return ModelChoice("mini" if PRESETS[REAL].missing else REAL)
     find(name)
     return ModelChoice(name)
+
+
+def _fastest(offer: Offer) -> Strategy:
+    """The tree that decoded the shipped models fastest; plain decoding where nothing can draft."""
+    choices = (DynaTree() if offer.draft else DraftHead(), Autoregressive())
+    return next(strategy for strategy in choices if not strategy.missing(offer))

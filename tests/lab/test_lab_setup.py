@@ -178,12 +178,14 @@ def test_the_default_lab_takes_smollm2_where_it_was_fetched_else_mini(monkeypatc
         raise speclab.OfflineError("The hub cannot be reached.")
 
     monkeypatch.setattr(models, "load_pair", failing)
+    fastest = {"mini": speclab.DynaTree, "smollm2": speclab.DraftHead}
     for missing, name in ((True, "mini"), (False, "smollm2")):
         monkeypatch.setattr(
             type(PRESETS["smollm2"]), "missing", property(lambda self, missing=missing: missing)
         )
         lab = speclab.Lab()
         assert lab.state.wanted.models == ModelChoice(name)
+        assert type(lab.state.wanted.strategy) is fastest[name]
         assert lab.state.wanted.data()["chat"] == PRESETS[name].chat
         lab.close()
 
