@@ -32,11 +32,11 @@ def test_each_edition_has_all_notebooks_and_exercises(editions):
     folder, made = editions
     table = (folder / "student" / "points.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(table.splitlines()))
-    assert len(rows) == 30
-    assert sum(int(row["points"]) for row in rows) == 83
+    assert len(rows) == 31
+    assert sum(int(row["points"]) for row in rows) == 86
     for paths in made.values():
         assert len({path.name for path in paths}) == len(paths) == 10
-        assert sum(len(_code(path, "exercise")) for path in paths) == 30
+        assert sum(len(_code(path, "exercise")) for path in paths) == 31
 
 
 def test_a_student_s_edition_has_no_solution_and_folded_tests(editions):

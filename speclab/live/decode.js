@@ -162,7 +162,7 @@ class Session {
 /** What no greedy iteration of a draft model has. */
 const EMPTY = {
   root_choice: null, extra: [], rule: "greedy", trials: [], residual: null, proposals: [], position: [], hidden_prefix: [], rows: [], missing: [],
-  findings: [], plain: [], gaps: [], not_numbers: [], request: "", batch: "",
+  findings: [], plain: [], gaps: [], not_numbers: [], hidden: [], request: "", batch: "",
 };
 
 /** @param {Settings} settings @param {Columns} tree */
