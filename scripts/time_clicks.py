@@ -61,7 +61,7 @@ STEP = [["click", "button.speclab-step"]]
 STILL = {
     "back and forward": [["key", [".speclab-tree", "PageUp"]], ["key", [".speclab-tree", "End"]]],
     "phase": [["click", f"[data-phase={name}]"] for name in ("verify", "accept", "all")],
-    "node": [["key", [".speclab-tree", "ArrowRight"]], ["key", [".speclab-tree", "ArrowLeft"]]],
+    "node": [["key", [".speclab-tree", "ArrowRight"]], ["key", [".speclab-tree", "Escape"]]],
 }
 
 
