@@ -84,8 +84,8 @@ class Lab(AnyWidget):
     Args:
         pair: the models, or the name of a preset, which is loaded at once; by default "smollm2" if
             it was fetched (`speclab fetch smollm2`), else "mini".
-        strategy: by default DynaTree with a draft model, DraftHead with draft heads alone (each
-            measured fastest of the tree strategies on the shipped models), else plain decoding.
+        strategy: by default DynaTree with a draft model, DraftHead with draft heads alone (of the
+            trees that a draft grows, the fastest on the shipped models), else plain decoding.
         prompt: text to continue; token ids; or messages, for models with a chat template. By
             default a shipped example.
         predict: each iteration stops after drafting, so the user can guess what will be accepted.
@@ -402,6 +402,6 @@ def _preset(name: str | None) -> ModelChoice:
 
 
 def _fastest(offer: Offer) -> Strategy:
-    """The tree that decoded the shipped models fastest; plain decoding where nothing can draft."""
+    """The drafted tree that decodes shipped models of this kind fastest; plain decoding without a draft."""
     choices = (DynaTree() if offer.draft else DraftHead(), Autoregressive())
     return next(strategy for strategy in choices if not strategy.missing(offer))
