@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import distributed
@@ -117,6 +118,13 @@ def test_a_strategy_slower_than_plain_decoding_is_named(frame):
     assert bench.verdict(changed[changed.method != "plain"]) == ""
 
 
+def test_threads_measure_the_same_calls(frame):
+    columns = ["method", "prompt", "repeat", "tokens", "same_text"]
+    with ThreadPoolExecutor(2) as threads:
+        threaded = measured(executor=threads)
+    pd.testing.assert_frame_equal(threaded[columns], frame[columns])
+
+
 def test_dasks_workers_load_their_models_by_name():
     with (
         distributed.LocalCluster(
@@ -153,8 +161,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(
         assert "cannot be written" in done.stderr
 
 
-def test_the_command_writes_a_page_and_the_calls(tmp_path, monkeypatch):
-    monkeypatch.setattr(speclab.prompts, "kinds", lambda **_: ["prose"])
+def test_the_command_writes_a_page_and_the_calls(tmp_path):
     page = tmp_path / "bench.html"
     done = CliRunner().invoke(
         app, ["bench", "--repeats", "1", "--max-new-tokens", "4", "--to", str(page)]

@@ -14,6 +14,7 @@ from speclab.errors import (
     ModelNotFoundError,
     SettingsError,
     TokenizerMismatchError,
+    UnsupportedModelError,
 )
 from speclab.loading import presets
 from speclab.pair import load_pair
@@ -30,6 +31,21 @@ def mini():
 @pytest.fixture(scope="module")
 def bare():
     return load_pair(target=tiny("gpt_neox"), draft=tiny("gpt_neox", seed=1))
+
+
+def test_the_shipped_pair_continues_text(mini):
+    one = mini.fresh()
+    ids = one.encode("Once upon a time")
+    logits = one.target.extend(ids)
+    for _ in range(8):
+        ids.append(int(logits.argmax()))
+        logits = one.target.extend(ids[-1:])
+    with torch.inference_mode():
+        theirs = one.target.model.generate(
+            torch.tensor([ids[:-8]]), max_new_tokens=8, do_sample=False
+        )[0].tolist()
+    assert ids == theirs
+    assert one.decode(ids).startswith("Once upon a time")
 
 
 def test_texts_of_tokens_add_up_to_the_text(mini):
@@ -68,6 +84,17 @@ def test_a_pair_may_have_no_draft_and_else_the_smaller_context_holds():
     assert load_pair(target=tiny("llama"), draft=tiny("gpt2", n_positions=32)).context == 32
 
 
+def test_eos_ids_are_those_of_the_generation_config_alone():
+    module = tiny("llama", vocab=4096, eos_token_id=7)
+    assert load_pair(target=module).eos_ids == {7}, (
+        "a model without a file of its own derives one from its config"
+    )
+    module.generation_config.eos_token_id = [8, 9]
+    assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == {8, 9}
+    module.generation_config.eos_token_id = None
+    assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == frozenset()
+
+
 def test_vocabularies_of_modules_must_agree():
     with pytest.raises(TokenizerMismatchError, match="gpt2 has 60 token ids and llama 64"):
         load_pair(target=tiny("llama"), draft=tiny("gpt2", vocab=60))
@@ -83,6 +110,14 @@ def test_vocabularies_that_differ_in_padding_alone_are_cut_to_the_smaller():
     )
     assert padded.target.extend([1]).shape == padded.draft.extend([1]).shape == (4100,)
     assert padded.vocab_size == 4100
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_family_that_cannot_verify_trees_is_refused_in_either_role(role):
+    with pytest.raises(UnsupportedModelError, match="gpt_neo"):
+        load_pair(
+            **{"target": tiny("gpt2"), "draft": tiny("gpt2", seed=1)} | {role: tiny("gpt_neo")}
+        )
 
 
 def test_an_attention_without_masks_is_replaced():

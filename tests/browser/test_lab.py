@@ -177,3 +177,33 @@ def test_a_run_and_a_page_are_saved_through_the_browser_and_opened_again(lab, tm
     lab.read(FOCUS)
     lab.page.keyboard.press("End")
     lab.wait(f"{STEP}.disabled")
+
+
+EVIL = "<img src=x onerror=window.speclabHurt=1><script>window.speclabHurt=1</script><b>$x$</b>&lt;\x1b[31m\u202eabc"
+HURT = f"""
+import speclab
+from speclab import ModelPair
+
+kept = ModelPair.token_text, ModelPair.token_texts
+ModelPair.token_text = lambda self, token: {EVIL!r} if token % 2 else f"t{{token}}"
+ModelPair.token_texts = lambda self, tokens: {{int(token): self.token_text(int(token)) for token in tokens}}
+lab = speclab.Lab("mini", prompt={EVIL!r}, max_new_tokens=80)
+lab
+"""
+
+
+def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
+    """Also in what the kernel makes of them: tables, widgets and sentences."""
+    lab.fresh(HURT)
+    lab.step()
+    for tab in ("settings", "caches", "node", "metrics", "compare"):
+        lab.tab(tab)
+    lab.shot("hostile")
+    assert lab.read("window.speclabHurt") is None
+    assert (
+        lab.read("document.querySelectorAll('.speclab-lab img, .speclab-lab .main-svg a').length")
+        == 0
+    )
+    assert "<img" in lab.read(text("speclab-text"))
+    assert not {"\x1b", "\u202e"} & {*lab.read(text("speclab-text"))}
+    lab.execute("ModelPair.token_text, ModelPair.token_texts = kept")

@@ -10,7 +10,7 @@ from support.heads import random_block, random_head
 from support.pairs import PROMPT, assert_cache_is_fresh, block_pair, library_text, target_of
 from support.records import assert_consistent, assert_same
 from support.refusals import refused
-from support.tiny import tiny
+from support.tiny import FAMILIES, tiny
 
 import speclab
 from speclab.drafters.ddtree import best_paths, successors
@@ -30,6 +30,7 @@ SHAPES = {
     "causal": {"causal": True},
 }
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
 
 def distribution(generator: random.Random) -> tuple[tuple[int, float], ...]:
@@ -79,13 +80,19 @@ def prompt_of() -> list[int]:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize(
-    ("strategy", "shape"),
-    [
-        *((STRATEGIES["ddtree"], shape) for shape in SHAPES.values()),
-        *((strategy, SHAPES["bias"]) for strategy in STRATEGIES.values()),
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_text_is_the_targets_own_in_any_family(family):
+    pair = block_pair(family)
+    text = library_text(target_of(family, VOCAB), prompt_of(), 20)
+    for strategy in (STRATEGIES["ddtree"], STRATEGIES["chain"]):
+        result = speclab.generate(pair, strategy, prompt_of(), max_new_tokens=20)
+        assert result.token_ids == text
+        assert result.metrics.draft_calls == result.metrics.iterations
+
+
+@pytest.mark.model
+@every_shape
+@every_strategy
 def test_every_cache_stands_on_the_text_after_each_step_in_forks_and_behind_a_step_back(
     strategy, shape
 ):

@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.eagle2 import best_paths, mean_confidence
-from support.pairs import assert_cache_is_fresh, headed_pair, models_pair
-from support.records import assert_same, paths_of
+from support.pairs import SMALL as VOCAB
+from support.pairs import assert_cache_is_fresh, headed_pair, library_text, models_pair, target_of
+from support.records import assert_consistent, assert_same, paths_of
 from support.refusals import refused
 from support.strategies import draft_trees
 from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
+from speclab.analysis.routing import followed
 from speclab.drafters.base import Draft
 from speclab.drafters.dual_draft import merge, route
 from speclab.pair import ModelPair
@@ -23,17 +25,38 @@ SMALL = {"node_budget": 12, "depth": 3, "children": 4}
 
 
 @pytest.mark.model
-def test_both_parts_follow_the_text_and_the_chosen_one_keeps_its_rows():
-    """A head would run the committed tokens again, on the target's states."""
+@pytest.mark.parametrize(
+    ("family", "pair_for", "mode"),
+    [("gpt_neox", headed_pair, "route"), ("gemma3_text", headed_pair, "merge"), ("gemma3_text", models_pair, "route"),
+     ("gpt_neox", models_pair, "merge")],
+)  # fmt: skip
+def test_the_text_is_the_targets_own_and_both_parts_follow_it(family, pair_for, mode):
+    """After every step each part's cache is a fresh pass over the committed text, whichever was chosen."""
     session = speclab.Session(
-        models_pair("gemma3_text"), speclab.DualDraft(**SMALL), PROMPT, max_new_tokens=24
+        pair_for(family), speclab.DualDraft(mode=mode, **SMALL), PROMPT, max_new_tokens=24
     )
     while not session.done:
         step = session.step()
-        for runner, proposal in zip(session.pair.heads, step.proposals, strict=True):
-            kept = step.prefix_length + proposal.chosen * len(step.accepted)
-            assert runner.length >= kept
-            assert_cache_is_fresh(runner, session.prompt_ids + session.token_ids)
+        assert_consistent(step)
+        text = session.prompt_ids + session.token_ids
+        for runner in session.pair.heads:
+            assert runner.length >= step.prefix_length
+            assert_cache_is_fresh(runner, text, session.pair.target.model)
+        # a head runs the committed tokens again on the target's states
+        if pair_for is models_pair and mode == "route":
+            (kept,) = [
+                r.length
+                for r, one in zip(session.pair.heads, step.proposals, strict=True)
+                if one.chosen
+            ]
+            assert kept >= step.prefix_length + len(step.accepted), (
+                "rows of the accepted path are kept"
+            )
+        if mode == "merge" and step.bonus is not None:
+            assert len(step.accepted) == max(followed(session.trace, step.index)), (
+                "what the better one would have got"
+            )
+    assert session.token_ids == library_text(target_of(family, VOCAB), PROMPT, 24)
     assert session.metrics.counts.accepted > 0
 
 

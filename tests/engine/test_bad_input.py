@@ -12,6 +12,7 @@ from support.words import word_tokenizer
 
 import speclab
 from speclab import (
+    Autoregressive,
     ContextExceededError,
     DynaTree,
     LinearSpeculation,
@@ -108,6 +109,17 @@ def test_a_fork_that_cannot_be_leaves_the_session_as_it_was(session, changes):
     )
 
 
+@pytest.mark.parametrize("root", ["verified", "drafted"])
+def test_a_tree_budget_of_one_is_plain_decoding(root):
+    session = Session(PAIR, DynaTree(node_budget=1, root=root), [1, 2, 3], max_new_tokens=12)
+    session.run()
+    assert (
+        session.token_ids
+        == speclab.generate(PAIR, Autoregressive(), [1, 2, 3], max_new_tokens=12).token_ids
+    )
+    assert {len(step.tree) for step in session.steps} == {1}
+
+
 MISTAKES = [
     *((SessionSettings, "max_new_tokens", value) for value in (0, 2.5, "many", None, True)),
     *((SessionSettings, "temperature", value) for value in (-0.1, math.nan, math.inf)),
@@ -123,6 +135,11 @@ def test_a_setting_out_of_bounds_is_refused_in_one_sentence():
     for kind, name, value in MISTAKES:
         with refused(SettingsError, "" if kind is SessionSettings else kind.__name__):
             kind(**{name: value})
+
+
+def test_settings_that_contradict_each_other():
+    with refused(SettingsError, "low_confidence", "high_confidence"):
+        DynaTree(low_confidence=0.95)
 
 
 class _Writer(speclab.Strategy):

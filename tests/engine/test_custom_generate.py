@@ -22,6 +22,8 @@ from support.variants import DRAWN, VARIANTS
 from transformers import (
     DynamicCache,
     LogitsProcessor,
+    MaxLengthCriteria,
+    StoppingCriteria,
     StopStringCriteria,
     pipeline,
 )
@@ -30,8 +32,10 @@ import speclab
 from speclab import pair as models_pair
 from speclab.errors import (
     ContextExceededError,
+    NoDraftError,
     PromptError,
     SettingsError,
+    TokenizerMismatchError,
     UnsupportedModelError,
 )
 from speclab.models import lean
@@ -71,6 +75,36 @@ def test_the_record_holds_scores_and_logits_of_every_token_if_asked(inside):
     assert not torch.equal(ours.scores[3], ours.logits[3])
     _, bare = both(inside, return_dict_in_generate=True)
     assert bare.scores is bare.logits is bare.past_key_values is None
+
+
+class Watching(StoppingCriteria):
+    """Ends the text at a length; notes what it was shown."""
+
+    def __init__(self, length):
+        self.length = length
+        self.seen = []
+
+    def __call__(self, input_ids, scores, **_):
+        self.seen.append((input_ids.tolist(), None if scores is None else len(scores)))
+        return torch.tensor([input_ids.shape[1] >= self.length])
+
+
+def test_a_criterion_is_asked_after_every_token_and_cuts_inside_an_accepted_path(inside):
+    for length in range(len(PROMPT) + 1, len(PROMPT) + 7):
+        criteria = [Watching(length), Watching(length)]
+        each = iter(criteria)
+        record = length % 2 == 0
+        own, ours = both(
+            inside, make=lambda each=each: {"stopping_criteria": [next(each)]}, return_dict_in_generate=record,
+            output_scores=record,
+        )  # fmt: skip
+        assert criteria[0].seen == criteria[1].seen
+        assert torch.equal(own.sequences, ours.sequences) if record else torch.equal(own, ours)
+    own, ours = both(
+        inside, new=4, make=lambda: {"stopping_criteria": [MaxLengthCriteria(len(PROMPT) + 9)]}
+    )
+    assert torch.equal(own, ours)
+    assert ours.shape[1] == len(PROMPT) + 9, "a length of the user's own replaces max_new_tokens"
 
 
 class Listening:
@@ -189,6 +223,43 @@ def test_the_model_is_left_as_it_was(attention, processors):
         )
     assert state() == before
     assert list(own.model.norm._forward_hooks) == [handle.id]
+
+
+class _Counting(LogitsProcessor):
+    calls = 0
+
+    def __call__(self, input_ids, scores):
+        self.calls += 1
+        return scores
+
+
+@pytest.mark.parametrize(
+    "strategy", [speclab.TokenRecycling(node_budget=13), speclab.Goose(node_budget=16), TREE]
+)
+def test_processors_are_called_once_per_token(strategy):
+    own = tiny("llama", seed=3)
+    counting = _Counting()
+    inside = speclab.custom_generate(strategy, noisy(own, NOISE))
+    own.generate(
+        IDS,
+        max_new_tokens=20,
+        do_sample=False,
+        custom_generate=inside,
+        logits_processor=[counting],
+    )
+    assert counting.calls == 20
+
+
+def test_no_weight_is_copied_and_a_trained_model_is_seen():
+    own = tiny("gpt_neox", seed=3)
+    inside = speclab.custom_generate(speclab.PromptLookup())
+    runs = {"max_new_tokens": 12, "pad_token_id": 0}
+    assert torch.equal(own.generate(IDS, **runs), own.generate(IDS, custom_generate=inside, **runs))
+    with torch.no_grad():
+        for weight in own.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+    own.generation_config.repetition_penalty = 1.3
+    assert torch.equal(own.generate(IDS, **runs), own.generate(IDS, custom_generate=inside, **runs))
 
 
 def test_a_model_is_prepared_once_and_an_iteration_is_one_pass(monkeypatch):
@@ -311,3 +382,20 @@ def test_a_model_that_reads_more_than_the_text_is_refused_until_it_does_not(insi
         own.generate(IDS, max_new_tokens=4, custom_generate=inside)
     own.prepare_inputs_for_generation = prepare
     assert own.generate(IDS, max_new_tokens=4, custom_generate=inside).shape == (1, len(PROMPT) + 4)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "draft", "error"),
+    [
+        (TREE, list, NoDraftError),
+        ("DynaTree", lambda: None, SettingsError),
+        (TREE, lambda: tiny("llama", vocab=50), TokenizerMismatchError),
+        (speclab.DualDraft(), lambda: random_head(model()), NoDraftError),
+    ],
+    ids=["no draft", "no strategy", "another vocabulary", "one head of two"],
+)
+def test_a_draft_or_a_strategy_that_does_not_fit(strategy, draft, error):
+    with refused(error):
+        model().generate(
+            IDS, max_new_tokens=4, custom_generate=speclab.custom_generate(strategy, draft())
+        )

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
+from reference.decoding import argmax, next_logits, softmax
 from support.pairs import (
     NOISE,
     PROMPT,
     block_pair,
+    draft_of,
     library_text,
     own_text,
     pair_of,
     run_and_check_caches,
+    target_of,
 )
 from support.refusals import refused
 from support.tiny import BORDER, tiny
@@ -69,6 +73,32 @@ def test_the_text_is_the_targets_own_and_the_caches_are_fresh(strategy, family):
     assert run_and_check_caches(session).token_ids == own_text(family, NEW)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@every_path
+def test_tensors_name_their_device_whatever_the_default_is(strategy, temperature):
+    """As under torch.set_default_device("cuda"): a tensor without a device would land elsewhere."""
+    pair = pair_of("llama", NOISE)
+    settings = {"max_new_tokens": NEW, "temperature": temperature}
+    want = speclab.Session(pair, strategy, PROMPT, **settings)
+    want.run()
+    torch.set_default_device("meta")
+    try:
+        session = speclab.Session(pair, strategy, PROMPT, **settings)
+        session.run()
+    finally:
+        torch.set_default_device("cpu")
+    assert session.token_ids == want.token_ids
+
+
+@every_path
+@pytest.mark.parametrize("noise", [None, 0.0], ids=["a stranger drafts", "the target drafts"])
+def test_any_draft_gives_the_targets_text(noise, strategy):
+    session = speclab.Session(pair_of("llama", noise), strategy, PROMPT, max_new_tokens=NEW)
+    assert run_and_check_caches(session).token_ids == own_text("llama", NEW)
+    if noise == 0.0 and strategy is PATHS["chain with a stop"]:
+        assert session.metrics.acceptance_rate == 1.0
+
+
 @every_path
 def test_generate_is_the_session_without_records_and_a_check_passes(strategy):
     pair = pair_of("qwen3", NOISE)
@@ -93,7 +123,77 @@ def test_generate_is_the_session_without_records_and_a_check_passes(strategy):
 # Every node against a fresh pass over its own path
 
 
+@pytest.mark.parametrize(
+    ("family", "root"),
+    [
+        ("gpt_neox", "verified"),
+        ("gpt2", "drafted"),
+        ("mistral", "drafted"),
+        ("gemma3_text", "verified"),
+    ],
+)
+def test_each_node_is_what_a_fresh_pass_over_its_path_gives(family, root):
+    """Draft log-prob, target probability and target choice: nothing leaks between siblings, positions are right."""
+    target = target_of(family)
+    draft = draft_of(family, NOISE)
+    strategy = VARIANTS["wide dynatree"].changed(root=root)
+    session = speclab.Session(pair_of(family, NOISE), strategy, PROMPT, max_new_tokens=40)
+    for _ in range(2):
+        text = session.prompt_ids + session.token_ids
+        step = session.step()
+        assert len(step.tree) == 24
+        assert family in WINDOWED or set(step.prefix_seen) == {step.prefix_length}
+        for node in step.nodes:
+            path = step.tree.token[list(step.tree.path(node.index))].tolist()[root == "verified" :]
+            probs = softmax(after := next_logits(target, text + path))
+            assert node.target_choice == argmax(after)
+            top = sorted(range(len(probs)), key=lambda token: -probs[token])[:5]
+            assert dict(node.target_top) == pytest.approx(
+                {token: probs[token] for token in top}, abs=1e-4
+            )
+            if path:
+                before = [
+                    softmax(next_logits(model, text + path[:-1]))[path[-1]]
+                    for model in (draft, target)
+                ]
+                assert step.tree.log_prob[node.index] == pytest.approx(
+                    math.log(before[0]), abs=1e-3
+                )
+                assert node.target_prob == pytest.approx(before[1], abs=1e-4)
+
+
 # The shortest and the longest text
+
+
+def test_one_new_token_needs_no_iteration():
+    result = speclab.generate(
+        pair_of("llama", None), VARIANTS["dynatree"], PROMPT, max_new_tokens=1
+    )
+    assert result.token_ids == own_text("llama", 1)
+    assert (result.metrics.iterations, result.metrics.target_calls, result.metrics.draft_calls) == (
+        0,
+        1,
+        0,
+    )
+
+
+@every_path
+def test_a_prompt_of_one_token(strategy):
+    own = library_text(target_of("mistral"), [7], 12)
+    assert (
+        speclab.generate(pair_of("mistral", NOISE), strategy, [7], max_new_tokens=12).token_ids
+        == own
+    )
+
+
+@every_path
+def test_text_up_to_the_very_end_of_the_context(strategy):
+    """GPT-2 has an embedding for each position and fails beyond the last: no draft may reach there."""
+    pair = speclab.load_pair(
+        target=tiny("gpt2", n_positions=24), draft=tiny("gpt2", n_positions=24)
+    )
+    result = speclab.generate(pair, strategy, PROMPT, max_new_tokens=24 - len(PROMPT))
+    assert result.token_ids == library_text(pair.target.model, PROMPT, 24 - len(PROMPT))
 
 
 @every_path

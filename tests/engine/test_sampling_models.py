@@ -59,10 +59,12 @@ def logits(after: tuple[int, ...]) -> list[float]:
 @pytest.mark.parametrize(
     ("name", "drafting"),
     [
-        ("drawn chain", "model"),
-        ("tree without replacement", "model"),
-        ("independent dynatree", "head"),
+        *((name, "model") for name in DRAWN),
+        ("drawn chain", "head"),
+        ("dynatree without replacement", "head"),
         ("drawn chain", "block"),
+        ("ddtree", "block"),
+        ("drawn chain", "biased block"),
         ("dynatree without replacement", "biased block"),
         ("ddtree", "biased block"),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
-from support.records import assert_same
+from support.records import assert_consistent, assert_same
 from support.refusals import refused
 from support.sessions import (
     DRAFT,
@@ -22,6 +24,22 @@ from support.sessions import (
 
 import speclab
 from speclab.loading.presets import Offer
+
+
+@every_strategy
+def test_stepping_gives_the_targets_text_and_consistent_records(strategy):
+    session = session_of(strategy)
+    assert session.token_ids == own_text(1), "the prefill gave the first token"
+    while not session.done:
+        before = session.token_ids
+        step = session.step()
+        assert_consistent(step)
+        assert step.index == session.cursor - 1 == len(session.steps) - 1
+        assert session.token_ids == before + list(step.committed)
+        assert_caches_follow(session)
+    assert session.token_ids == own_text()
+    assert session.finished == "max_new_tokens"
+    assert session.prompt_ids == PROMPT
 
 
 def test_a_finished_session_refuses_a_step_and_changes_nothing():
@@ -110,6 +128,19 @@ def test_a_trace_names_what_ran_and_does_not_change_when_the_session_goes_on():
 # Errors; Ctrl-C is sent in test_interrupts.py
 
 
+def test_an_error_in_the_model_loses_nothing():
+    session = session_of()
+    session.step()
+    before = session.trace
+    session.pair.target.probs = lambda path: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        session.step()
+    assert_same(session.trace, before)
+    session.pair.target.probs = TARGET
+    session.run()
+    assert session.token_ids == own_text()
+
+
 def cancelling(probs, session):
     """The same distribution, which cancels the session whenever it is asked."""
 
@@ -151,6 +182,29 @@ def test_cancel_while_verifying_ends_the_run_with_whole_iterations(strategy):
     session.pair.target.probs = TARGET
     session.run()
     assert session.token_ids == own_text()
+
+
+def test_cancel_from_another_thread_ends_a_run():
+    """The run waits inside a pass until the other thread has cancelled."""
+    inside = threading.Event()
+    cancelled = threading.Event()
+
+    def probs(path):
+        if len(path) > 12:
+            inside.set()
+            assert cancelled.wait(300)
+        return TARGET(path)
+
+    session = session_of(pair=pair_of(probs))
+    worker = threading.Thread(target=session.run)
+    worker.start()
+    assert inside.wait(300)
+    session.cancel()
+    cancelled.set()
+    worker.join(300)
+    assert not worker.is_alive()
+    assert not session.done
+    assert session.token_ids == own_text()[: len(session.token_ids)]
 
 
 def test_cancel_while_nothing_runs_stops_nothing():

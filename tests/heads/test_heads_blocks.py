@@ -197,6 +197,8 @@ def test_a_folder_of_speculators_counts_layers_by_input_and_brings_matrices_of_t
 @pytest.mark.parametrize(
     ("error", "changes", "named"),
     [
+        (HeadMismatchError, {"hidden_size": 64}, "64"),
+        (HeadMismatchError, {"target": "llama-70b"}, "llama-70b"),
         (
             HeadMismatchError,
             {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 5]}},
@@ -221,6 +223,7 @@ def test_a_folder_of_speculators_counts_layers_by_input_and_brings_matrices_of_t
         ),
         (UnsupportedModelError, {"input_embedding_scale": 8.0}, "input_embedding_scale"),
         (UnsupportedModelError, {"markov_head_type": "gated"}, "gated"),
+        (UnsupportedModelError, {"markov_head_type": "rnn"}, "rnn"),
         (UnsupportedModelError, {"enable_confidence_head": True}, "enable_confidence_head"),
         (HeadMismatchError, {"markov_rank": 3}, "markov_head"),
     ],

@@ -30,6 +30,7 @@ from speclab.tree import DraftTree
 TEXT = [token % SMALL for token in PROMPT]
 KINDS = [
     ("deepseek_v3", 1),
+    ("deepseek_v3", 2),
     ("deepseek_v3", 3),
     ("glm4_moe", 1),
     ("glm4_moe", 4),
@@ -39,6 +40,7 @@ kinds = pytest.mark.parametrize(("family", "layers"), KINDS)
 TREES = {
     "chain": speclab.LinearSpeculation(draft_tokens=5),
     "best first": speclab.DraftHead(node_budget=14, depth=5, children=3),
+    "dynatree": speclab.DynaTree(node_budget=16, stop_probability=0.0, prune_probability=0.0),
     "dynatree as in the paper": speclab.DynaTree.paper(),
     "routed": speclab.DualDraft(node_budget=8, depth=4, children=3),
 }

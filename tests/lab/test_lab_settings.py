@@ -74,6 +74,17 @@ def test_apply_decodes_the_iteration_again_in_a_fork_and_shows_both_trees(page):
     assert page.status["pending"] == []
 
 
+def test_step_applies_what_is_pending_from_here_on(page):
+    before = page.lab.session.steps
+    page.set(node_budget=4)
+    page.say(do="step")
+    assert page.lab.session.steps[:2] == before
+    assert len(page.lab.state.step.tree) <= 4
+    assert page.status["pending"] == []
+    assert page.place == (3, "all", None)
+    assert page.holds_the_run()
+
+
 def test_settings_that_contradict_each_other_are_refused_until_mended(page):
     page.set(high_confidence=0.2)
     assert page.error["where"] == "strategy"

@@ -17,6 +17,15 @@ def page(make, sent):
     return Page(make("mini", prompt="Once upon a time", max_new_tokens=60), sent)
 
 
+def test_the_form_shows_what_runs(page):
+    wanted = page.status["wanted"]
+    assert wanted == page.status["applied"]
+    assert wanted["models"]["name"] == "mini"
+    assert wanted["strategy"]["name"] == "DynaTree"
+    assert (wanted["prompt"], wanted["chat"]) == ("Once upon a time", False)
+    assert wanted["session"]["max_new_tokens"] == 60
+
+
 def test_a_typed_prompt_is_what_the_next_step_decodes(page):
     page.want(prompt="The storm had been growing")
     assert (page.status["pending"], page.status["new_run"]) == (["prompt"], True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import MethodType
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from support.heads import random_head
 from support.pairs import library_text
 from support.tiny import tiny
 from torch import nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune
 
 from speclab import (
     Autoregressive,
@@ -47,6 +48,11 @@ def _mlp(model):
     return model.base_model.layers[1].mlp
 
 
+def _attention(model):
+    layer = model.base_model.layers[1]
+    return layer.self_attn if hasattr(layer, "self_attn") else layer.attention
+
+
 def _linear(model) -> nn.Linear:
     mlp = _mlp(model)
     return mlp.dense_h_to_4h if hasattr(mlp, "dense_h_to_4h") else mlp.up_proj
@@ -67,12 +73,34 @@ def _in_inference_mode(model):
         _linear(model).weight.mul_(-1)
 
 
-def _trained(model):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
-    ids = torch.tensor([[5, 6, 7, 8]])
-    model(ids, labels=ids).loss.backward()
-    optimizer.step()
-    model.zero_grad()
+def _trained(optimizer, **options):
+    def change(model):
+        chosen = optimizer(model.parameters(), lr=0.1, **options)
+        ids = torch.tensor([[5, 6, 7, 8]])
+        model(ids, labels=ids).loss.backward()
+        chosen.step()
+        model.zero_grad()
+
+    return change
+
+
+def _data_copied(model):
+    weight = _linear(model).weight
+    weight.data.copy_(-weight)
+
+
+def _data_sliced(model):
+    _linear(model).weight.data[:] = 0.5
+
+
+def _merged(model):
+    weight = _linear(model).weight
+    torch.manual_seed(1)
+    weight.data += torch.randn(len(weight), 2) @ torch.randn(2, weight.shape[1])
+
+
+def _by_numpy(model):
+    _linear(model).weight.detach().numpy()[:] *= -1
 
 
 def _one_row_of_the_output(model):
@@ -103,6 +131,11 @@ def _swapped_class(model):
     mlp.__class__ = type("Halved", (type(mlp),), {"forward": lambda self, rows: rows})
 
 
+def _bound_method(model):
+    mlp = _mlp(model)
+    mlp.forward = MethodType(lambda self, rows: -rows, mlp)
+
+
 def _own_forward(model):
     own = model.forward
 
@@ -120,33 +153,56 @@ def _parallel(model):
         layer.use_parallel_residual = not layer.use_parallel_residual
 
 
+def _pruned(model):
+    prune.random_unstructured(_linear(model), "weight", amount=0.9)
+
+
 class _Negative(nn.Module):
     def forward(self, weight):
         return -weight
 
 
+def _loaded(model):
+    other = tiny(model.config.model_type, seed=7)
+    model.load_state_dict(other.state_dict())
+
+
 CHANGES = {
     "no_grad": _without_grad,
     "inference_mode": _in_inference_mode,
-    "AdamW, fused": _trained,
+    "AdamW": _trained(torch.optim.AdamW),
+    "AdamW, fused": _trained(torch.optim.AdamW, fused=True),
+    "SGD, fused": _trained(torch.optim.SGD, fused=True),
+    "SGD, foreach": _trained(torch.optim.SGD, foreach=True),
     "data.mul_": lambda model: _linear(model).weight.data.mul_(-1),
+    "data.copy_": _data_copied,
+    "data[:] =": _data_sliced,
+    "data.zero_": lambda model: _linear(model).weight.data.zero_(),
+    "data +=": _merged,
     "data =": lambda model: setattr(_linear(model).weight, "data", -_linear(model).weight.data),
+    "numpy": _by_numpy,
     "one row of the output": _one_row_of_the_output,
     "new parameter": lambda model: setattr(
         _linear(model), "weight", nn.Parameter(-_linear(model).weight)
     ),
+    "load_state_dict": _loaded,
+    "init": lambda model: nn.init.ones_(_linear(model).weight),
+    "pruned": _pruned,
     "parametrised": lambda model: parametrize.register_parametrization(
         _linear(model), "weight", _Negative()
     ),
     "embedding": _another_embedding,
     "wrapped part": _wrapped,
+    "removed part": lambda model: setattr(model.base_model.layers[1], "mlp", nn.Identity()),
     "fewer layers": lambda model: setattr(model.base_model, "layers", model.base_model.layers[:1]),
     "activation": _another_activation,
+    "scaling": lambda model: setattr(_attention(model), "scaling", 2.0),
     "attention_scaling": lambda model: setattr(
         model.base_model.rotary_emb, "attention_scaling", 3.0
     ),
     "inv_freq": lambda model: model.base_model.rotary_emb.inv_freq.mul_(0.1),
     "forward of a part": lambda model: setattr(_mlp(model), "forward", lambda rows: -rows),
+    "bound method": _bound_method,
     "swapped class": _swapped_class,
     "forward of the model": _own_forward,
     "float64": lambda model: model.double(),

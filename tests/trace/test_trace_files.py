@@ -83,6 +83,14 @@ def test_a_file_that_unpacks_to_very_much_costs_little():
     assert peak < 16 << 20
 
 
+def test_the_most_that_is_unpacked_is_a_setting(tmp_path):
+    path = trace_of(step_of(TREE)).save(tmp_path / "t")
+    size = len(gzip.decompress(path.read_bytes()))
+    with refused(TraceError, "max_bytes="):
+        load_trace(path, max_bytes=size - 1)
+    assert len(load_trace(path, max_bytes=size).steps) == 1
+
+
 @pytest.mark.parametrize(
     ("version", "way_out"),
     [(VERSION + 1, "upgrade"), (1, "decode it again"), (2, "decode it again")],
@@ -105,17 +113,24 @@ WRONG = {
     "a tree with a parent after its child": ("steps.1.tree", _of_tree(parent=[-1, 3, 0, 0])),
     "a tree with columns of two lengths": ("steps.1.tree", lambda data: data["steps"][1]["tree"]["token"].pop()),
     "a tree of a NaN": ("steps.1.tree", _of_tree(log_prob=[0, float("nan"), 0, 0])),
+    "a tree of impossible probabilities": ("steps.1.tree", _of_tree(log_prob=[0, 1e30, 0, 0])),
     "a prefix that no picture can draw": ("steps.1.prefix_length", _of_step(prefix_length=2**60)),
     "a mask that is no hex": ("steps.1.mask", _of_step(mask=["zz", "00", "00", "00"])),
+    "a mask of fewer nodes": ("steps.1.mask", _of_step(mask=["80", "80", "80"])),
+    "an unknown verdict": ("steps.1.nodes.0.verdict", lambda data: data["steps"][1]["nodes"][0].update(verdict="x")),
+    "no nodes": ("steps.1.nodes", _of_step(nodes=[])),
     "nodes left out": ("steps.1.nodes", lambda data: data["steps"][1].pop("nodes")),
     "an index out of order": ("steps.1.index", _of_step(index=7)),
     "a path that is not in the tree": ("steps.1.accepted", _of_step(accepted=[99])),
+    "a prefix seen by nobody": ("steps.1.prefix_seen", _of_step(prefix_seen=[])),
     "seconds without end": ("steps.1.seconds", _of_step(seconds={"draft": float("inf")})),
     "a count of many digits": (
         "steps.1.counts.committed", lambda data: data["steps"][1]["counts"].update(committed=10**400),
     ),
     "an event of another node": ("steps.1.events", lambda data: data["steps"][1]["events"][0].update(node=4)),
     "an extra row that sees beyond": ("steps.1.extra", lambda data: data["steps"][1]["extra"][0].update(sees=[6])),
+    "a residual of another node": ("steps.1.residual", _of_step(residual={"node": 4, "tokens": []})),
+    "steps that are a number": ("steps", lambda data: data.update(steps=3)),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import torch
 from reference.eagle3 import PlainHead
 from support.heads import random_block, random_head
 
+import speclab
 from speclab.heads.block_head import BlockRunner
 from speclab.heads.files import read_head
 from speclab.heads.runner import HeadRunner
@@ -108,9 +109,7 @@ def test_an_output_matrix_of_its_own_learns_as_the_library_would_have_it(target)
 
 
 @pytest.mark.parametrize("kind", ["EAGLE", "EAGLE-3.1"])
-def test_training_learns_and_saves_a_head_in_every_format(
-    config, target, tmp_path: Path, kind
-) -> None:
+def test_training_learns_and_saves_a_head_that_drafts(config, target, tmp_path: Path, kind) -> None:
     trained = train_head(config("heads", 60, kind=kind, draft_vocab_size=200))
     assert trained.config.kind == kind
     log = [
@@ -128,6 +127,14 @@ def test_training_learns_and_saves_a_head_in_every_format(
             torch.equal(tensor, theirs.state_dict()[name])
             for name, tensor in again.state_dict().items()
         )
+        pair = speclab.load_pair(target=target, heads=tmp_path / layout)
+        tree = speclab.DraftHead(node_budget=8, depth=3, children=3)
+        plain = speclab.Autoregressive()
+        outputs = [
+            speclab.generate(pair, strategy, [1, 2, 3], max_new_tokens=16)
+            for strategy in (tree, plain)
+        ]
+        assert outputs[0].token_ids == outputs[1].token_ids
 
 
 @pytest.mark.parametrize("layout", ["EAGLE", "speculators"])

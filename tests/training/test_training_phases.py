@@ -41,6 +41,12 @@ def test_the_lean_forward_equals_the_module(target) -> None:
     assert torch.allclose(logits(target, tokens), target(tokens).logits, atol=2e-5)
 
 
+def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(
+    recipe, resumed, tmp_path: Path
+) -> None:
+    assert resumed(lambda out: pretrain(recipe(tmp_path / out, 6)))
+
+
 def test_pretraining_learns_and_saves_what_transformers_loads(recipe, tmp_path: Path) -> None:
     model = pretrain(recipe(tmp_path, 40))
     log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
