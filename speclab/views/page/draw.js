@@ -112,18 +112,16 @@ function scoreWords(state) {
 
 /** What a check found, each a button that goes there. @param {State} state @param {(event: PageEvent) => void} dispatch */
 function findingsOf({ steps }, dispatch) {
-  const all = steps.flatMap(step => step.findings);
-  const alike = finding => all.filter(one => one.iteration === finding.iteration && one.kind === finding.kind);
-  const entries = all.filter(finding => alike(finding)[0] === finding).slice(0, 50).map(finding => {
+  const groups = steps.flatMap(({ findings }) => [...new Set(findings.map(one => one.kind))].map(kind => findings.filter(one => one.kind === kind)));
+  const entries = groups.slice(0, 50).map(([finding, ...more]) => {
     const { node, sentence } = finding;
     const cursor = finding.iteration + 1;
-    const more = alike(finding).length - 1;
     const go = () => {
       dispatch({ type: "go", cursor });
       dispatch({ type: "set", values: { node } });
     };
     const label = `Iteration ${cursor}${node === null ? "" : `, node ${node}`}: ${markOf(finding)}`;
-    return made("li", {}, button(label, { "data-finding": JSON.stringify([cursor, node]) }, go), ` ${sentence}${more ? ` And ${more} more.` : ""}`);
+    return made("li", {}, button(label, { "data-finding": JSON.stringify([cursor, node]) }, go), ` ${sentence}${more.length ? ` And ${more.length} more.` : ""}`);
   });
   return entries.length ? made("ol", { class: "sl-findings" }, ...entries) : null;
 }
