@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -34,9 +34,6 @@ from speclab.loading.presets import PRESETS
 from speclab.pair import ModelPair, load_pair
 from speclab.trace.records import TIE, Finding, Step, Trace
 from speclab.trace.steps import load_steps
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "FAULTS", "TIE", "Fault", "Finding", "Report", "assert_lossless", "broken", "check", "diff",
@@ -94,6 +91,7 @@ def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | Non
             steps[index] = replace(step, findings=own, plain=(), gaps=gaps.get(index, ()))
     if pair is not None and findings and findings[0].kind != TIE:
         wrong = findings[0].iteration
+        # a fresh oracle: the first one has read past this iteration
         steps[wrong] = _with_plain(Oracle(trace, pair, progress), steps[wrong])
     return replace(trace, steps=tuple(steps))
 

@@ -22,7 +22,7 @@ from speclab.pair import ModelPair
 from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import UNKNOWN, Step, Trace
-from speclab.trace.steps import precision
+from speclab.trace.step_lines import precision
 from speclab.tree import Bools, Ints
 
 FLOOR = -12.0
