@@ -213,7 +213,7 @@ function drawStage(state, parts, plot, { dispatch }) {
   parts.cache.hidden = !commit;
   const overlay = overlayShown(state);
   const node = Number.isInteger(state.node) ? state.node : null;
-  if (step && !commit) {
+  if (step && !commit && width) { // 0 while another tab hides the page
     const mask = maskFigure(step, now, { selected: node });
     const stacked = width < 560;
     const room = stacked ? width : Math.max(width - Math.ceil(mask.layout.width) - 20, 240);
@@ -340,8 +340,10 @@ function picturesOf({ state, send }, parts, Plotly) {
   const clock = setInterval(async () => {
     const now = state();
     const key = [now.run, now.cursor, now.tick, now.steps.length].join();
-    const ready = stepShown(now) && !now.status.busy && !now.gone && !asking(now) && parts.tree.data && !parts.tree.hidden;
-    if (!ready || key === sent || key !== seen) { seen = key; return; }
+    const ready = stepShown(now) && !now.status.busy && !now.gone && !asking(now) && parts.tree.data && parts.tree.clientWidth;
+    const still = ready && key === seen;
+    seen = ready ? key : null;
+    if (!still || key === sent) return;
     sent = key;
     const images = [];
     for (const [name, place] of [["tree", parts.tree], ["mask", parts.mask]]) {
