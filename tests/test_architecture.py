@@ -285,6 +285,16 @@ def test_scripts_stay_small():
     assert {room: count for room, count in tokens.items() if count > SCRIPTS.get(room, 0)} == {}
 
 
+def test_scripts_are_as_wide_as_the_python():
+    wide = [
+        f"{path.name}, line {number}"
+        for path in sorted(PACKAGE.rglob("*.js"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 100
+    ]
+    assert wide == []
+
+
 def test_no_function_is_longer_than_a_screen():
     long = []
     for path in MODULES.values():

@@ -1,5 +1,7 @@
-// anywidget's side of the page: plotly.js once a browser page, messages in their order, and the kernel's end.
-const GONE = "The kernel is gone: run the cell again. You can still step through the decoded iterations.";
+// anywidget's side of the page: plotly.js once a browser page, messages in their order, and the
+// kernel's end.
+const GONE =
+  "The kernel is gone: run the cell again. You can still step through the decoded iterations.";
 const PATIENCE = 4000; // milliseconds that a connection may be lost
 
 async function plotlyFrom(model) {
@@ -13,10 +15,16 @@ async function plotlyFrom(model) {
     model.on("msg:custom", hear);
     model.send({ do: "plotly" });
   });
-  const bytes = packed.buffer ? new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength) : packed;
+  const bytes = packed.buffer
+    ? new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength)
+    : packed;
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const source = await new Response(stream).text();
-  const module = `const module={exports:{}},exports=module.exports;let define;\n${source}\nexport default module.exports;`;
+  const module = [
+    "const module={exports:{}},exports=module.exports;let define;",
+    source,
+    "export default module.exports;"
+  ].join("\n");
   const url = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
   try {
     return (globalThis.speclabPlotly ??= (await import(url)).default);
@@ -25,10 +33,12 @@ async function plotlyFrom(model) {
   }
 }
 
-// Calls `gone` when the kernel ends in any way, and `back` when a lost connection is there again; returns how to stop.
+// Calls `gone` when the kernel ends in any way, and `back` when a lost connection is there again;
+// returns how to stop.
 // JupyterLab and Notebook have these signals; other hosts mark their widgets themselves.
 function watchKernel(manager, gone, back) {
-  const kernel = manager?.kernel, session = manager?.context?.sessionContext;
+  const kernel = manager?.kernel,
+    session = manager?.context?.sessionContext;
   let lost = 0;
   const found = () => clearTimeout(lost);
   const status = (_, name) => {
@@ -37,12 +47,17 @@ function watchKernel(manager, gone, back) {
     if (name === "unknown") lost = setTimeout(gone, PATIENCE);
   };
   const connection = (_, name) => {
-    if (name === "connected") { found(); back(); }
+    if (name === "connected") {
+      found();
+      back();
+    }
   };
   const changed = (_, { newValue }) => newValue !== kernel && gone();
   const signals = [
-    [kernel?.statusChanged, status], [kernel?.connectionStatusChanged, connection], [kernel?.disposed, gone],
-    [session?.kernelChanged, changed],
+    [kernel?.statusChanged, status],
+    [kernel?.connectionStatusChanged, connection],
+    [kernel?.disposed, gone],
+    [session?.kernelChanged, changed]
   ].filter(([signal]) => signal?.connect);
   for (const [signal, heard] of signals) signal.connect(heard);
   return () => {
@@ -55,15 +70,18 @@ export default {
   async render({ model, el }) {
     const plotly = await plotlyFrom(model);
     el.classList.add("speclab-lab"); // now the static output below may hide
-    let gone = false, moves = 0; // moves: how often the kernel moved the page; what the page says of earlier places comes late
+    let gone = false,
+      // moves: how often the kernel moved the page; what the page says of earlier places comes late
+      moves = 0;
     const send = message => {
       if (!gone) model.send(message.do === "shown" ? { ...message, moves } : message);
     };
     const heard = [];
-    const hear = content => content.messages?.forEach(message => {
-      if (message.type === "show") moves = message.moves;
-      for (const handler of heard) handler(message);
-    });
+    const hear = content =>
+      content.messages?.forEach(message => {
+        if (message.type === "show") moves = message.moves;
+        for (const handler of heard) handler(message);
+      });
     model.on("msg:custom", hear);
     const host = { kind: "kernel", send, on: handler => heard.push(handler), keys: el };
     const page = mount(el, host, plotly);
@@ -81,5 +99,5 @@ export default {
       model.off("msg:custom", hear);
       page.destroy();
     };
-  },
+  }
 };

@@ -1,7 +1,9 @@
 // @ts-check
-// Greedy speculative decoding, one iteration at a time; each is a Step as a trace writes it. As engine/decode.py and engine/record.py.
+// Greedy speculative decoding, one iteration at a time; each is a Step as a trace writes it. As
+// engine/decode.py and engine/record.py.
 
-const TOP = { drafted: 8, recorded: 5 }; // most probable tokens of the draft and of the target in a record
+// most probable tokens of the draft and of the target in a record
+const TOP = { drafted: 8, recorded: 5 };
 
 /** @typedef {{target: Model, draft: Model, tokenizer: Tokenizer}} Models */
 
@@ -13,7 +15,12 @@ function softmax(logits) {
   return exps.map(value => value / total);
 }
 
-/** The most probable tokens, best first. @param {Float64Array} probs @param {number} count @returns {Top} */
+/**
+ * The most probable tokens, best first.
+ * @param {Float64Array} probs
+ * @param {number} count
+ * @returns {Top}
+ */
 function topTokens(probs, count) {
   const best = [];
   probs.forEach((prob, token) => {
@@ -25,7 +32,11 @@ function topTokens(probs, count) {
   return best;
 }
 
-/** For each node, its ancestors from the root down and itself. @param {Columns} tree @returns {number[][]} */
+/**
+ * For each node, its ancestors from the root down and itself.
+ * @param {Columns} tree
+ * @returns {number[][]}
+ */
 function pathsOf(tree) {
   const paths = [];
   tree.parent.forEach((parent, node) => paths.push([...(paths[parent] ?? []), node]));
@@ -34,7 +45,12 @@ function pathsOf(tree) {
 
 /** One text. Steps are added, never changed; to go back, fork. */
 class Session {
-  /** @param {Models} models @param {Settings} strategy @param {number[]} prompt token ids @param {number} most new tokens */
+  /**
+   * @param {Models} models
+   * @param {Settings} strategy
+   * @param {number[]} prompt token ids
+   * @param {number} most new tokens
+   */
   constructor(models, strategy, prompt, most) {
     Object.assign(this, { models, strategy, prompt, most, tokens: prompt, steps: [], prefill: 0 });
   }
@@ -61,23 +77,38 @@ class Session {
     return this;
   }
 
-  /** A session with the first `at` iterations of this one. @param {number} at @param {Settings} strategy @param {number} most */
+  /**
+   * A session with the first `at` iterations of this one.
+   * @param {number} at
+   * @param {Settings} strategy
+   * @param {number} most
+   */
   fork(at, strategy = this.strategy, most = this.most) {
     const fork = new Session(this.models, strategy, this.prompt, most);
     const steps = this.steps.slice(0, at);
-    const tokens = [...this.prompt, this.tokens[this.prompt.length], ...steps.flatMap(step => step.committed)];
+    const tokens = [
+      ...this.prompt,
+      this.tokens[this.prompt.length],
+      ...steps.flatMap(step => step.committed)
+    ];
     return Object.assign(fork, { tokens, steps, prefill: this.prefill });
   }
 
   /** Leaves in both caches what they share with the text, without its newest token. */
   sync() {
     for (const model of [this.models.target, this.models.draft]) {
-      const different = model.tokens.findIndex((token, slot) => token !== this.tokens[slot] || slot === this.tokens.length - 1);
+      const different = model.tokens.findIndex(
+        (token, slot) => token !== this.tokens[slot] || slot === this.tokens.length - 1
+      );
       if (different >= 0) model.keep(different);
     }
   }
 
-  /** Decodes one iteration; if it is stopped, nothing changed. @param {any} built a tree built by hand @returns {Promise<any>} the Step */
+  /**
+   * Decodes one iteration; if it is stopped, nothing changed.
+   * @param {any} built a tree built by hand
+   * @returns {Promise<any>} the Step
+   */
   async step(built = null) {
     const { target, draft, tokenizer } = this.models;
     this.sync();
@@ -90,7 +121,12 @@ class Session {
     times.push(performance.now());
     const sees = pathsOf(tree);
     const before = [...Array(prefix).keys()];
-    const probs = (await target.rows(tree.token, sees.map(path => [...before, ...path.map(node => prefix + node)]))).map(softmax);
+    const probs = (
+      await target.rows(
+        tree.token,
+        sees.map(path => [...before, ...path.map(node => prefix + node)])
+      )
+    ).map(softmax);
     times.push(performance.now());
     const tops = probs.map(row => topTokens(row, TOP.recorded));
     const path = accept(tree, node => tops[node][0][0]);
@@ -98,12 +134,28 @@ class Session {
     times.push(performance.now());
     this.commit(drafted.rows ?? new Map(), outcome, prefix);
     times.push(performance.now(), performance.now());
-    const seconds = Object.fromEntries(["draft", "verify", "accept", "commit", "learn"].map((phase, index) => [phase, (times[index + 1] - times[index]) / 1000]));
+    const seconds = Object.fromEntries(
+      ["draft", "verify", "accept", "commit", "learn"].map((phase, index) => [
+        phase,
+        (times[index + 1] - times[index]) / 1000
+      ])
+    );
     const step = {
-      ...EMPTY, index: this.steps.length, prefix_length: prefix, tree, ...outcome, settings: built ? { strategy: "ByHand" } : this.strategy,
-      events: drafted.events ?? [], nodes: nodeRecords(tree, probs, tops, drafted.tops, outcome.accepted, prefix), caches: this.caches(prefix, length, draft.calls > calls), seconds,
-      adaptation: adaptationOf(built ? {} : this.strategy, tree), counts: countsOf(tree, outcome, draft.calls - calls, seconds),
-      mask: sees.map(seen => maskBits(seen, sees.length)), prefix_seen: sees.map(() => prefix), note: "",
+      ...EMPTY,
+      index: this.steps.length,
+      prefix_length: prefix,
+      tree,
+      ...outcome,
+      settings: built ? { strategy: "ByHand" } : this.strategy,
+      events: drafted.events ?? [],
+      nodes: nodeRecords(tree, probs, tops, drafted.tops, outcome.accepted, prefix),
+      caches: this.caches(prefix, length, draft.calls > calls),
+      seconds,
+      adaptation: adaptationOf(built ? {} : this.strategy, tree),
+      counts: countsOf(tree, outcome, draft.calls - calls, seconds),
+      mask: sees.map(seen => maskBits(seen, sees.length)),
+      prefix_seen: sees.map(() => prefix),
+      note: ""
     };
     step.texts = tokenizer.texts(tokensOf(step));
     this.steps = [...this.steps, step];
@@ -115,54 +167,132 @@ class Session {
     const { draft, target } = this.models;
     const root = this.tokens.at(-1);
     const rules = rulesOf(this.strategy);
-    if (!rules) return { tree: { token: [root], parent: [-1], log_prob: [0], source: ["target"], candidate_sampling: "deterministic" }, tops: new Map() };
+    if (!rules)
+      return {
+        tree: {
+          token: [root],
+          parent: [-1],
+          log_prob: [0],
+          source: ["target"],
+          candidate_sampling: "deterministic"
+        },
+        tops: new Map()
+      };
     const width = Math.max(TOP.drafted, ...rules.branches);
-    const rows = new Map(); // of each node that ran: the slots of its text, of its ancestors, and its own
+    // of each node that ran: the slots of its text, of its ancestors, and its own
+    const rows = new Map();
     const next = async (tree, nodes) => {
-      nodes.forEach((node, row) => rows.set(node, node ? [...rows.get(tree.parent[node]), draft.length + row] : [...this.tokens.keys()]));
-      const logits = nodes[0] ? await draft.rows(nodes.map(node => tree.token[node]), nodes.map(node => rows.get(node)))
-        : [await draft.text(this.tokens.slice(draft.length))]; // also the committed tokens that the cache lacks
+      nodes.forEach((node, row) =>
+        rows.set(
+          node,
+          node ? [...rows.get(tree.parent[node]), draft.length + row] : [...this.tokens.keys()]
+        )
+      );
+      const logits = nodes[0]
+        ? await draft.rows(
+            nodes.map(node => tree.token[node]),
+            nodes.map(node => rows.get(node))
+          )
+        : // also the committed tokens that the cache lacks
+          [await draft.text(this.tokens.slice(draft.length))];
       return logits.map(row => topTokens(softmax(row), width));
     };
-    const grown = await grow(rules, next, root, target.config.max_position_embeddings - this.tokens.length);
-    return { ...grown, rows: new Map(grown.numbers.map((number, node) => [node, rows.get(number)])) };
+    const grown = await grow(
+      rules,
+      next,
+      root,
+      target.config.max_position_embeddings - this.tokens.length
+    );
+    return {
+      ...grown,
+      rows: new Map(grown.numbers.map((number, node) => [node, rows.get(number)]))
+    };
   }
 
-  /** What is committed: the accepted tokens and the target's own, cut at the end of the text. @param {Columns} tree @param {{accepted: number[], bonus: number}} path */
+  /**
+   * What is committed: the accepted tokens and the target's own, cut at the end of the text.
+   * @param {Columns} tree
+   * @param {{accepted: number[], bonus: number}} path
+   */
   cut(tree, path) {
     const tokens = [...path.accepted.map(node => tree.token[node]), path.bonus].slice(0, this.room);
     const end = tokens.indexOf(this.models.tokenizer.end.id);
     const committed = end < 0 ? tokens : tokens.slice(0, end + 1);
     const accepted = path.accepted.slice(0, committed.length);
-    return { accepted, committed, bonus: committed.length > accepted.length ? committed.at(-1) : null };
+    return {
+      accepted,
+      committed,
+      bonus: committed.length > accepted.length ? committed.at(-1) : null
+    };
   }
 
-  /** @param {Map<number, number[]>} rows of the draft @param {{accepted: number[], committed: number[]}} outcome @param {number} prefix */
+  /**
+   * @param {Map<number, number[]>} rows of the draft
+   * @param {{accepted: number[], committed: number[]}} outcome
+   * @param {number} prefix
+   */
   commit(rows, { accepted, committed }, prefix) {
     const path = [0, ...accepted].slice(0, committed.length);
-    this.models.target.keep(prefix, path.map(node => prefix + node));
-    if (rows.get(0)) this.models.draft.keep(prefix, path.filter(node => rows.get(node)).map(node => rows.get(node).at(-1)));
+    this.models.target.keep(
+      prefix,
+      path.map(node => prefix + node)
+    );
+    if (rows.get(0))
+      this.models.draft.keep(
+        prefix,
+        path.filter(node => rows.get(node)).map(node => rows.get(node).at(-1))
+      );
     this.tokens = [...this.tokens, ...committed];
   }
 
-  /** @param {number} target entries of each cache before the iteration @param {number} draft @param {boolean} drafted */
+  /**
+   * @param {number} target entries of each cache before the iteration
+   * @param {number} draft
+   * @param {boolean} drafted
+   */
   caches(target, draft, drafted) {
     const record = (name, before) => {
       const { kept, length, capacity, cache, width } = this.models[name];
-      const moved = kept.slots.map((slot, index) => [slot, kept.prefix + index]).filter(([from, to]) => from !== to);
+      const moved = kept.slots
+        .map((slot, index) => [slot, kept.prefix + index])
+        .filter(([from, to]) => from !== to);
       return {
-        name, before, written: kept.before - before, kept: kept.slots, moved, after: length, committed: this.tokens.length - 1, capacity,
-        slot_bytes: 4 * width * cache.length,
+        name,
+        before,
+        written: kept.before - before,
+        kept: kept.slots,
+        moved,
+        after: length,
+        committed: this.tokens.length - 1,
+        capacity,
+        slot_bytes: 4 * width * cache.length
       };
     };
-    return drafted ? [record("target", target), record("draft", draft)] : [record("target", target)];
+    return drafted
+      ? [record("target", target), record("draft", draft)]
+      : [record("target", target)];
   }
 }
 
 /** What no greedy iteration of a draft model has. */
 const EMPTY = {
-  root_choice: null, extra: [], rule: "greedy", trials: [], residual: null, proposals: [], position: [], hidden_prefix: [], rows: [], missing: [],
-  findings: [], plain: [], gaps: [], not_numbers: [], hidden: [], request: "", batch: "",
+  root_choice: null,
+  extra: [],
+  rule: "greedy",
+  trials: [],
+  residual: null,
+  proposals: [],
+  position: [],
+  hidden_prefix: [],
+  rows: [],
+  missing: [],
+  findings: [],
+  plain: [],
+  gaps: [],
+  not_numbers: [],
+  hidden: [],
+  request: "",
+  batch: ""
 };
 
 /** @param {Settings} settings @param {Columns} tree */
@@ -171,32 +301,60 @@ function adaptationOf({ history }, tree) {
   return { kind: history ? drafted : "", values: {}, before: {}, after: {} };
 }
 
-/** @param {Columns} tree @param {any} outcome @param {number} calls @param {Record<string, number>} phases */
+/**
+ * @param {Columns} tree
+ * @param {any} outcome
+ * @param {number} calls
+ * @param {Record<string, number>} phases
+ */
 function countsOf(tree, { accepted, committed }, calls, phases) {
   const seconds = Object.values(phases).reduce((sum, part) => sum + part, 0);
   return {
-    iterations: 1, committed: committed.length, drafted: tree.token.length - 1, accepted: accepted.length, longest_path: shapeOf(tree).depth.at(-1),
-    target_calls: 1, draft_calls: calls, seconds, lossy: 0,
+    iterations: 1,
+    committed: committed.length,
+    drafted: tree.token.length - 1,
+    accepted: accepted.length,
+    longest_path: shapeOf(tree).depth.at(-1),
+    target_calls: 1,
+    draft_calls: calls,
+    seconds,
+    lossy: 0
   };
 }
 
-/** The rows of a pass: probabilities and verdicts. @param {Columns} tree @param {Float64Array[]} probs @param {Top[]} tops @param {Map<number, Top>} drafted
- * @param {number[]} accepted @param {number} prefix */
+/**
+ * The rows of a pass: probabilities and verdicts.
+ * @param {Columns} tree
+ * @param {Float64Array[]} probs
+ * @param {Top[]} tops
+ * @param {Map<number, Top>} drafted
+ * @param {number[]} accepted
+ * @param {number} prefix
+ */
 function nodeRecords(tree, probs, tops, drafted, accepted, prefix) {
   const shape = shapeOf(tree);
   const path = new Set([0, ...accepted]);
   const verdict = (node, parent) => {
     if (path.has(node)) return node ? "accepted" : "root";
-    return path.has(parent) && tops[parent][0][0] !== tree.token[node] ? "rejected" : "not reached"; // the text may end before it
+    // the text may end before it
+    return path.has(parent) && tops[parent][0][0] !== tree.token[node] ? "rejected" : "not reached";
   };
   return tree.token.map((token, node) => {
     const [[choice, prob]] = tops[node];
     const parent = tree.parent[node];
     return {
-      index: node, token, draft_prob: shape.prob[node], path_prob: shape.pathProb[node], target_prob: node ? probs[parent][token] : null,
-      target_choice: choice, verdict: verdict(node, parent), kv_slot: prefix + node, choice_prob: prob,
+      index: node,
+      token,
+      draft_prob: shape.prob[node],
+      path_prob: shape.pathProb[node],
+      target_prob: node ? probs[parent][token] : null,
+      target_choice: choice,
+      verdict: verdict(node, parent),
+      kv_slot: prefix + node,
+      choice_prob: prob,
       entropy: probs[node].reduce((sum, value) => sum - (value && value * Math.log(value)), 0),
-      target_top: tops[node], draft_top: drafted.get(node) ?? [],
+      target_top: tops[node],
+      draft_top: drafted.get(node) ?? []
     };
   });
 }
@@ -210,15 +368,46 @@ function maskBits(seen, count) {
 
 /** Every token that a step names. @param {any} step @returns {number[]} */
 function tokensOf({ tree, committed, nodes, events }) {
-  const tops = nodes.flatMap(node => [...node.target_top, ...node.draft_top]).map(([token]) => token);
-  return [...tree.token, ...committed, ...tops, ...events.flatMap(event => event.values.token ?? [])];
+  const tops = nodes
+    .flatMap(node => [...node.target_top, ...node.draft_top])
+    .map(([token]) => token);
+  return [
+    ...tree.token,
+    ...committed,
+    ...tops,
+    ...events.flatMap(event => event.values.token ?? [])
+  ];
 }
 
-/** A run as a trace file holds it. @param {Session} session @param {Record<string, any>} models what ran where */
-function traceOf({ prompt, tokens, steps, strategy, most, prefill, finished, models: { tokenizer } }, models) {
+/**
+ * A run as a trace file holds it.
+ * @param {Session} session
+ * @param {Record<string, any>} models what ran where
+ */
+function traceOf(
+  { prompt, tokens, steps, strategy, most, prefill, finished, models: { tokenizer } },
+  models
+) {
   return {
-    prompt_ids: prompt, first_token: tokens[prompt.length], steps, models, texts: tokenizer.texts(tokens), prefill_seconds: prefill, prefill_calls: 1,
-    settings: { ...strategy, max_new_tokens: most, temperature: 0, top_k: null, top_p: null, seed: 0, stop_at_eos: true, check: false },
-    finished, messages: [], version: 3,
+    prompt_ids: prompt,
+    first_token: tokens[prompt.length],
+    steps,
+    models,
+    texts: tokenizer.texts(tokens),
+    prefill_seconds: prefill,
+    prefill_calls: 1,
+    settings: {
+      ...strategy,
+      max_new_tokens: most,
+      temperature: 0,
+      top_k: null,
+      top_p: null,
+      seed: 0,
+      stop_at_eos: true,
+      check: false
+    },
+    finished,
+    messages: [],
+    version: 3
   };
 }

@@ -7,24 +7,40 @@ async function part(name) {
   if (!response.ok) throw new Error(`${name} is not in this folder`);
   const bytes = await response.blob();
   const [first] = new Uint8Array(await bytes.slice(0, 1).arrayBuffer());
-  return new Response(first === 0x1f ? bytes.stream().pipeThrough(new DecompressionStream("gzip")) : bytes).text();
+  return new Response(
+    first === 0x1f ? bytes.stream().pipeThrough(new DecompressionStream("gzip")) : bytes
+  ).text();
 }
 
 async function startLive() {
   const place = document.getElementById("page");
   try {
-    const [plotly, page, decoder] = await Promise.all(["plotly", "page", "worker"].map(name => part(`${name}.js.gz`)));
-    for (const text of [plotly, page]) document.head.append(Object.assign(document.createElement("script"), { textContent: text }));
-    const begin = `const BASE = ${JSON.stringify(new URL(".", location.href))}, QUERY = ${JSON.stringify(location.search)};\n`;
+    const [plotly, page, decoder] = await Promise.all(
+      ["plotly", "page", "worker"].map(name => part(`${name}.js.gz`))
+    );
+    for (const text of [plotly, page])
+      document.head.append(Object.assign(document.createElement("script"), { textContent: text }));
+    const base = JSON.stringify(new URL(".", location.href));
+    const begin = `const BASE = ${base}, QUERY = ${JSON.stringify(location.search)};\n`;
     const worker = new Worker(URL.createObjectURL(new Blob([begin, decoder])));
-    const hear = handler => { worker.onmessage = ({ data }) => handler(data); };
-    const view = mount(place, { kind: "worker", send: message => worker.postMessage(message), on: hear, keys: document }, window.Plotly);
-    worker.onerror = ({ message }) => view.handle({ type: "gone", sentence: `The decoder stopped (${message}): reload the page.` });
+    const hear = handler => {
+      worker.onmessage = ({ data }) => handler(data);
+    };
+    const view = mount(
+      place,
+      { kind: "worker", send: message => worker.postMessage(message), on: hear, keys: document },
+      window.Plotly
+    );
+    worker.onerror = ({ message }) =>
+      view.handle({ type: "gone", sentence: `The decoder stopped (${message}): reload the page.` });
     if (/[?&]predict\b/.test(location.search)) view.handle({ type: "guessing", on: true });
   } catch (error) {
-    place.textContent = location.protocol === "file:"
-      ? "A browser does not let a page that was opened as a file fetch its models: run “python -m http.server” in this folder, and open http://localhost:8000."
-      : `The lab cannot start (${error.message}): export the folder again, or open the page in a browser of 2024 or later.`;
+    place.textContent =
+      location.protocol === "file:"
+        ? "A browser does not let a page that was opened as a file fetch its models: run " +
+          "“python -m http.server” in this folder, and open http://localhost:8000."
+        : `The lab cannot start (${error.message}): export the folder again, or open the page ` +
+          "in a browser of 2024 or later.";
   }
 }
 

@@ -1,5 +1,6 @@
 // @ts-check
-// Byte-level BPE from a tokenizer.json, both ways; a token that is part of a character is written as its bytes.
+// Byte-level BPE from a tokenizer.json, both ways; a token that is part of a character is written
+// as its bytes.
 
 const PIECES = /'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu;
 
@@ -13,13 +14,18 @@ class Tokenizer {
     let spare = 256;
     const visible = byte => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
     /** GPT-2's alphabet: a visible character for each byte. */
-    this.alphabet = Array.from({ length: 256 }, (_, byte) => String.fromCharCode(visible(byte) ? byte : spare++));
+    this.alphabet = Array.from({ length: 256 }, (_, byte) =>
+      String.fromCharCode(visible(byte) ? byte : spare++)
+    );
   }
 
   /** Token ids of a text; each digit stands alone. @param {string} text @returns {number[]} */
   encode(text) {
     const { id, content } = this.end;
-    const plain = part => part.split(/(\p{N})/u).flatMap(run => (run.match(PIECES) ?? []).flatMap(piece => this.merged(piece)));
+    const plain = part =>
+      part
+        .split(/(\p{N})/u)
+        .flatMap(run => (run.match(PIECES) ?? []).flatMap(piece => this.merged(piece)));
     return text.split(content).flatMap((part, index) => [...(index ? [id] : []), ...plain(part)]);
   }
 
@@ -27,7 +33,9 @@ class Tokenizer {
   merged(piece) {
     let parts = Array.from(new TextEncoder().encode(piece), byte => this.alphabet[byte]);
     for (;;) {
-      const ranks = parts.slice(1).map((part, index) => this.ranks.get(`${parts[index]} ${part}`) ?? Infinity);
+      const ranks = parts
+        .slice(1)
+        .map((part, index) => this.ranks.get(`${parts[index]} ${part}`) ?? Infinity);
       const best = Math.min(...ranks);
       if (best === Infinity) return parts.map(part => this.ids[part]);
       const at = ranks.indexOf(best);
@@ -35,14 +43,21 @@ class Tokenizer {
     }
   }
 
-  /** One token for display: " the", or "<0xE2>" for a part of a character. @param {number} id @returns {string} */
+  /**
+   * One token for display: " the", or "<0xE2>" for a part of a character.
+   * @param {number} id
+   * @returns {string}
+   */
   text(id) {
     if (id === this.end.id) return this.end.content;
     const bytes = Uint8Array.from(this.pieces[id], char => this.alphabet.indexOf(char));
     try {
       return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
     } catch {
-      return Array.from(bytes, byte => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`).join("");
+      return Array.from(
+        bytes,
+        byte => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`
+      ).join("");
     }
   }
 

@@ -1,12 +1,31 @@
 // @ts-check
-// The lab of one tab: answers what the page asks a kernel (views/messages.json), one command after another; Stop is heard between products.
-// Begins with BASE, the folder's address; QUERY, the page's; and LAB, what export.py wrote: catalog, files, configs, models, the first setup.
+// The lab of one tab: answers what the page asks a kernel (views/messages.json), one command after
+// another; Stop is heard between products.
+// Begins with BASE, the folder's address; QUERY, the page's; and LAB, what export.py wrote:
+// catalog, files, configs, models, the first setup.
 
 class Refusal extends Error {}
 
-const BUSY = { hello: "Loading", step: "Decoding", run: "Decoding", redo: "Decoding again", verify: "Verifying" };
+const BUSY = {
+  hello: "Loading",
+  step: "Decoding",
+  run: "Decoding",
+  redo: "Decoding again",
+  verify: "Verifying"
+};
 const PAUSE = 50; // milliseconds of work between two looks at the messages
-const lab = { wanted: LAB.wanted, applied: null, models: null, session: null, cursor: 0, number: 0, edits: [], busy: false, stopped: false, rested: 0 };
+const lab = {
+  wanted: LAB.wanted,
+  applied: null,
+  models: null,
+  session: null,
+  cursor: 0,
+  number: 0,
+  edits: [],
+  busy: false,
+  stopped: false,
+  rested: 0
+};
 let queue = Promise.resolve();
 
 const post = (type, fields) => postMessage({ type, ...fields });
@@ -24,9 +43,15 @@ async function breathe() {
 /** The changes that the next Step applies, in words. */
 function pending() {
   if (!lab.applied) return [];
-  const flat = form => ({ prompt: form.prompt, length: form.session.max_new_tokens, ...settingsOf(form) });
+  const flat = form => ({
+    prompt: form.prompt,
+    length: form.session.max_new_tokens,
+    ...settingsOf(form)
+  });
   const [before, after] = [flat(lab.applied), flat(lab.wanted)];
-  return Object.keys(after).filter(name => name in before && before[name] !== after[name]).map(name => `${nameOf(name)} → ${after[name]}`);
+  return Object.keys(after)
+    .filter(name => name in before && before[name] !== after[name])
+    .map(name => `${nameOf(name)} → ${after[name]}`);
 }
 
 /** @param {Record<string, any>} more */
@@ -36,29 +61,54 @@ function status(more = {}) {
   const ended = Boolean(session?.finished) && cursor === session.steps.length && !changes.length;
   const error = session || more.busy ? null : { where: "start", sentence: "Press Step to begin." };
   post("status", {
-    busy: null, progress: null, message: null, error, finished: session?.finished ?? "", can_step: !ended, live: Boolean(session), wanted,
-    pending: changes, new_run: Boolean(applied) && applied.prompt !== wanted.prompt, by_hand: edits.length > 0, ...more,
+    busy: null,
+    progress: null,
+    message: null,
+    error,
+    finished: session?.finished ?? "",
+    can_step: !ended,
+    live: Boolean(session),
+    wanted,
+    pending: changes,
+    new_run: Boolean(applied) && applied.prompt !== wanted.prompt,
+    by_hand: edits.length > 0,
+    ...more
   });
 }
 
-/** The bytes of a file, kept in the browser's store; checked by their number and SHA-256. @param {any} file @param {(bytes: number) => void} report */
+/**
+ * The bytes of a file, kept in the browser's store; checked by their number and SHA-256.
+ * @param {any} file
+ * @param {(bytes: number) => void} report
+ */
 async function fetched({ name, size, sha256 }, report) {
-  const store = await globalThis.caches?.open("speclab").catch(() => null); // on plain http there is none, nor a digest
+  // on plain http there is none, nor a digest
+  const store = await globalThis.caches?.open("speclab").catch(() => null);
   const address = `${BASE}${name}?${sha256.slice(0, 12)}`;
   const kept = await store?.match(address);
-  const response = kept ?? await fetch(address, { cache: store ? "reload" : "no-cache" }).catch(() => ({ ok: false, status: "no answer" }));
-  if (!response.ok) throw new Refusal(`${name} did not arrive (${response.status}): reload the page, or export the folder again.`);
+  const response =
+    kept ??
+    (await fetch(address, { cache: store ? "reload" : "no-cache" }).catch(() => ({
+      ok: false,
+      status: "no answer"
+    })));
+  if (!response.ok)
+    throw new Refusal(
+      `${name} did not arrive (${response.status}): reload the page, or export the folder again.`
+    );
   const bytes = new Uint8Array(size);
   let length = 0;
   const reader = response.body.getReader();
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     if (length + part.value.length <= size) bytes.set(part.value, length);
-    report(length += part.value.length);
+    report((length += part.value.length));
   }
   const digest = await globalThis.crypto?.subtle?.digest("SHA-256", bytes);
   if (length !== size || (digest && String(new Uint8Array(digest)) !== sha256)) {
     await store?.delete(address);
-    throw new Refusal(`${name} was cut short or changed: reload the page, or export the folder again.`);
+    throw new Refusal(
+      `${name} was cut short or changed: reload the page, or export the folder again.`
+    );
   }
   if (!kept) await store?.put(address, new Response(bytes)).catch(() => {}); // the disk is full
   return bytes.buffer;
@@ -69,30 +119,52 @@ async function load() {
   const buffers = [];
   let before = 0;
   for (const file of LAB.files) {
-    const report = bytes => status({ busy: `Fetching ${(total / 1e6).toFixed(1)} MB, once`, progress: (before + bytes) / total });
+    const report = bytes =>
+      status({
+        busy: `Fetching ${(total / 1e6).toFixed(1)} MB, once`,
+        progress: (before + bytes) / total
+      });
     buffers.push(await fetched(file, report));
     before += file.size;
   }
-  const [target, draft] = LAB.configs.map((config, index) => new Model(config, buffers[index], breathe));
-  return { target, draft, tokenizer: new Tokenizer(JSON.parse(new TextDecoder().decode(buffers[2]))) };
+  const [target, draft] = LAB.configs.map(
+    (config, index) => new Model(config, buffers[index], breathe)
+  );
+  return {
+    target,
+    draft,
+    tokenizer: new Tokenizer(JSON.parse(new TextDecoder().decode(buffers[2])))
+  };
 }
 
 /** Shows a session from iteration `keep` on. @param {Session} session @param {number} keep */
 function show(session, keep) {
   const { steps, ...header } = traceOf(session, LAB.models);
   Object.assign(lab, { session, applied: lab.wanted, cursor: keep, edits: [] });
-  post("run", { id: ++lab.number, header: { ...header, prompt_parts: [] }, keep, steps: [], cursor: keep });
+  post("run", {
+    id: ++lab.number,
+    header: { ...header, prompt_parts: [] },
+    keep,
+    steps: [],
+    cursor: keep
+  });
 }
 
 async function begin() {
   lab.models ??= await load();
-  const { prompt, session: { max_new_tokens: most } } = lab.wanted;
+  const {
+    prompt,
+    session: { max_new_tokens: most }
+  } = lab.wanted;
   const ids = lab.models.tokenizer.encode(prompt);
   const context = LAB.configs[0].max_position_embeddings;
   if (!(most >= 1)) throw new Refusal("The length is the number of new tokens, from 1 on.");
   if (!prompt.trim()) throw new Refusal("The prompt is empty: write a text, or choose an example.");
   if (ids.length + most > context)
-    throw new Refusal(`The prompt has ${ids.length} tokens and the length is ${most}, more than the models' context of ${context}: shorten one of them.`);
+    throw new Refusal(
+      `The prompt has ${ids.length} tokens and the length is ${most}, more than the models' ` +
+        `context of ${context}: shorten one of them.`
+    );
   show(await new Session(lab.models, settingsOf(lab.wanted), ids, most).start(), 0);
 }
 
@@ -110,7 +182,8 @@ function fork(at) {
 
 /** @param {any} built a tree built by hand */
 async function decode(built = null) {
-  if (lab.session.finished) throw new Refusal("The text has ended: set a larger length, or start over.");
+  if (lab.session.finished)
+    throw new Refusal("The text has ended: set a larger length, or start over.");
   const step = await lab.session.step(built);
   lab.cursor = lab.session.steps.length;
   post("step", { index: step.index, step });
@@ -119,20 +192,41 @@ async function decode(built = null) {
 
 /** A strategy within its bounds. @param {{name: string, settings: Settings}} given */
 function strategyOf({ name, settings }) {
-  const { schema, ascending, settings: defaults } = LAB.catalog.strategies.find(one => one.name === name);
+  const {
+    schema,
+    ascending,
+    settings: defaults
+  } = LAB.catalog.strategies.find(one => one.name === name);
   const { strategy } = lab.wanted;
   const all = { ...defaults, ...(strategy.name === name ? strategy.settings : {}), ...settings };
   for (const [field, { minimum: low, maximum: high }] of Object.entries(schema.properties))
-    if (all[field] < low || all[field] > high) throw new Refusal(`${nameOf(field)} is ${low} to ${high}, not ${all[field]}.`);
+    if (all[field] < low || all[field] > high)
+      throw new Refusal(`${nameOf(field)} is ${low} to ${high}, not ${all[field]}.`);
   for (const [low, high] of ascending)
-    if (all[low] > all[high]) throw new Refusal(`${nameOf(low)} (${all[low]}) is above ${nameOf(high)} (${all[high]}): lower the first or raise the second.`);
+    if (all[low] > all[high])
+      throw new Refusal(
+        `${nameOf(low)} (${all[low]}) is above ${nameOf(high)} (${all[high]}): ` +
+          "lower the first or raise the second."
+      );
   return { name, settings: all };
 }
 
-/** The rows of the edited tree, at first those of the iteration shown; `recorded`: the same node of the iteration. */
+/**
+ * The rows of the edited tree, at first those of the iteration shown; `recorded`: the same node of
+ * the iteration.
+ */
 function edited() {
   const { tree } = stepShown();
-  return lab.edits.at(-1) ?? tree.token.map((token, row) => ({ token, parent: tree.parent[row], log_prob: tree.log_prob[row], source: tree.source[row], recorded: row }));
+  return (
+    lab.edits.at(-1) ??
+    tree.token.map((token, row) => ({
+      token,
+      parent: tree.parent[row],
+      log_prob: tree.log_prob[row],
+      source: tree.source[row],
+      recorded: row
+    }))
+  );
 }
 
 /** @param {string} name */
@@ -142,24 +236,48 @@ function column(name) {
 
 /** @returns {Columns} */
 function editedTree() {
-  return { token: column("token"), parent: column("parent"), log_prob: column("log_prob"), source: column("source"), candidate_sampling: "deterministic" };
+  return {
+    token: column("token"),
+    parent: column("parent"),
+    log_prob: column("log_prob"),
+    source: column("source"),
+    candidate_sampling: "deterministic"
+  };
 }
 
-/** Shows an edit in breadth-first order; without rows the last one is undone. @param {any[]} [rows] */
+/**
+ * Shows an edit in breadth-first order; without rows the last one is undone.
+ * @param {any[]} [rows]
+ */
 function edit(rows) {
   if (rows) {
     const order = [0];
-    for (const node of order) rows.forEach((row, child) => { if (row.parent === node) order.push(child); });
-    lab.edits.push(order.map(node => ({ ...rows[node], parent: order.indexOf(rows[node].parent) })));
+    for (const node of order)
+      rows.forEach((row, child) => {
+        if (row.parent === node) order.push(child);
+      });
+    lab.edits.push(
+      order.map(node => ({ ...rows[node], parent: order.indexOf(rows[node].parent) }))
+    );
   } else lab.edits.pop();
   const tree = editedTree();
-  const what_if = { tree, recorded: column("recorded"), accepted: null, bonus: null, unknown: [], settled: false, texts: lab.models.tokenizer.texts(tree.token), by: "hand" };
+  const what_if = {
+    tree,
+    recorded: column("recorded"),
+    accepted: null,
+    bonus: null,
+    unknown: [],
+    settled: false,
+    texts: lab.models.tokenizer.texts(tree.token),
+    by: "hand"
+  };
   post("preview", { index: lab.cursor - 1, what_if: lab.edits.length ? what_if : null });
 }
 
 /** The row of the edited tree that the page names. @param {any} node */
 function rowOf(node) {
-  const row = typeof node === "string" ? Number(node.replace("new ", "")) : column("recorded").indexOf(node);
+  const row =
+    typeof node === "string" ? Number(node.replace("new ", "")) : column("recorded").indexOf(node);
   if (row < 0) throw new Refusal("This node was pruned: choose another, or undo.");
   return row;
 }
@@ -167,28 +285,55 @@ function rowOf(node) {
 /** One token from what was typed: `#17`, or a text as displayed. @param {string} typed */
 function typedToken(typed) {
   const { tokenizer } = lab.models;
-  const ids = /^#\d+$/.test(typed) ? [Number(typed.slice(1))] : tokenizer.encode(typed.replaceAll("␣", " "));
+  const ids = /^#\d+$/.test(typed)
+    ? [Number(typed.slice(1))]
+    : tokenizer.encode(typed.replaceAll("␣", " "));
   if (ids.length === 1 && ids[0] < tokenizer.pieces.length) return ids[0];
-  throw new Refusal(ids.length > 1 ? `“${typed}” is ${ids.length} tokens: type one of ${ids.map(id => `#${id}`).join(" ")}.` : `There is no token ${typed}.`);
+  throw new Refusal(
+    ids.length > 1
+      ? `“${typed}” is ${ids.length} tokens: type one of ${ids.map(id => `#${id}`).join(" ")}.`
+      : `There is no token ${typed}.`
+  );
 }
 
 /** What a link asks for: `?prompt=…&strategy=FixedTree&depth=3&length=40`. */
 function asked() {
-  const { prompt = lab.wanted.prompt, strategy: name = lab.wanted.strategy.name, length, ...given } = Object.fromEntries(new URLSearchParams(QUERY));
+  const {
+    prompt = lab.wanted.prompt,
+    strategy: name = lab.wanted.strategy.name,
+    length,
+    ...given
+  } = Object.fromEntries(new URLSearchParams(QUERY));
   const known = LAB.catalog.strategies.find(one => one.name === name);
-  if (!known) throw new Refusal(`The link names ${name}, which needs a lab with a kernel: press Step to begin without it.`);
-  const settings = Object.keys(given).filter(field => field in known.schema.properties).map(field => [field, Number(given[field])]);
-  return { prompt, strategy: { name, settings: Object.fromEntries(settings) }, session: Number(length) ? { max_new_tokens: Number(length) } : {} };
+  if (!known)
+    throw new Refusal(
+      `The link names ${name}, which needs a lab with a kernel: press Step to begin without it.`
+    );
+  const settings = Object.keys(given)
+    .filter(field => field in known.schema.properties)
+    .map(field => [field, Number(given[field])]);
+  return {
+    prompt,
+    strategy: { name, settings: Object.fromEntries(settings) },
+    session: Number(length) ? { max_new_tokens: Number(length) } : {}
+  };
 }
 
 const HOLDS = {
   end: () => false,
   accepts_fewer: (step, value) => step.accepted.length < value,
   nodes_more: (step, value) => step.nodes.length > value,
-  token: (step, value) => step.committed.map(token => step.texts[token]).join("").includes(value),
+  token: (step, value) =>
+    step.committed
+      .map(token => step.texts[token])
+      .join("")
+      .includes(value)
 };
 
-/** By the page's message; what the status says then. @type {Record<string, (fields: any) => any>} */
+/**
+ * By the page's message; what the status says then.
+ * @type {Record<string, (fields: any) => any>}
+ */
 const COMMANDS = {
   async hello() {
     post("catalog", LAB.catalog);
@@ -201,12 +346,18 @@ const COMMANDS = {
   },
   async run({ until: { kind, value } }) {
     await ready();
-    while (!lab.session.finished) if (HOLDS[kind](await decode(), value)) return { message: "Stopped: the condition holds." };
+    while (!lab.session.finished)
+      if (HOLDS[kind](await decode(), value)) return { message: "Stopped: the condition holds." };
     return {};
   },
   want({ strategy, session, ...prompt }) {
     const { wanted } = lab;
-    lab.wanted = { ...wanted, ...prompt, session: { ...wanted.session, ...session }, strategy: strategy ? strategyOf(strategy) : wanted.strategy };
+    lab.wanted = {
+      ...wanted,
+      ...prompt,
+      session: { ...wanted.session, ...session },
+      strategy: strategy ? strategyOf(strategy) : wanted.strategy
+    };
   },
   reset() {
     lab.wanted = lab.applied;
@@ -222,32 +373,51 @@ const COMMANDS = {
     const parent = rowOf(node);
     const rows = edited();
     const id = token ?? typedToken(text);
-    if (rows.some(row => row.parent === parent && row.token === id)) throw new Refusal("That child is there already: add another.");
-    const prob = stepShown().nodes[rows[parent].recorded]?.draft_top.find(([one]) => one === id)?.[1] ?? 1;
-    edit([...rows, { token: id, parent, log_prob: Math.log(prob), source: "hand", recorded: null }]);
+    if (rows.some(row => row.parent === parent && row.token === id))
+      throw new Refusal("That child is there already: add another.");
+    const prob =
+      stepShown().nodes[rows[parent].recorded]?.draft_top.find(([one]) => one === id)?.[1] ?? 1;
+    edit([
+      ...rows,
+      { token: id, parent, log_prob: Math.log(prob), source: "hand", recorded: null }
+    ]);
   },
   prune({ node }) {
     const gone = [rowOf(node)];
-    if (!gone[0]) throw new Refusal("Node 0 is the root, the newest token of the text: it cannot be pruned.");
+    if (!gone[0])
+      throw new Refusal("Node 0 is the root, the newest token of the text: it cannot be pruned.");
     const rows = edited();
-    rows.forEach((row, index) => { if (gone.includes(row.parent)) gone.push(index); });
+    rows.forEach((row, index) => {
+      if (gone.includes(row.parent)) gone.push(index);
+    });
     edit(rows.map((row, index) => (gone.includes(index) ? { ...row, parent: NaN } : row)));
   },
   undo: () => edit(),
   async verify() {
     const old = stepShown();
     const tree = editedTree();
-    const tops = new Map(column("recorded").map((same, node) => [node, old.nodes[same]?.draft_top ?? []]));
+    const tops = new Map(
+      column("recorded").map((same, node) => [node, old.nodes[same]?.draft_top ?? []])
+    );
     fork(lab.cursor - 1);
     const step = await decode({ tree, tops });
-    const words = ({ committed, nodes }) => `${committed.length} from ${nodes.length - 1} drafted nodes`;
-    return { message: `Tokens by hand: ${words(step)}; ${old.settings.strategy} had ${words(old)}.` };
+    const words = ({ committed, nodes }) =>
+      `${committed.length} from ${nodes.length - 1} drafted nodes`;
+    return {
+      message: `Tokens by hand: ${words(step)}; ${old.settings.strategy} had ${words(old)}.`
+    };
   },
   async save() {
     const text = new Blob([JSON.stringify(traceOf(lab.session, LAB.models))]);
-    const blob = await new Response(text.stream().pipeThrough(new CompressionStream("gzip"))).blob();
-    post("file", { name: "run.json.gz", mime: "application/gzip", data: new FileReaderSync().readAsDataURL(blob).split(",")[1] });
-  },
+    const blob = await new Response(
+      text.stream().pipeThrough(new CompressionStream("gzip"))
+    ).blob();
+    post("file", {
+      name: "run.json.gz",
+      mime: "application/gzip",
+      data: new FileReaderSync().readAsDataURL(blob).split(",")[1]
+    });
+  }
 };
 
 /** @param {any} message */
@@ -255,11 +425,13 @@ async function perform({ do: name, ...fields }) {
   Object.assign(lab, { busy: true, stopped: false });
   if (BUSY[name]) status({ busy: BUSY[name] });
   try {
-    status(await COMMANDS[name](fields) ?? {});
+    status((await COMMANDS[name](fields)) ?? {});
   } catch (error) {
     if (!(error instanceof Refusal)) console.error(error);
     const where = lab.session ? Object.keys(fields)[0] : "start"; // beside the field that was sent
-    status(lab.stopped ? { message: error.message } : { error: { where, sentence: error.message } });
+    status(
+      lab.stopped ? { message: error.message } : { error: { where, sentence: error.message } }
+    );
   }
   lab.busy = false;
 }

@@ -1,11 +1,15 @@
 // @ts-check
-// The KV caches over an iteration: a strip for each, 64 slots a row, during the pass and after the commit. As cache_picture.py.
+// The KV caches over an iteration: a strip for each, 64 slots a row, during the pass and after the
+// commit. As cache_picture.py.
 
 const CACHE_ROW = 64;
 const CACHE_PITCH = 18;
 const ORDER = "123456789abcdefghijklmnopqrstuvwxyz";
 
-/** The state of the slots from `first` on, during the pass or after the commit. @returns {string[]} */
+/**
+ * The state of the slots from `first` on, during the pass or after the commit.
+ * @returns {string[]}
+ */
 function slotStates(record, prefix, prompt, first, after) {
   const end = after ? record.after : record.before + record.written;
   const old = Math.min(record.before, prefix);
@@ -19,12 +23,24 @@ function slotStates(record, prefix, prompt, first, after) {
   });
 }
 
-/** The first slot of a strip: what lies before was there and stays. @param {any} record @param {number} prefix */
+/**
+ * The first slot of a strip: what lies before was there and stays.
+ * @param {any} record
+ * @param {number} prefix
+ */
 function firstSlot(record, prefix) {
-  return Math.floor(Math.max(Math.min(record.before, record.after, prefix) - 1, 0) / CACHE_ROW) * CACHE_ROW;
+  return (
+    Math.floor(Math.max(Math.min(record.before, record.after, prefix) - 1, 0) / CACHE_ROW) *
+    CACHE_ROW
+  );
 }
 
-/** The figures of the caches, none if none was recorded. @param {Step} step @param {number} promptLength @param {number | null} selected */
+/**
+ * The figures of the caches, none if none was recorded.
+ * @param {Step} step
+ * @param {number} promptLength
+ * @param {number | null} selected
+ */
 function cacheFigures(step, promptLength = 0, selected = null) {
   if (!step.caches.length) return [];
   const strips = { cells: [], labels: [], notes: [], signs: [], moves: [] };
@@ -36,7 +52,7 @@ function cacheFigures(step, promptLength = 0, selected = null) {
     height: CACHE_PITCH * count + 16,
     yaxis: { range: [count - 0.5, -0.5], tickvals, ticktext },
     annotations: strips.notes,
-    shapes: framed.map(({ x, y }) => frameAt(x - 0.5, x + 0.5, y - 0.5, y + 0.5)),
+    shapes: framed.map(({ x, y }) => frameAt(x - 0.5, x + 0.5, y - 0.5, y + 0.5))
   });
   return [{ data: cacheTraces(strips), layout }];
 }
@@ -45,21 +61,37 @@ function cacheFigures(step, promptLength = 0, selected = null) {
 function addStrip(strips, step, record, prompt) {
   const { prefix_length: prefix } = step;
   const heading = text => {
-    const look = { xref: "x", yref: "y", yanchor: "middle", font: { size: 12, color: "var(--sl-ink)" } };
+    const look = {
+      xref: "x",
+      yref: "y",
+      yanchor: "middle",
+      font: { size: 12, color: "var(--sl-ink)" }
+    };
     strips.notes.push(noteAt(plotText(text), -0.5, strips.cells.length, look));
     strips.cells.push([]);
   };
   heading(words("cache", "heading", cacheValues(record)));
   const first = firstSlot(record, prefix);
-  if (first) heading(words("cache", prompt ? "folded prompt" : "folded", { last: first - 1, prompt: Math.min(prompt, first) }));
-  const landed = new Map(record.kept.map((slot, index) => [slot, record.after - record.kept.length + index]));
+  if (first)
+    heading(
+      words("cache", prompt ? "folded prompt" : "folded", {
+        last: first - 1,
+        prompt: Math.min(prompt, first)
+      })
+    );
+  const landed = new Map(
+    record.kept.map((slot, index) => [slot, record.after - record.kept.length + index])
+  );
   const origins = new Map([...landed].map(([slot, goal]) => [goal, slot]));
   const places = [new Map(), new Map()];
   for (const after of [false, true]) {
     if (after) strips.cells.push([]); // room for arrows
     const states = slotStates(record, prefix, prompt, first, after);
     const used = Math.ceil(states.length / CACHE_ROW) * CACHE_ROW;
-    const most = Math.max(states.length, Math.min(record.capacity - first, Math.max(used, CACHE_ROW)));
+    const most = Math.max(
+      states.length,
+      Math.min(record.capacity - first, Math.max(used, CACHE_ROW))
+    );
     while (states.length < most) states.push("free");
     for (let start = 0; start < states.length; start += CACHE_ROW) {
       const y = strips.cells.length;
@@ -70,28 +102,43 @@ function addStrip(strips, step, record, prompt) {
         const slot = first + start + x;
         places[Number(after)].set(slot, [x, y]);
         const origin = after ? (origins.get(slot) ?? -1) : slot;
-        if (LOOKS.caches[state].sign) strips.signs.push({ x, y, ...slotSign(step, record, slot, state, origin, landed) });
+        if (LOOKS.caches[state].sign)
+          strips.signs.push({ x, y, ...slotSign(step, record, slot, state, origin, landed) });
       });
     }
   }
   for (const [from, to] of record.moved)
-    if (places[0].has(from) && places[1].has(to)) strips.moves.push([places[0].get(from), places[1].get(to)]);
+    if (places[0].has(from) && places[1].has(to))
+      strips.moves.push([places[0].get(from), places[1].get(to)]);
 }
 
-/** The sign of a slot, what it holds in words, its node. @param {Step} step @param {any} record @param {number} slot @param {string} state @param {number} origin @param {Map<number, number>} landed */
+/**
+ * The sign of a slot, what it holds in words, its node.
+ * @param {Step} step
+ * @param {any} record
+ * @param {number} slot
+ * @param {string} state
+ * @param {number} origin
+ * @param {Map<number, number>} landed
+ */
 function slotSign(step, record, slot, state, origin, landed) {
   const { sign, label } = LOOKS.caches[state];
   const row = origin - step.prefix_length;
-  const node = record.name === "target" && row >= 0 && row < step.nodes.length ? row : null; // a draft's slots are not recorded per node
-  const held = node === null ? "" : words("cache", "node", { node, token: step.nodes[node].token }, step.texts);
+  // a draft's slots are not recorded per node
+  const node = record.name === "target" && row >= 0 && row < step.nodes.length ? row : null;
+  const held =
+    node === null
+      ? ""
+      : words("cache", "node", { node, token: step.nodes[node].token }, step.texts);
   const goal = landed.get(slot);
-  const moved = origin === slot && goal !== undefined && goal !== slot ? words("cache", "moved", { goal }) : "";
+  const moved =
+    origin === slot && goal !== undefined && goal !== slot ? words("cache", "moved", { goal }) : "";
   const order = record.kept.indexOf(origin);
   return {
     sign: state === "kept" && order >= 0 ? (ORDER[order] ?? "•") : sign,
     tip: plotText(words("cache", "slot", { slot, held, label, moved })),
     strong: ["kept", "rebuilt"].includes(state),
-    node,
+    node
   };
 }
 
@@ -101,28 +148,50 @@ function cacheTraces({ cells, signs, moves }) {
   const column = name => signs.map(sign => sign[name]);
   if (signs.length)
     traces.push({
-      ...LOOKS.traces.signs, x: column("x"), y: column("y"), text: column("sign"), hovertext: column("tip"),
+      ...LOOKS.traces.signs,
+      x: column("x"),
+      y: column("y"),
+      text: column("sign"),
+      hovertext: column("tip"),
       customdata: column("node"),
-      textfont: { size: 11, family: LOOKS.mono, color: column("strong").map(strong => (strong ? "#FFFFFF" : "var(--sl-ink)")) },
+      textfont: {
+        size: 11,
+        family: LOOKS.mono,
+        color: column("strong").map(strong => (strong ? "#FFFFFF" : "var(--sl-ink)"))
+      }
     });
   if (moves.length) {
     const points = moves.flatMap(([from, to]) => [from, to, [null, null]]);
     const size = moves.flatMap(() => [0, 9, 0]);
     traces.push({
-      ...LOOKS.traces.moves, x: points.map(point => point[0]), y: points.map(point => point[1]),
-      marker: { symbol: "arrow", angleref: "previous", size, color: "var(--sl-muted)" },
+      ...LOOKS.traces.moves,
+      x: points.map(point => point[0]),
+      y: points.map(point => point[1]),
+      marker: { symbol: "arrow", angleref: "previous", size, color: "var(--sl-muted)" }
     });
   }
   return traces;
 }
 
-/** The legend of the states that occur. @param {Step} step @returns {{label: string, color: string, sign: string}[]} */
+/**
+ * The legend of the states that occur.
+ * @param {Step} step
+ * @returns {{label: string, color: string, sign: string}[]}
+ */
 function cacheKey(step) {
   const used = new Set(["free"]);
   for (const record of step.caches)
     for (const after of [false, true])
-      slotStates(record, step.prefix_length, 1, firstSlot(record, step.prefix_length), after).forEach(state => used.add(state));
-  return Object.entries(LOOKS.caches).filter(([state]) => used.has(state)).map(([, look]) => look);
+      slotStates(
+        record,
+        step.prefix_length,
+        1,
+        firstSlot(record, step.prefix_length),
+        after
+      ).forEach(state => used.add(state));
+  return Object.entries(LOOKS.caches)
+    .filter(([state]) => used.has(state))
+    .map(([, look]) => look);
 }
 
 function cacheValues(record) {
@@ -135,7 +204,9 @@ function cacheValues(record) {
     written: record.written,
     kept: record.kept.length,
     moved: record.moved.length,
-    checks: Object.entries(cacheChecks(record)).map(([name, passed]) => `${passed ? "✓" : "✗"} ${name}`).join(" "),
+    checks: Object.entries(cacheChecks(record))
+      .map(([name, passed]) => `${passed ? "✓" : "✗"} ${name}`)
+      .join(" ")
   };
 }
 
@@ -144,13 +215,22 @@ function cacheLines(step) {
   return step.caches.map(record => words("cache", "line", cacheValues(record)));
 }
 
-/** Whether each check of a cache after a commit passed. @param {any} record @returns {Record<string, boolean>} */
+/**
+ * Whether each check of a cache after a commit passed.
+ * @param {any} record
+ * @returns {Record<string, boolean>}
+ */
 function cacheChecks(record) {
   const rising = values => values.every((value, index) => !index || value > values[index - 1]);
   return {
-    length: record.name === "target" ? record.after === record.committed : record.after <= record.committed,
+    length:
+      record.name === "target"
+        ? record.after === record.committed
+        : record.after <= record.committed,
     positions: rising(record.kept),
-    moves: record.moved.every(([from, to]) => from > to && record.kept.includes(from)) && rising(record.moved.map(move => move[1])),
-    space: Math.max(record.before + record.written, record.after) <= record.capacity,
+    moves:
+      record.moved.every(([from, to]) => from > to && record.kept.includes(from)) &&
+      rising(record.moved.map(move => move[1])),
+    space: Math.max(record.before + record.written, record.after) <= record.capacity
   };
 }

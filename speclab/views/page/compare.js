@@ -3,24 +3,24 @@
 
 /** @param {Context} context */
 function compareOf({ send }) {
-  const list = made("div", { class: "sl-choices" });
+  const list = div("sl-choices");
   const run = button("Compare", { class: "sl-compare" }, () => {
     const names = [...list.querySelectorAll("input:checked")].map(box => box.value);
     send({ do: "compare", names });
   });
-  const error = made("span", { class: "sl-refused", role: "alert" });
   const result = made("div");
-  const element = made("div", {}, list, made("div", { class: "sl-row" }, run, error), result);
-  let drawn = null;
+  const element = made("div", {}, list, div("sl-row", run, refusal("compare")), result);
   const update = now => {
     const { catalog, status } = now;
     if (catalog && !list.childElementCount) {
       const first = [catalog.current, "Autoregressive", "LinearSpeculation"];
-      list.append(...[catalog.current, ...catalog.strategies.map(one => one.name)].map(name => {
-        const box = made("input", { type: "checkbox", value: name });
-        box.checked = first.includes(name);
-        return made("label", { "data-name": name }, box, ` ${name}`);
-      }));
+      list.append(
+        ...[catalog.current, ...catalog.strategies.map(one => one.name)].map(name => {
+          const box = made("input", { type: "checkbox", value: name });
+          box.checked = first.includes(name);
+          return made("label", { "data-name": name }, box, ` ${name}`);
+        })
+      );
     }
     for (const label of list.children) {
       const sentence = status.missing?.[label.dataset.name] ?? "";
@@ -29,11 +29,8 @@ function compareOf({ send }) {
       if (sentence) label.firstChild.checked = false;
     }
     run.disabled = Boolean(status.busy || now.gone);
-    error.textContent = status.error?.where === "compare" ? status.error.sentence : "";
-    if (drawn !== now.compared) {
-      drawn = now.compared;
-      result.replaceChildren(...(now.compared ? [tableOf(comparedTable(now.compared))] : []));
-    }
+    if (!shows(result, [now.compared]))
+      result.replaceChildren(now.compared ? tableOf(comparedTable(now.compared)) : "");
   };
   return { element, update };
 }
@@ -44,9 +41,15 @@ function comparedTable({ rows }) {
   return {
     ...WORDS.compared,
     rows: rows.map(row => [
-      row.name, row.tokens, number(row.iterations, 0), number(row.tokens_per_iteration, 2), number(row.draft_calls, 0), number(row.throughput, 1),
-      row.problem || (row.differs_at === null ? "the same" : `differs from token ${row.differs_at + 1} on`),
-    ]),
+      row.name,
+      row.tokens,
+      number(row.iterations, 0),
+      number(row.tokens_per_iteration, 2),
+      number(row.draft_calls, 0),
+      number(row.throughput, 1),
+      row.problem ||
+        (row.differs_at === null ? "the same" : `differs from token ${row.differs_at + 1} on`)
+    ])
   };
 }
 
@@ -54,14 +57,34 @@ function comparedTable({ rows }) {
 function curveFigure({ name, points, plain, here }) {
   const known = points.filter(point => !point.refused);
   const numbers = known.filter(point => typeof point.value === "number");
-  const along = list => ({ x: list.map(point => point.value), y: list.map(point => point.tokens_per_iteration) });
-  const data = [{ ...LOOKS.traces.curve, ...along(numbers) }, { ...LOOKS.traces.here, ...along(numbers.filter(point => point.value === here)) }];
+  const along = list => ({
+    x: list.map(point => point.value),
+    y: list.map(point => point.tokens_per_iteration)
+  });
+  const data = [
+    { ...LOOKS.traces.curve, ...along(numbers) },
+    { ...LOOKS.traces.here, ...along(numbers.filter(point => point.value === here)) }
+  ];
   const wide = numbers.length > 1 && numbers.at(-1).value / (numbers[0].value || 0.001) >= 10;
   const title = name.replaceAll("_", " ");
-  const annotations = known.filter(point => typeof point.value !== "number")
-    .map((point, index) => noteAt(plotText(`${point.value}: ${point.tokens_per_iteration.toFixed(2)}`), 0.01 + 0.2 * index, 1));
+  const annotations = known
+    .filter(point => typeof point.value !== "number")
+    .map((point, index) =>
+      noteAt(
+        plotText(`${point.value}: ${point.tokens_per_iteration.toFixed(2)}`),
+        0.01 + 0.2 * index,
+        1
+      )
+    );
   const level = plain.tokens_per_iteration ?? 1;
   const shapes = [{ ...LOOKS.rule, xref: "paper", x0: 0, x1: 1, y0: level, y1: level }];
   const xaxis = { title: { text: title }, type: wide ? "log" : "linear" };
-  return { data, layout: layoutOf("curve", `Tokens per pass over ${title}, replayed on this text`, { annotations, shapes, xaxis }) };
+  return {
+    data,
+    layout: layoutOf("curve", `Tokens per pass over ${title}, replayed on this text`, {
+      annotations,
+      shapes,
+      xaxis
+    })
+  };
 }

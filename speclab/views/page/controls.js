@@ -1,75 +1,114 @@
 // @ts-check
 // The bar, the menu, the runs, the tree built by hand, and the keys.
 
-/** @typedef {{state: () => State, dispatch: (event: PageEvent) => void, send: (message: Message) => void, live: boolean, kernel: boolean}} Context live: more can be decoded */
+/**
+ * @typedef {{state: () => State, dispatch: (event: PageEvent) => void, send: (message: Message)
+ *   => void, live: boolean, kernel: boolean}} Context live: more can be decoded
+ */
 
 /** @param {Context} context */
 function barOf(context) {
   const { state, dispatch, send, live } = context;
-  const go = by => () => dispatch({ type: "go", cursor: state().cursor + by });
-  const back = button("◀", { class: "sl-back", title: "one iteration back (←)", "aria-label": "back" }, go(-1));
-  const step = button(live ? "Step" : "▶", { class: "speclab-step", title: "one iteration on (space, →)" }, () => dispatch({ type: "next" }));
-  const place = made("span", { class: "sl-place" });
-  const phases = made("span", { class: "sl-phases", role: "group", "aria-label": "phases" },
-    ...PHASES.map(name => button(name, { "data-phase": name }, () => dispatch({ type: "phase", name }))));
-  const guess = button("guess", { class: "sl-guess", title: "guess what will be accepted, then see it" },
-    () => dispatch({ type: "guessing", on: !state().guess.on }));
+  const backTitle = { class: "sl-back", title: "one iteration back (←)", "aria-label": "back" };
+  const back = button("◀", backTitle, () => dispatch({ type: "go", cursor: state().cursor - 1 }));
+  const stepTitle = { class: "speclab-step", title: "one iteration on (space, →)" };
+  const step = button(live ? "Step" : "▶", stepTitle, () => dispatch({ type: "next" }));
+  const place = span("sl-place");
+  const phases = phasesOf(dispatch);
+  const guessTitle = { class: "sl-guess", title: "guess what will be accepted, then see it" };
+  const guess = button("guess", guessTitle, () =>
+    dispatch({ type: "guessing", on: !state().guess.on })
+  );
   const until = untilOf(context);
   const stop = button("Stop", { class: "sl-stop" }, () => send({ do: "stop" }));
-  const play = button("Play", { class: "sl-play", title: "show one phase after another" }, () => (timer ? pause() : start()));
-  let timer = 0;
-  const pause = () => { clearInterval(timer); timer = 0; play.textContent = "Play"; };
-  const start = () => {
-    play.textContent = "Pause";
-    timer = setInterval(() => {
-      const before = state();
-      dispatch({ type: "along", by: 1 });
-      if (state().cursor === before.cursor && state().tick === before.tick) pause();
-    }, 900);
-  };
-  const menu = menuOf(context);
-  const element = made("div", { class: "sl-bar" }, back, step, place, phases, guess, live ? until.element : null, live ? stop : null, play, menu);
+  const play = playOf(context);
+  const going = live ? [until.element, stop] : [];
+  const parts = [back, step, place, phases, guess, ...going, play.element, menuOf(context)];
   const update = now => {
     const { status, gone } = now;
+    const off = Boolean(gone || status.busy) || status.can_step === false;
     const forward = now.cursor < now.steps.length && !status.pending?.length;
     place.textContent = `${now.cursor} of ${now.steps.length}`;
     back.disabled = now.cursor <= 0;
     if (live) step.textContent = status.pending?.length && !gone ? "Apply & step" : "Step";
-    step.disabled = asking(now) || (!forward && (!live || Boolean(gone || status.busy) || status.can_step === false));
-    until.run.disabled = Boolean(gone || status.busy || asking(now)) || status.can_step === false;
+    step.disabled = asking(now) || (!forward && (!live || off));
+    until.run.disabled = asking(now) || off;
     until.hint.textContent = status.error?.where === "until" ? status.error.sentence : now.hint;
     stop.hidden = !status.busy;
     guess.setAttribute("aria-pressed", String(now.guess.on));
     for (const one of phases.children) {
-      one.setAttribute("aria-pressed", String(one.dataset.phase === positionShown(now).phase && now.cursor > 0));
+      const here = one.dataset.phase === positionShown(now).phase && now.cursor > 0;
+      one.setAttribute("aria-pressed", String(here));
       one.disabled = !now.cursor || (asking(now) && LATER.includes(one.dataset.phase));
     }
   };
-  return { element, update, end: pause };
+  return { element: div("sl-bar", ...parts), update, end: play.end };
+}
+
+/** @param {(event: PageEvent) => void} dispatch */
+function phasesOf(dispatch) {
+  const buttons = PHASES.map(name =>
+    button(name, { "data-phase": name }, () => dispatch({ type: "phase", name }))
+  );
+  return made("span", { class: "sl-phases", role: "group", "aria-label": "phases" }, ...buttons);
+}
+
+/** Shows one phase after another. @param {Context} context */
+function playOf({ state, dispatch }) {
+  let timer = 0;
+  const end = () => {
+    clearInterval(timer);
+    timer = 0;
+    element.textContent = "Play";
+  };
+  const next = () => {
+    const before = state();
+    dispatch({ type: "along", by: 1 });
+    if (state().cursor === before.cursor && state().tick === before.tick) end();
+  };
+  const start = () => {
+    element.textContent = "Pause";
+    timer = setInterval(next, 900);
+  };
+  const attributes = { class: "sl-play", title: "show one phase after another" };
+  const element = button("Play", attributes, () => (timer ? end() : start()));
+  return { element, end };
 }
 
 /** @param {Context} context */
 function untilOf({ send, kernel }) {
-  const kind = made("select", { "aria-label": "Run until" }, ...Object.entries(WORDS.until).filter(([value]) => kernel || value !== "expression").map(([value, [label]]) => made("option", { value }, label)));
+  const kinds = Object.entries(WORDS.until).filter(([name]) => kernel || name !== "expression");
+  const options = kinds.map(([name, [label]]) => [name, label]);
+  const kind = choiceOf(options, options[0][0], chosen, { "aria-label": "Run until" });
   const value = made("input", { "aria-label": "condition", size: "12" });
   const hint = made("span", { class: "sl-hint", role: "status" });
   value.hidden = true;
-  const wish = () => ({ kind: kind.value, value: value.type === "number" ? Number(value.value) : value.value });
-  const run = button("▶", { class: "speclab-run", title: "run until then", "aria-label": "run" }, () => send({ do: "run", until: wish() }));
-  let waiting = 0;
-  kind.addEventListener("change", () => {
+  const wish = () => ({
+    kind: kind.value,
+    value: value.type === "number" ? Number(value.value) : value.value
+  });
+  const run = button(
+    "▶",
+    { class: "speclab-run", title: "run until then", "aria-label": "run" },
+    () => send({ do: "run", until: wish() })
+  );
+  const soon = later(250);
+  function chosen() {
     const type = WORDS.until[kind.value][1];
     value.hidden = type === null;
     value.type = type ?? "text";
     value.value = type === "number" ? "2" : "";
     value.placeholder = kind.value === "expression" ? "accepted < 2" : "";
+  }
+  value.addEventListener("input", () => soon(() => send({ do: "condition", until: wish() })));
+  value.addEventListener("keydown", event => {
+    if (event.key === "Enter") run.click();
   });
-  value.addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => send({ do: "condition", until: wish() }), 250);
-  });
-  value.addEventListener("keydown", event => { if (event.key === "Enter") run.click(); });
-  return { element: made("span", { class: "sl-until" }, "Run until ", kind, value, run, hint), run, hint };
+  return {
+    element: span("sl-until", "Run until ", kind, value, run, hint),
+    run,
+    hint
+  };
 }
 
 /** @param {Context} context */
@@ -83,45 +122,100 @@ function menuOf({ state, dispatch, send, live, kernel }) {
     send({ do: "open", name: file.files[0].name, data: btoa(binary) });
     file.value = "";
   });
-  const entry = (label, click) => button(label, { class: "sl-entry" }, () => { menu.open = false; click(); });
+  const entry = (label, click) =>
+    button(label, { class: "sl-entry" }, () => {
+      menu.open = false;
+      click();
+    });
   const flip = name => () => dispatch({ type: "set", values: { [name]: !state()[name] } });
-  const files = kernel ? [entry("Save page", () => send({ do: "save", what: "page" })), entry("Open run", () => file.click()), file] : [];
+  const files = kernel
+    ? [
+        entry("Save page", () => send({ do: "save", what: "page" })),
+        entry("Open run", () => file.click()),
+        file
+      ]
+    : [];
   if (live) files.push(entry("Save run", () => send({ do: "save", what: "run" })));
-  const menu = made("details", { class: "sl-more" }, made("summary", { "aria-label": "more", title: "more" }, "⋯"),
-    made("div", {}, ...files, entry("As table", flip("rows")), entry("Marks in the text", flip("marks"))));
+  const menu = made(
+    "details",
+    { class: "sl-more" },
+    made("summary", { "aria-label": "more", title: "more" }, "⋯"),
+    made(
+      "div",
+      {},
+      ...files,
+      entry("As table", flip("rows")),
+      entry("Marks in the text", flip("marks"))
+    )
+  );
   return menu;
 }
 
-/** The runs and forks of this lab as a thin tree; nothing for one run. @param {State} state @param {(message: Message) => void} send */
+/**
+ * The runs and forks of this lab as a thin tree; nothing for one run.
+ * @param {State} state
+ * @param {(message: Message) => void} send
+ */
 function runsOf({ runs }, send) {
   if (runs.length < 2) return null;
-  const below = (parent, depth) => runs.filter(run => run.parent === parent).flatMap(run => {
-    const label = `${"· ".repeat(depth)}${run.name} · ${run.iterations}`;
-    const title = run.parent === null ? "" : `from iteration ${run.at} of run ${run.parent}`;
-    return [button(label, { "aria-pressed": String(run.shown), title, "data-run": run.number }, () => send({ do: "switch", run: run.number })),
-      ...below(run.number, depth + 1)];
-  });
+  const below = (parent, depth) =>
+    runs
+      .filter(run => run.parent === parent)
+      .flatMap(run => {
+        const label = `${"· ".repeat(depth)}${run.name} · ${run.iterations}`;
+        const title = run.parent === null ? "" : `from iteration ${run.at} of run ${run.parent}`;
+        return [
+          button(label, { "aria-pressed": String(run.shown), title, "data-run": run.number }, () =>
+            send({ do: "switch", run: run.number })
+          ),
+          ...below(run.number, depth + 1)
+        ];
+      });
   return made("div", { class: "sl-runs", role: "group", "aria-label": "runs" }, ...below(null, 0));
 }
 
 /** @param {Context} context */
 function byHandOf({ state, send }) {
   const child = made("select", { "aria-label": "child token" });
-  const typed = made("input", { "aria-label": "or type a token", placeholder: "or type a token", size: "12" });
-  const hint = made("span", { class: "sl-muted" });
+  const typed = made("input", {
+    "aria-label": "or type a token",
+    placeholder: "or type a token",
+    size: "12"
+  });
+  const hint = span("sl-muted");
   const tell = message => send({ ...message, node: state().node });
-  const add = button("Add", {}, () => tell(typed.value ? { do: "add", token: null, text: typed.value } : { do: "add", token: Number(child.value), text: null }));
+  const add = button("Add", {}, () =>
+    tell(
+      typed.value
+        ? { do: "add", token: null, text: typed.value }
+        : { do: "add", token: Number(child.value), text: null }
+    )
+  );
   const prune = button("Prune", {}, () => tell({ do: "prune" }));
   const undo = button("Undo", {}, () => send({ do: "undo" }));
   const verify = button("Verify", { class: "sl-verify" }, () => send({ do: "verify" }));
-  const element = made("div", { class: "sl-byhand" }, made("b", {}, "By hand"), hint, child, typed, add, prune, undo, verify);
+  const element = div(
+    "sl-byhand",
+    made("b", {}, "By hand"),
+    hint,
+    child,
+    typed,
+    add,
+    prune,
+    undo,
+    verify
+  );
   const update = now => {
     const step = stepShown(now);
     const off = !step || Boolean(now.status.busy || now.gone);
     const picked = now.node !== null && now.node !== OWN;
     const top = step?.nodes[now.node]?.draft_top ?? [];
-    hint.textContent = picked ? `a child of node ${now.node}:` : "Select a node of the tree, then add a child or prune it.";
-    child.replaceChildren(...top.map(([token]) => made("option", { value: token }, labelOf(token, step.texts))));
+    hint.textContent = picked
+      ? `a child of node ${now.node}:`
+      : "Select a node of the tree, then add a child or prune it.";
+    child.replaceChildren(
+      ...top.map(([token]) => made("option", { value: token }, labelOf(token, step.texts)))
+    );
     child.hidden = !top.length || !picked;
     typed.hidden = !picked;
     add.disabled = prune.disabled = !picked || off;
@@ -134,15 +228,29 @@ function byHandOf({ state, send }) {
 function keysOf({ state, dispatch, live }) {
   const go = cursor => dispatch({ type: "go", cursor });
   const keys = {
-    ArrowLeft: () => go(state().cursor - 1), ArrowRight: () => go(state().cursor + 1), Home: () => go(0),
-    End: () => go(state().steps.length), PageUp: () => go(state().cursor - 10), PageDown: () => go(state().cursor + 10),
-    "[": () => dispatch({ type: "along", by: -1 }), "]": () => dispatch({ type: "along", by: 1 }),
-    Escape: () => dispatch({ type: "select", node: state().node }), " ": () => dispatch({ type: "next" }),
+    ArrowLeft: () => go(state().cursor - 1),
+    ArrowRight: () => go(state().cursor + 1),
+    Home: () => go(0),
+    End: () => go(state().steps.length),
+    PageUp: () => go(state().cursor - 10),
+    PageDown: () => go(state().cursor + 10),
+    "[": () => dispatch({ type: "along", by: -1 }),
+    "]": () => dispatch({ type: "along", by: 1 }),
+    Escape: () => dispatch({ type: "select", node: state().node }),
+    " ": () => dispatch({ type: "next" })
   };
   return event => {
     const target = /** @type {any} */ (event.target);
     const typed = target.matches?.("input, textarea, select, [contenteditable], [role=slider]");
-    if (!keys[event.key] || typed || event.ctrlKey || event.altKey || event.metaKey || event.defaultPrevented) return;
+    if (
+      !keys[event.key] ||
+      typed ||
+      event.ctrlKey ||
+      event.altKey ||
+      event.metaKey ||
+      event.defaultPrevented
+    )
+      return;
     if (event.key === " " && (!live || target.matches?.("button, summary, a"))) return;
     event.preventDefault();
     event.stopPropagation();
@@ -150,7 +258,11 @@ function keysOf({ state, dispatch, live }) {
   };
 }
 
-/** In the tree: parent, first child, the neighbours of the column. @param {Context} context @param {any} tree */
+/**
+ * In the tree: parent, first child, the neighbours of the column.
+ * @param {Context} context
+ * @param {any} tree
+ */
 function treeKeysOf({ state, dispatch }, tree) {
   return event => {
     const table = tree.figure?.table;
@@ -161,10 +273,14 @@ function treeKeysOf({ state, dispatch }, tree) {
     const here = table.find(entry => entry.id === state().node);
     const column = seen.filter(entry => entry.depth === here?.depth).sort((a, b) => a.row - b.row);
     const at = column.indexOf(here);
-    const to = !here ? table[0] : {
-      ArrowLeft: table[here.parent], ArrowRight: seen.find(entry => table[entry.parent] === here),
-      ArrowUp: column[at - 1], ArrowDown: column[at + 1],
-    }[event.key];
+    const to = !here
+      ? table[0]
+      : {
+          ArrowLeft: table[here.parent],
+          ArrowRight: seen.find(entry => table[entry.parent] === here),
+          ArrowUp: column[at - 1],
+          ArrowDown: column[at + 1]
+        }[event.key];
     if (to) dispatch({ type: "select", node: to.id });
   };
 }

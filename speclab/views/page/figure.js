@@ -1,8 +1,13 @@
 // @ts-check
 // Parts of figures: what does not change stands in looks.json. As theme.py.
 
-/** The layout of a figure: what looks.json says, with changes. @param {string} name @param {string} sentence for screen readers
- *  @param {Record<string, any>} changes @returns {Record<string, any>} */
+/**
+ * The layout of a figure: what looks.json says, with changes.
+ * @param {string} name
+ * @param {string} sentence for screen readers
+ * @param {Record<string, any>} changes
+ * @returns {Record<string, any>}
+ */
 function layoutOf(name, sentence, changes) {
   const layout = { ...LOOKS.layouts[name], meta: { name, sentence } };
   for (const [key, value] of Object.entries(changes)) {
@@ -12,19 +17,38 @@ function layoutOf(name, sentence, changes) {
   return layout;
 }
 
-/** A text of a figure, without an arrow. @param {string} text @param {number} x @param {number} y @param {object} more */
+/**
+ * A text of a figure, without an arrow.
+ * @param {string} text
+ * @param {number} x
+ * @param {number} y
+ * @param {object} more
+ */
 function noteAt(text, x, y, more = {}) {
   return { ...LOOKS.note, text, x, y, ...more };
 }
 
-/** A heatmap of whole numbers, each in its own colour. @param {number[][]} z @param {string[]} colors */
+/**
+ * A heatmap of whole numbers, each in its own colour.
+ * @param {number[][]} z
+ * @param {string[]} colors
+ */
 function codeMap(z, colors) {
   const count = colors.length;
-  const colorscale = colors.flatMap((color, code) => [[code / count, color], [(code + 1) / count, color]]);
+  const colorscale = colors.flatMap((color, code) => [
+    [code / count, color],
+    [(code + 1) / count, color]
+  ]);
   return { ...LOOKS.traces.cells, z, colorscale, zmax: count - 0.5 };
 }
 
-/** A frame around a part of a figure. @param {number} x0 @param {number} x1 @param {number} y0 @param {number} y1 */
+/**
+ * A frame around a part of a figure.
+ * @param {number} x0
+ * @param {number} x1
+ * @param {number} y0
+ * @param {number} y1
+ */
 function frameAt(x0, x1, y0, y1) {
   return { type: "rect", x0, x1, y0, y1, line: LOOKS.frame };
 }

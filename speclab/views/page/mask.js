@@ -1,16 +1,33 @@
 // @ts-check
-// The mask of a verification pass: the prefix folded into a band, then the nodes, then rows that are no candidates. As mask_picture.py.
+// The mask of a verification pass: the prefix folded into a band, then the nodes, then rows that
+// are no candidates. As mask_picture.py.
 
 const MASK = { hidden: 0, ancestor: 1, self: 2, missing: 3, extra: 4, seen: 5 };
-const MASK_SIZE = { top: 40, bottom: 22, right: 8, band: 46, gap: 5, cells: 170, most: 380, name: 9, char: 6.7 };
+const MASK_SIZE = {
+  top: 40,
+  bottom: 22,
+  right: 8,
+  band: 46,
+  gap: 5,
+  cells: 170,
+  most: 380,
+  name: 9,
+  char: 6.7
+};
 const EVERY = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
 
 /** Bits of a hexadecimal row. @param {string} row @param {number} count @returns {boolean[]} */
 function bitsOf(row, count) {
-  return Array.from({ length: count }, (_, bit) => Boolean((parseInt(row[bit >> 2], 16) >> (3 - (bit & 3))) & 1));
+  return Array.from({ length: count }, (_, bit) =>
+    Boolean((parseInt(row[bit >> 2], 16) >> (3 - (bit & 3))) & 1)
+  );
 }
 
-/** `[N][N]` codes: the nodes, then the rows that are not candidates. @param {Step} step @returns {number[][]} */
+/**
+ * `[N][N]` codes: the nodes, then the rows that are not candidates.
+ * @param {Step} step
+ * @returns {number[][]}
+ */
 function maskCodes(step) {
   const count = step.nodes.length;
   const size = count + step.extra.length;
@@ -33,7 +50,11 @@ function maskCodes(step) {
   return codes;
 }
 
-/** The codes known at a position: before verify the expected ones, of the nodes drafted so far. @param {Step} step @param {Position} position */
+/**
+ * The codes known at a position: before verify the expected ones, of the nodes drafted so far.
+ * @param {Step} step
+ * @param {Position} position
+ */
 function maskCells(step, position) {
   const codes = maskCodes(step);
   if (reached(position, "verify")) return codes;
@@ -42,9 +63,13 @@ function maskCells(step, position) {
   const absent = codes.map((_, row) => drafting && (kinds[row] ?? null) === null);
   let count = codes.length;
   while (absent[count - 1]) count -= 1;
-  const expected = code => (code === MASK.missing ? MASK.ancestor : code === MASK.extra ? MASK.hidden : code);
-  return codes.slice(0, count).map((row, y) =>
-    row.slice(0, count).map((code, x) => (absent[y] || absent[x] ? MASK.hidden : expected(code))));
+  const expected = code =>
+    code === MASK.missing ? MASK.ancestor : code === MASK.extra ? MASK.hidden : code;
+  return codes
+    .slice(0, count)
+    .map((row, y) =>
+      row.slice(0, count).map((code, x) => (absent[y] || absent[x] ? MASK.hidden : expected(code)))
+    );
 }
 
 /** Whether the target received the expected mask. @param {Step} step */
@@ -61,23 +86,41 @@ function maskSentence(step) {
   const low = Math.min(...step.prefix_seen);
   const high = Math.max(...step.prefix_seen);
   const whole = low === step.prefix_length;
-  const prefix = words("mask", whole ? "prefix" : low === high ? "newest" : "newest range", { low, high });
+  const prefix = words("mask", whole ? "prefix" : low === high ? "newest" : "newest range", {
+    low,
+    high
+  });
   const seen = step.mask.reduce((sum, row) => sum + bitsOf(row, count).filter(Boolean).length, 0);
   const values = { rows: count, prefix, seen, cells: count * count, verdict: verdictOfMask(step) };
   const sentence = words("mask", "sentence", values);
-  return step.extra.length ? `${sentence} ${words("mask", "extra", { rows: step.extra.length })}` : sentence;
+  return step.extra.length
+    ? `${sentence} ${words("mask", "extra", { rows: step.extra.length })}`
+    : sentence;
 }
 
 /** Pixels of a cell, and what is named. @param {Step} step */
 function maskSizes(step) {
   const size = step.nodes.length + step.extra.length;
   const across = Math.min(16, MASK_SIZE.cells / size);
-  const high = Math.min(22, (MASK_SIZE.most - MASK_SIZE.top - MASK_SIZE.bottom) / size, 1.5 * across);
+  const high = Math.min(
+    22,
+    (MASK_SIZE.most - MASK_SIZE.top - MASK_SIZE.bottom) / size,
+    1.5 * across
+  );
   const named = high >= 12;
   const tokens = [...step.tree.token, ...step.extra.map(row => row.token)];
-  const labels = tokens.map((token, row) => (named ? `${row} ${clip(labelOf(token, step.texts), MASK_SIZE.name)}` : String(row)));
+  const labels = tokens.map((token, row) =>
+    named ? `${row} ${clip(labelOf(token, step.texts), MASK_SIZE.name)}` : String(row)
+  );
   const characters = Math.max(...labels.map(columnsOf));
-  return { size, wide: across, high, labels, left: 10 + MASK_SIZE.char * characters, start: -0.5 - (MASK_SIZE.gap + MASK_SIZE.band) / across };
+  return {
+    size,
+    wide: across,
+    high,
+    labels,
+    left: 10 + MASK_SIZE.char * characters,
+    start: -0.5 - (MASK_SIZE.gap + MASK_SIZE.band) / across
+  };
 }
 
 /** @param {Step} step @param {Position} position @param {{selected?: number | null}} options */
@@ -86,9 +129,9 @@ function maskFigure(step, position = WHOLE, { selected = null } = {}) {
   const { size, wide, high, left, labels, start } = sizes;
   const cells = maskCells(step, position);
   const known = cells.length;
-  const span = count => [...Array(size).keys()].filter(row => row % count === 0);
-  const rows = span(EVERY.find(count => count * high >= 12)).filter(row => row < known);
-  const columns = span(EVERY.find(count => count * wide >= 8 * String(size).length + 6));
+  const multiples = count => [...Array(size).keys()].filter(row => row % count === 0);
+  const rows = multiples(EVERY.find(count => count * high >= 12)).filter(row => row < known);
+  const columns = multiples(EVERY.find(count => count * wide >= 8 * String(size).length + 6));
   const gap = wide < 5 ? 0 : 1;
   const heat = { ...codeMap(cells, LOOKS.mask.colors), xgap: gap, ygap: gap };
   const shapes = maskRules(step, start, size, high);
@@ -104,7 +147,10 @@ function maskFigure(step, position = WHOLE, { selected = null } = {}) {
     xaxis: { range: [start, end], tickvals: columns },
     yaxis: { range: [end, -0.5], tickvals: rows, ticktext: rows.map(row => plotText(labels[row])) },
     shapes,
-    annotations: [...maskNotes(step, size, wide), ...(reached(position, "verify") ? maskFindings(step) : [])],
+    annotations: [
+      ...maskNotes(step, size, wide),
+      ...(reached(position, "verify") ? maskFindings(step) : [])
+    ]
   });
   return { data: [prefixBand(step, start, wide, known), heat, ...maskMarks(cells)], layout };
 }
@@ -112,7 +158,9 @@ function maskFigure(step, position = WHOLE, { selected = null } = {}) {
 /** Squares and crosses where the mask differs from the expected one. @param {number[][]} cells */
 function maskMarks(cells) {
   return Object.entries(LOOKS.mask.marks).flatMap(([name, { symbol, color }]) => {
-    const points = cells.flatMap((row, y) => row.flatMap((code, x) => (code === MASK[name] ? [[x, y]] : [])));
+    const points = cells.flatMap((row, y) =>
+      row.flatMap((code, x) => (code === MASK[name] ? [[x, y]] : []))
+    );
     if (!points.length) return [];
     const marker = { symbol, size: 5, color, line: { width: 1.5, color } };
     const [x, y] = [0, 1].map(part => points.map(point => point[part]));
@@ -124,9 +172,14 @@ function maskMarks(cells) {
 function prefixBand(step, start, wide, known) {
   const seen = [...step.prefix_seen, ...step.extra.map(row => row.prefix_seen)].slice(0, known);
   const length = Math.max(step.prefix_length, 1);
-  const x = seen.map(count => (MASK_SIZE.band / wide) * count / length);
+  const x = seen.map(count => ((MASK_SIZE.band / wide) * count) / length);
   const end = start + MASK_SIZE.band / wide;
-  return { ...LOOKS.traces.band, y: seen.map((_, row) => row), x, base: x.map(share => end - share) };
+  return {
+    ...LOOKS.traces.band,
+    y: seen.map((_, row) => row),
+    x,
+    base: x.map(share => end - share)
+  };
 }
 
 /** Lines between levels, and before the rows that are not candidates. */
@@ -137,7 +190,10 @@ function maskRules(step, start, size, high) {
   return depth.flatMap((level, row) => {
     const edge = row - 0.5;
     if (!row || level === depth[row - 1]) return [];
-    return [{ ...look, x0: edge, x1: edge, y0: -0.5, y1: size - 0.5 }, { ...look, x0: start, x1: size - 0.5, y0: edge, y1: edge }];
+    return [
+      { ...look, x0: edge, x1: edge, y0: -0.5, y1: size - 0.5 },
+      { ...look, x0: start, x1: size - 0.5, y0: edge, y1: edge }
+    ];
   });
 }
 
@@ -149,17 +205,23 @@ function maskNotes(step, size, wide) {
   const low = size - 0.5;
   // above the ticks, so that a long prefix never covers one
   const notes = [
-    noteAt(words("mask", "prefix note", { length: step.prefix_length }), -0.5, -0.5,
-      { ...look, xanchor: "right", xshift: -MASK_SIZE.gap - 2, yshift: 14 }),
-    noteAt("depth", -0.7, low, { ...below, xanchor: "right" }),
+    noteAt(words("mask", "prefix note", { length: step.prefix_length }), -0.5, -0.5, {
+      ...look,
+      xanchor: "right",
+      xshift: -MASK_SIZE.gap - 2,
+      yshift: 14
+    }),
+    noteAt("depth", -0.7, low, { ...below, xanchor: "right" })
   ];
   for (let level = 0; level <= Math.max(...depth); level += 1) {
     const first = depth.indexOf(level);
     const count = depth.lastIndexOf(level) - first + 1;
-    if (count * wide >= 8 * String(level).length) notes.push(noteAt(String(level), first + (count - 1) / 2, low, below));
+    if (count * wide >= 8 * String(level).length)
+      notes.push(noteAt(String(level), first + (count - 1) / 2, low, below));
   }
   const extra = (step.nodes.length + size - 1) / 2;
-  if (step.extra.length) notes.push(noteAt(WORDS.mask["no candidates"], extra, low, { ...below, yshift: -11 }));
+  if (step.extra.length)
+    notes.push(noteAt(WORDS.mask["no candidates"], extra, low, { ...below, yshift: -11 }));
   return notes;
 }
 
@@ -167,7 +229,15 @@ function maskNotes(step, size, wide) {
 function maskFindings(step) {
   const signs = new Map();
   for (const finding of step.findings)
-    if (finding.node !== null && !signs.has(finding.node)) signs.set(finding.node, markOf(finding)[0]);
-  const look = { xref: "x", yref: "y", xanchor: "right", yanchor: "middle", font: { color: "#1F2328" }, xshift: -MASK_SIZE.gap - 2 };
+    if (finding.node !== null && !signs.has(finding.node))
+      signs.set(finding.node, markOf(finding)[0]);
+  const look = {
+    xref: "x",
+    yref: "y",
+    xanchor: "right",
+    yanchor: "middle",
+    font: { color: "#1F2328" },
+    xshift: -MASK_SIZE.gap - 2
+  };
   return [...signs].sort((a, b) => a[0] - b[0]).map(([row, sign]) => noteAt(sign, -0.5, row, look));
 }

@@ -1,10 +1,15 @@
 // @ts-check
-// Runs over iterations: timeline, metrics, the payoff, the text. As run_picture.py and text_html.py.
+// Runs over iterations: timeline, metrics, the payoff, the text. As run_picture.py and
+// text_html.py.
 
 const MOST = 120; // iterations in a picture
 const LEAST = 16; // iterations that an axis has room for
 
-/** How many of the first iterations a picture leaves out. @param {number} count @param {number} cursor */
+/**
+ * How many of the first iterations a picture leaves out.
+ * @param {number} count
+ * @param {number} cursor
+ */
 function firstShown(count, cursor) {
   return Math.max(Math.min(cursor - MOST / 2, count - MOST), 0);
 }
@@ -14,44 +19,85 @@ function gainedByDraft(step) {
   return Math.min(step.accepted.length, step.committed.length);
 }
 
-/** Ticks at iterations that exist; few iterations still get the room of LEAST. @param {number} first @param {number} count */
+/**
+ * Ticks at iterations that exist; few iterations still get the room of LEAST.
+ * @param {number} first
+ * @param {number} count
+ */
 function iterationAxis(first, count) {
   const every = [1, 2, 5, 10].find(step => count <= 25 * step || step === 10);
-  const numbers = Array.from({ length: count }, (_, index) => first + index + 1).filter(number => number % every === 0);
+  const numbers = Array.from({ length: count }, (_, index) => first + index + 1).filter(
+    number => number % every === 0
+  );
   return { range: [first + 0.4, first + Math.max(count, LEAST) + 0.6], tickvals: numbers };
 }
 
-/** One bar per iteration, a frame around that of the cursor, a sign above findings. The result of iteration `hidden` is not shown.
- *  @param {Step[]} steps all of the run @param {number} first left out @param {number | null} hidden its index @param {number} cursor */
+/**
+ * One bar per iteration, a frame around that of the cursor, a sign above findings. The result of
+ * iteration `hidden` is not shown.
+ * @param {Step[]} steps all of the run
+ * @param {number} first left out
+ * @param {number | null} hidden its index
+ * @param {number} cursor
+ */
 function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length) {
   const shown = steps.slice(first, first + MOST);
   const x = shown.map(step => step.index + 1);
   const known = (step, value) => (step.index === hidden ? null : value);
   const accepted = shown.map(step => known(step, gainedByDraft(step)));
-  const own = kind => shown.map(step => known(step, step.bonus !== null && ownKind(step) === kind ? 1 : null));
+  const own = kind =>
+    shown.map(step => known(step, step.bonus !== null && ownKind(step) === kind ? 1 : null));
   const bar = { ...LOOKS.traces.iterations, x, customdata: x };
   const { bonus, corrected } = LOOKS.nodes;
   const data = withValues([
-    { ...bar, y: shown.map(step => step.counts.longest_path + 1), marker: { color: "var(--sl-faint)" }, name: "drafted" },
+    {
+      ...bar,
+      y: shown.map(step => step.counts.longest_path + 1),
+      marker: { color: "var(--sl-faint)" },
+      name: "drafted"
+    },
     { ...bar, y: accepted, marker: { color: LOOKS.nodes.accepted.color }, name: "accepted" },
     { ...bar, y: own("bonus"), base: accepted, marker: { color: bonus.color }, name: "bonus" },
-    { ...bar, y: own("corrected"), base: accepted, marker: { color: corrected.color, pattern: LOOKS.hatch }, name: "corrected" },
+    {
+      ...bar,
+      y: own("corrected"),
+      base: accepted,
+      marker: { color: corrected.color, pattern: LOOKS.hatch },
+      name: "corrected"
+    }
   ]);
   const above = { xref: "x", xanchor: "center", yanchor: "top" };
-  const signs = shown.filter(step => step.findings.length)
+  const signs = shown
+    .filter(step => step.findings.length)
     .map(step => noteAt(markOf(step.findings[0])[0], step.index + 1, 1, above));
   const frame = { type: "rect", x0: cursor - 0.5, x1: cursor + 0.5, yref: "paper", y0: 0, y1: 1 };
   const shapes = [{ ...frame, line: { color: "var(--sl-ink)", width: 1.5 } }];
   const end = first + shown.length;
-  const veil = { x0: cursor + 0.5, x1: end + 0.5, fillcolor: "var(--sl-paper)", opacity: 0.6, line: { width: 0 } };
+  const veil = {
+    x0: cursor + 0.5,
+    x1: end + 0.5,
+    fillcolor: "var(--sl-paper)",
+    opacity: 0.6,
+    line: { width: 0 }
+  };
   if (cursor < end) shapes.push({ ...frame, ...veil });
-  if (first) signs.push(noteAt(words("timeline", "earlier", { count: first }), 0, 1, { yanchor: "top", font: { size: 11 } }));
+  if (first)
+    signs.push(
+      noteAt(words("timeline", "earlier", { count: first }), 0, 1, {
+        yanchor: "top",
+        font: { size: 11 }
+      })
+    );
   const sentence = words("timeline", "sentence", { count: steps.length, cursor });
   const xaxis = iterationAxis(first, shown.length);
   return { data, layout: layoutOf("timeline", sentence, { annotations: signs, shapes, xaxis }) };
 }
 
-/** Tokens per iteration above milliseconds by phase. @param {Step[]} steps up to the cursor @param {number} first left out */
+/**
+ * Tokens per iteration above milliseconds by phase.
+ * @param {Step[]} steps up to the cursor
+ * @param {number} first left out
+ */
 function metricsFigure(steps, first = 0) {
   const shown = steps.slice(first);
   const x = shown.map(step => step.index + 1);
@@ -63,58 +109,115 @@ function metricsFigure(steps, first = 0) {
     { ...bar, y: accepted, name: "accepted", marker: { color: blue.color }, legend: "legend" },
     { ...bar, y: own, name: "target's token", marker: { color: bonus.color }, legend: "legend" },
     ...Object.entries(LOOKS.phases).map(([name, color]) => ({
-      ...bar, y: shown.map(step => (step.seconds[name] ? 1000 * step.seconds[name] : null)), yaxis: "y2", name,
-      marker: { color }, legend: "legend2", hovertemplate: `%{y:.2f} ms ${name}<extra></extra>`,
-    })),
+      ...bar,
+      y: shown.map(step => (step.seconds[name] ? 1000 * step.seconds[name] : null)),
+      yaxis: "y2",
+      name,
+      marker: { color },
+      legend: "legend2",
+      hovertemplate: `%{y:.2f} ms ${name}<extra></extra>`
+    }))
   ]);
-  const annotations = [noteAt(WORDS.metrics.tokens, 0, 1), noteAt(WORDS.metrics.milliseconds, 0, 0.42)];
+  const annotations = [
+    noteAt(WORDS.metrics.tokens, 0, 1),
+    noteAt(WORDS.metrics.milliseconds, 0, 0.42)
+  ];
   const xaxis = iterationAxis(first, shown.length);
   return { data, layout: layoutOf("metrics", metricsSentence(steps), { annotations, xaxis }) };
 }
 
-/** Quantiles of the gaps by depth, recorded and of the reference; null if nothing was measured. @param {Step[]} steps @returns {Table | null} */
+/**
+ * Quantiles of the gaps by depth, recorded and of the reference; null if nothing was measured.
+ * @param {Step[]} steps
+ * @returns {Table | null}
+ */
 function gapTable(steps) {
   /** @type {(number | null)[][][]} */
   const depths = [];
   for (const step of steps)
-    step.gaps.forEach((gap, node) => gap && (depths[shapeOf(step.tree).depth[node]] ??= []).push(gap));
+    step.gaps.forEach(
+      (gap, node) => gap && (depths[shapeOf(step.tree).depth[node]] ??= []).push(gap)
+    );
   const quantiles = (gaps, side) => {
-    const known = gaps.map(gap => gap[side]).filter(value => value !== null).sort((a, b) => a - b);
+    const known = gaps
+      .map(gap => gap[side])
+      .filter(value => value !== null)
+      .sort((a, b) => a - b);
     return [0.5, 0.9, 1].map(share => {
       const place = share * (known.length - 1);
       const below = known[Math.floor(place)];
-      return known.length ? Number((below + (place % 1) * (known[Math.ceil(place)] - below)).toPrecision(2)) : "–";
+      return known.length
+        ? Number((below + (place % 1) * (known[Math.ceil(place)] - below)).toPrecision(2))
+        : "–";
     });
   };
-  const rows = depths.map((gaps, depth) => [depth, gaps.length, ...quantiles(gaps, 0), ...quantiles(gaps, 1)]);
+  const rows = depths.map((gaps, depth) => [
+    depth,
+    gaps.length,
+    ...quantiles(gaps, 0),
+    ...quantiles(gaps, 1)
+  ]);
   return rows.length ? { ...WORDS.gaps, rows } : null;
 }
 
-/** Two runs along the text, joined where they part: by iteration the accepted tokens, then the target's own.
- *  @param {Record<string, any>} diff */
+/**
+ * Two runs along the text, joined where they part: by iteration the accepted tokens, then the
+ * target's own.
+ * @param {Record<string, any>} diff
+ */
 function diffFigure({ passes, names, text, answers, proposals, sentence }) {
   const { accepted, bonus } = LOOKS.nodes;
-  const data = passes.flatMap((run, side) => [accepted, bonus].map(({ color }, own) => ({
-    ...LOOKS.traces.passes, y: run.map(() => -side), base: run.map(pass => pass[0] + own * pass[1]), x: run.map(pass => pass[1 + own]),
-    customdata: run.map((_, index) => index + 1), marker: { color },
-  })));
-  const partings = Object.entries({ text, answers, proposals }).filter(([, position]) => position !== null);
-  const shapes = partings.map(([, x]) => ({ ...LOOKS.rule, yref: "paper", x0: x, x1: x, y0: 0, y1: 1 }));
-  const annotations = partings.map(([name, x], index) => noteAt(words("diff", name), x, 1, { xref: "x", yshift: 14 * index }));
+  const data = passes.flatMap((run, side) =>
+    [accepted, bonus].map(({ color }, own) => ({
+      ...LOOKS.traces.passes,
+      y: run.map(() => -side),
+      base: run.map(pass => pass[0] + own * pass[1]),
+      x: run.map(pass => pass[1 + own]),
+      customdata: run.map((_, index) => index + 1),
+      marker: { color }
+    }))
+  );
+  const partings = Object.entries({ text, answers, proposals }).filter(
+    ([, position]) => position !== null
+  );
+  const shapes = partings.map(([, x]) => ({
+    ...LOOKS.rule,
+    yref: "paper",
+    x0: x,
+    x1: x,
+    y0: 0,
+    y1: 1
+  }));
+  const annotations = partings.map(([name, x], index) =>
+    noteAt(words("diff", name), x, 1, { xref: "x", yshift: 14 * index })
+  );
   const last = Math.max(...passes.map(run => run.at(-1).reduce((sum, count) => sum + count)));
   const first = Math.max((partings[0]?.[1] ?? 0) - MOST / 2, passes[0][0][0]);
-  return { data, layout: layoutOf("diff", sentence, { shapes, annotations, xaxis: { range: [first, Math.min(first + MOST, last)] }, yaxis: { ticktext: names } }) };
+  return {
+    data,
+    layout: layoutOf("diff", sentence, {
+      shapes,
+      annotations,
+      xaxis: { range: [first, Math.min(first + MOST, last)] },
+      yaxis: { ticktext: names }
+    })
+  };
 }
 
 /** The counts of the steps, added up. @param {Step[]} steps @returns {Record<string, number>} */
 function countsOf(steps) {
   const total = {};
   for (const { counts } of steps)
-    for (const [name, value] of Object.entries(counts)) total[name] = (total[name] ?? 0) + Number(value);
+    for (const [name, value] of Object.entries(counts))
+      total[name] = (total[name] ?? 0) + Number(value);
   return total;
 }
 
-/** Four numbers, each with its definition. @param {Step[]} steps @returns {{name: string, value: string, definition: string}[]} */
+/**
+ * Four numbers, each with its definition.
+ * @param {Step[]} steps
+ * @returns {{name: string, value: string, definition: string}[]}
+ */
 function metricNumbers(steps) {
   const total = countsOf(steps);
   return WORDS.numbers.map(({ name, part, whole, format, definition }) => {
@@ -130,36 +233,65 @@ function metricsSentence(steps) {
   return words("metrics", "sentence", { count: steps.length, rate, share, speed });
 }
 
-/** The payoff: tokens per pass of the target, and passes that plain decoding needs besides. @param {Step[]} steps */
+/**
+ * The payoff: tokens per pass of the target, and passes that plain decoding needs besides.
+ * @param {Step[]} steps
+ */
 function score(steps) {
   const { committed = 0, target_calls: passes = 0 } = countsOf(steps);
-  return { tokensPerPass: passes ? committed / passes : 0, passesSaved: committed - passes, passes };
+  return {
+    tokensPerPass: passes ? committed / passes : 0,
+    passesSaved: committed - passes,
+    passes
+  };
 }
 
 /** @typedef {{text: string, kind: string, iteration: number, token: number, title: string}} Piece
  *  kind: prompt, role, template, first, accepted, bonus, corrected, rejected */
 
-/** The text as pieces: first the prompt and the first token, then one list per step. Byte tokens are joined to characters.
- *  @param {Record<string, any>} header @param {Step[]} steps @returns {Piece[][]} */
+/**
+ * The text as pieces: first the prompt and the first token, then one list per step. Byte tokens are
+ * joined to characters.
+ * @param {Record<string, any>} header
+ * @param {Step[]} steps
+ * @returns {Piece[][]}
+ */
 function textPieces(header, steps) {
-  const parts = header.prompt_parts.length ? header.prompt_parts : [[null, 0, header.prompt_ids.length]];
-  const prompt = parts.flatMap(([role, start, stop]) => header.prompt_ids.slice(start, stop).map(token => {
-    const kind = role === null ? "prompt" : role ? "role" : "template";
-    return pieceOf(token, header.texts, kind, 0, role || "");
-  }));
+  const parts = header.prompt_parts.length
+    ? header.prompt_parts
+    : [[null, 0, header.prompt_ids.length]];
+  const prompt = parts.flatMap(([role, start, stop]) =>
+    header.prompt_ids.slice(start, stop).map(token => {
+      const kind = role === null ? "prompt" : role ? "role" : "template";
+      return pieceOf(token, header.texts, kind, 0, role || "");
+    })
+  );
   const first = pieceOf(header.first_token, header.texts, "first", 0, WORDS.text.first);
   const lists = [[...prompt, first], ...steps.map(stepPieces)];
   const written = lists.flat().filter(piece => piece.kind !== "rejected");
-  joinedBytes(written.map(piece => piece.text)).forEach((text, index) => { written[index].text = text; });
+  joinedBytes(written.map(piece => piece.text)).forEach((text, index) => {
+    written[index].text = text;
+  });
   return lists;
 }
 
-/** @param {number} token @param {Texts} texts @param {string} kind @param {number} iteration @param {string} title @returns {Piece} */
+/**
+ * @param {number} token
+ * @param {Texts} texts
+ * @param {string} kind
+ * @param {number} iteration
+ * @param {string} title
+ * @returns {Piece}
+ */
 function pieceOf(token, texts, kind, iteration, title = "") {
   return { text: texts[token] ?? `#${token}`, kind, iteration, token, title };
 }
 
-/** The pieces of an iteration: before a correction the rejected candidates. @param {Step} step @returns {Piece[]} */
+/**
+ * The pieces of an iteration: before a correction the rejected candidates.
+ * @param {Step} step
+ * @returns {Piece[]}
+ */
 function stepPieces(step) {
   const taken = decisions(step);
   return step.committed.flatMap((token, index) => {
@@ -169,7 +301,9 @@ function stepPieces(step) {
     const source = node === null ? "target" : step.tree.source[node];
     const title = words("text", kind, { token, source, number: step.index + 1 }, step.texts);
     const struck = kind === "corrected" ? losers : [];
-    const rejected = struck.map(one => pieceOf(step.tree.token[one], step.texts, "rejected", step.index + 1));
+    const rejected = struck.map(one =>
+      pieceOf(step.tree.token[one], step.texts, "rejected", step.index + 1)
+    );
     return [...rejected, pieceOf(token, step.texts, kind, step.index + 1, title)];
   });
 }

@@ -1,30 +1,45 @@
 // @ts-check
-// The distributions after a node, the draw where sampling stopped, what decided an iteration, and the trees it chose between. As node_picture.py and decisions.py.
+// The distributions after a node, the draw where sampling stopped, what decided an iteration, and
+// the trees it chose between. As node_picture.py and decisions.py.
 
 const BARS = 9; // most tokens: the children, the target's choice, then the most probable ones
 const PANELS = ["p", "q", "residual", "plain"];
 
 /** @typedef {{head: string[], rows: (string | number)[][], sentence: string}} Table */
 
-/** The panels of a node: the target, the plain run if there was a check, the draft if it is recorded. @param {Step} step */
+/**
+ * The panels of a node: the target, the plain run if there was a check, the draft if it is
+ * recorded.
+ * @param {Step} step
+ */
 function panelsOf(step) {
-  return ["p", ...(step.plain.length ? ["plain"] : []), ...(step.missing.includes("log_prob") ? [] : ["q"])];
+  return [
+    "p",
+    ...(step.plain.length ? ["plain"] : []),
+    ...(step.missing.includes("log_prob") ? [] : ["q"])
+  ];
 }
 
-/** The most probable next tokens after a node, for the target and for the draft. @param {Step} step @param {number} node */
+/**
+ * The most probable next tokens after a node, for the target and for the draft.
+ * @param {Step} step
+ * @param {number} node
+ */
 function nodeFigure(step, node) {
   const record = step.nodes[node];
   const target = new Map(record.target_top);
   const draft = new Map(record.draft_top);
   const children = new Map();
-  for (const child of [...shapeOf(step.tree).children[node]].reverse()) children.set(step.nodes[child].token, child);
+  for (const child of [...shapeOf(step.tree).children[node]].reverse())
+    children.set(step.nodes[child].token, child);
   for (const [token, child] of children) {
     const { draft_prob, target_prob } = step.nodes[child];
     if (!step.missing.includes("log_prob") && !draft.has(token)) draft.set(token, draft_prob);
     if (target_prob !== null && !target.has(token)) target.set(token, target_prob);
   }
   const notes = new Map();
-  for (const [token, child] of children) notes.set(token, `node ${child} ${LOOKS.nodes[step.nodes[child].verdict].sign}`);
+  for (const [token, child] of children)
+    notes.set(token, `node ${child} ${LOOKS.nodes[step.nodes[child].verdict].sign}`);
   if (record.target_choice !== -1) {
     const chosen = `${notes.get(record.target_choice) ?? ""} ${WORDS.bars.chosen}`.trim();
     notes.set(record.target_choice, chosen);
@@ -35,9 +50,14 @@ function nodeFigure(step, node) {
   return barsFigure(step, panels, notes, children, sentence);
 }
 
-/** Horizontal bars, one panel per distribution, the same tokens in each, the most probable first.
- *  @param {Step} step @param {{name: string, probs: Map<number, number>}[]} panels @param {Map<number, string>} notes
- *  @param {Map<number, number>} nodes @param {string} sentence */
+/**
+ * Horizontal bars, one panel per distribution, the same tokens in each, the most probable first.
+ * @param {Step} step
+ * @param {{name: string, probs: Map<number, number>}[]} panels
+ * @param {Map<number, string>} notes
+ * @param {Map<number, number>} nodes
+ * @param {string} sentence
+ */
 function barsFigure(step, panels, notes, nodes, sentence) {
   const probs = panels.map(panel => panel.probs);
   const tokens = shownTokens(probs, notes);
@@ -52,17 +72,37 @@ function barsFigure(step, panels, notes, nodes, sentence) {
     axes[`xaxis${key}`] = { ...LOOKS.layouts.node.xaxis, domain: [start, end] };
     annotations.push(noteAt(WORDS.bars[name], start, 1));
     return {
-      ...LOOKS.traces.bars, x: tokens.map(token => values.get(token) ?? null), y, xaxis: `x${key}`,
+      ...LOOKS.traces.bars,
+      x: tokens.map(token => values.get(token) ?? null),
+      y,
+      xaxis: `x${key}`,
       text: tokens.map(token => (values.has(token) ? percent(values.get(token)) : "")),
       customdata: tokens.map(token => nodes.get(token) ?? null),
-      marker: { color: LOOKS.sources[PANELS.indexOf(name)] },
+      marker: { color: LOOKS.sources[PANELS.indexOf(name)] }
     };
   });
-  const yaxis = { tickvals: y, ticktext: barTicks(step, tokens, notes), range: [tokens.length - 0.5, -0.5] };
-  return { data, layout: layoutOf("node", sentence, { height: 60 + 22 * tokens.length, annotations, yaxis, ...axes }) };
+  const yaxis = {
+    tickvals: y,
+    ticktext: barTicks(step, tokens, notes),
+    range: [tokens.length - 0.5, -0.5]
+  };
+  return {
+    data,
+    layout: layoutOf("node", sentence, {
+      height: 60 + 22 * tokens.length,
+      annotations,
+      yaxis,
+      ...axes
+    })
+  };
 }
 
-/** The tokens with notes, and the most probable others. @param {Map<number, number>[]} probs @param {Map<number, string>} notes @returns {number[]} */
+/**
+ * The tokens with notes, and the most probable others.
+ * @param {Map<number, number>[]} probs
+ * @param {Map<number, string>} notes
+ * @returns {number[]}
+ */
 function shownTokens(probs, notes) {
   const every = new Set([...probs.flatMap(one => [...one.keys()]), ...notes.keys()]);
   const most = token => Math.max(...probs.map(one => one.get(token) ?? 0));
@@ -79,7 +119,10 @@ function barTicks(step, tokens, notes) {
   const room = Math.max(0, ...names.map(columnsOf)) + 2;
   const side = Math.max(0, ...beside.map(columnsOf)) + 1;
   const padding = (text, width) => "\u00a0".repeat(width - columnsOf(text));
-  return names.map((name, place) => plotText(name) + padding(name, room) + beside[place] + padding(beside[place], side));
+  return names.map(
+    (name, place) =>
+      plotText(name) + padding(name, room) + beside[place] + padding(beside[place], side)
+  );
 }
 
 /** The children that were rejected where sampling stopped, in order. @param {Step} step */
@@ -88,24 +131,42 @@ function rejections(step) {
   return step.trials.filter(trial => !trial.accepted && step.tree.parent[trial.node] === parent);
 }
 
-/** The children where sampling stopped, by token. @param {Step} step @returns {Map<number, number>} */
+/**
+ * The children where sampling stopped, by token.
+ * @param {Step} step
+ * @returns {Map<number, number>}
+ */
 function stoppedAt(step) {
   const { node, tokens } = step.residual;
   const recorded = new Set(tokens.map(one => one.token));
   const children = node === null ? [0] : shapeOf(step.tree).children[node];
-  return new Map(children.map(child => [step.nodes[child].token, child]).filter(([token]) => recorded.has(token)));
+  return new Map(
+    children.map(child => [step.nodes[child].token, child]).filter(([token]) => recorded.has(token))
+  );
 }
 
-/** The distributions where sampling stopped: p, q (if candidates were drawn) and the residual; null at temperature 0. @param {Step} step */
+/**
+ * The distributions where sampling stopped: p, q (if candidates were drawn) and the residual; null
+ * at temperature 0.
+ * @param {Step} step
+ */
 function residualFigure(step) {
   if (!step.residual) return null;
   const { tokens } = step.residual;
-  const column = name => new Map(tokens.filter(one => one[name] !== null).map(one => [one.token, one[name]]));
-  const names = [["p", "target"], ["q", "draft"], ["residual", "residual"]];
-  const panels = names.map(([name, field]) => ({ name, probs: column(field) })).filter(panel => panel.probs.size);
+  const column = name =>
+    new Map(tokens.filter(one => one[name] !== null).map(one => [one.token, one[name]]));
+  const names = [
+    ["p", "target"],
+    ["q", "draft"],
+    ["residual", "residual"]
+  ];
+  const panels = names
+    .map(([name, field]) => ({ name, probs: column(field) }))
+    .filter(panel => panel.probs.size);
   const nodes = stoppedAt(step);
   const notes = new Map([...nodes].map(([token, node]) => [token, `node ${node}`]));
-  for (const trial of rejections(step)) notes.set(step.nodes[trial.node].token, `node ${trial.node} ${WORDS.bars.rejected}`);
+  for (const trial of rejections(step))
+    notes.set(step.nodes[trial.node].token, `node ${trial.node} ${WORDS.bars.rejected}`);
   if (step.bonus !== null) notes.set(step.bonus, WORDS.bars.drawn);
   return barsFigure(step, panels, notes, nodes, residualSentence(step));
 }
@@ -119,7 +180,14 @@ function residualSentence(step) {
   const values = { token: step.bonus, prob, where };
   const tried = rejections(step);
   if (tried.length) {
-    const tests = tried.map(trial => words("residual", "test", { ...trial, token: step.nodes[trial.node].token, ratio: ratioOf(trial) }, step.texts));
+    const tests = tried.map(trial =>
+      words(
+        "residual",
+        "test",
+        { ...trial, token: step.nodes[trial.node].token, ratio: ratioOf(trial) },
+        step.texts
+      )
+    );
     return words("residual", "tried", { ...values, tests: tests.join("; ") }, step.texts);
   }
   const names = [...stoppedAt(step).keys()].map(token => quoted(token, step.texts)).join(" or ");
@@ -131,17 +199,29 @@ function ratioOf({ target, against }) {
   return against ? Math.min(1, target / against) : 1;
 }
 
-/** The most probable tokens of each depth of a block, and how many nodes they became; null without a block. @param {Step} step @returns {Table | null} */
+/**
+ * The most probable tokens of each depth of a block, and how many nodes they became; null without a
+ * block.
+ * @param {Step} step
+ * @returns {Table | null}
+ */
 function blockTable(step) {
   const block = step.events.filter(event => event.kind === "marginal");
   if (!block.length) return null;
   const { depth } = shapeOf(step.tree);
-  const rows = block.map((event, index) =>
-    [index + 1, rankedTokens(event, step).join(", "), depth.filter(one => one === index + 1).length]);
+  const rows = block.map((event, index) => [
+    index + 1,
+    rankedTokens(event, step).join(", "),
+    depth.filter(one => one === index + 1).length
+  ]);
   return { sentence: WORDS.block.caption, head: WORDS.block.head, rows };
 }
 
-/** The adaptive values before and after an iteration; null if the strategy adapts nothing. @param {Step} step @returns {Table | null} */
+/**
+ * The adaptive values before and after an iteration; null if the strategy adapts nothing.
+ * @param {Step} step
+ * @returns {Table | null}
+ */
 function decidedRows(step) {
   const routes = step.events.filter(event => event.kind === "route");
   const before = { ...step.adaptation.before };
@@ -151,9 +231,19 @@ function decidedRows(step) {
   const { after } = step.adaptation;
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
   if (!names.length) return null;
-  const rows = names.map(name => [name.replaceAll("_", " "), settingText(before[name] ?? null), name in after ? settingText(after[name]) : ""]);
-  const reasons = [...routes.map(event => eventWords(event, step.texts)), adaptationWords(step.adaptation)];
-  const sentence = words("decided", "sentence", { number: step.index + 1, reasons: reasons.filter(Boolean).join("; ") });
+  const rows = names.map(name => [
+    name.replaceAll("_", " "),
+    settingText(before[name] ?? null),
+    name in after ? settingText(after[name]) : ""
+  ]);
+  const reasons = [
+    ...routes.map(event => eventWords(event, step.texts)),
+    adaptationWords(step.adaptation)
+  ];
+  const sentence = words("decided", "sentence", {
+    number: step.index + 1,
+    reasons: reasons.filter(Boolean).join("; ")
+  });
   return { sentence, head: WORDS.decided.head, rows };
 }
 
@@ -164,14 +254,22 @@ function settingText(value) {
   return typeof value === "number" ? general(Number(value.toPrecision(4))) : String(value);
 }
 
-/** The proposed trees side by side; null if there was one. In a tree that was not verified, nodes that the committed
- *  text follows count as accepted, others below as rejected or not reached. @param {Step} step @param {number} width */
+/**
+ * The proposed trees side by side; null if there was one. In a tree that was not verified, nodes
+ * that the committed text follows count as accepted, others below as rejected or not reached.
+ * @param {Step} step
+ * @param {number} width
+ */
 function draftsFigure(step, width = 1040) {
   if (!step.proposals.length) return null;
   const trees = step.proposals.map(proposal => {
     const verified = proposal.chosen && proposal.tree.token.length === step.nodes.length;
-    const kinds = verified ? { ...step.nodes.map(record => record.verdict) } : followedKinds(step, proposal.tree);
-    const path = Object.keys(kinds).map(Number).filter(node => kinds[node] === "accepted");
+    const kinds = verified
+      ? { ...step.nodes.map(record => record.verdict) }
+      : followedKinds(step, proposal.tree);
+    const path = Object.keys(kinds)
+      .map(Number)
+      .filter(node => kinds[node] === "accepted");
     const graph = graphOf(proposal.tree, step.texts, path);
     if (verified && step.bonus !== null) {
       kinds[OWN] = ownKind(step);
@@ -179,21 +277,31 @@ function draftsFigure(step, width = 1040) {
     }
     const table = treeTable(graph, 16);
     const values = { ...proposal, nodes: proposal.tree.token.length - 1 };
-    return { table, kinds: entryKinds(table, kinds), title: words("drafts", proposal.chosen ? "verified" : "other", values) };
+    return {
+      table,
+      kinds: entryKinds(table, kinds),
+      title: words("drafts", proposal.chosen ? "verified" : "other", values)
+    };
   });
   return treesBeside(trees, draftsSentence(step), width);
 }
 
-/** Verdicts of a tree that was not verified, as far as the committed text tells. @param {Step} step @param {any} tree */
+/**
+ * Verdicts of a tree that was not verified, as far as the committed text tells.
+ * @param {Step} step
+ * @param {any} tree
+ */
 function followedKinds(step, tree) {
   const { depth } = shapeOf(tree);
   /** @type {Record<string, string>} */
   const kinds = { 0: "root" };
   tree.parent.forEach((parent, node) => {
     if (parent < 0) return;
-    const reachedHere = ["root", "accepted"].includes(kinds[parent]) && depth[node] <= step.committed.length;
+    const reachedHere =
+      ["root", "accepted"].includes(kinds[parent]) && depth[node] <= step.committed.length;
     kinds[node] = "not reached";
-    if (reachedHere) kinds[node] = tree.token[node] === step.committed[depth[node] - 1] ? "accepted" : "rejected";
+    if (reachedHere)
+      kinds[node] = tree.token[node] === step.committed[depth[node] - 1] ? "accepted" : "rejected";
   });
   return kinds;
 }
@@ -201,21 +309,36 @@ function followedKinds(step, tree) {
 /** @param {Step} step */
 function draftsSentence(step) {
   if (!step.proposals.length) return "";
-  const trees = step.proposals.map(one => words("drafts", "tree", { ...one, nodes: one.tree.token.length - 1 })).join("; ");
+  const trees = step.proposals
+    .map(one => words("drafts", "tree", { ...one, nodes: one.tree.token.length - 1 }))
+    .join("; ");
   const chosen = step.proposals.filter(one => one.chosen);
-  const values = { count: step.proposals.length, token: step.tree.token[0], trees, name: chosen[0]?.name };
+  const values = {
+    count: step.proposals.length,
+    token: step.tree.token[0],
+    trees,
+    name: chosen[0]?.name
+  };
   return words("drafts", chosen.length === 1 ? "routed" : "merged", values, step.texts);
 }
 
-/** Trees side by side on the same columns, each below its title.
- *  @param {{table: Entry[], kinds: (string | null)[], title: string}[]} trees @param {string} sentence @param {number} width */
+/**
+ * Trees side by side on the same columns, each below its title.
+ * @param {{table: Entry[], kinds: (string | null)[], title: string}[]} trees
+ * @param {string} sentence
+ * @param {number} width
+ */
 function treesBeside(trees, sentence, width) {
   const [gap, pitch, top] = [24, 24, 44];
   const room = Math.floor((width - gap * (trees.length - 1)) / trees.length);
-  const rows = Math.max(...trees.flatMap(({ table }) => table.map(entry => Math.round(entry.row) + 1)));
+  const rows = Math.max(
+    ...trees.flatMap(({ table }) => table.map(entry => Math.round(entry.row) + 1))
+  );
   const widths = [];
   for (const { table } of trees)
-    columnWidths(table).forEach((columns, depth) => { widths[depth] = Math.max(widths[depth] ?? 0, columns); });
+    columnWidths(table).forEach((columns, depth) => {
+      widths[depth] = Math.max(widths[depth] ?? 0, columns);
+    });
   const data = [];
   const axes = {};
   const annotations = trees.map(({ table, kinds, title }, number) => {
@@ -229,27 +352,54 @@ function treesBeside(trees, sentence, width) {
     axes[`yaxis${key}`] = { ...yaxis, range: [rows - 0.5, -0.5], anchor: `x${key}` };
     return noteAt(`<b>${plotText(title)}</b>`, start, 1, { yshift: 6 });
   });
-  return { data, layout: layoutOf("trees", sentence, { height: pitch * rows + top + 4, annotations, ...axes }) };
+  return {
+    data,
+    layout: layoutOf("trees", sentence, { height: pitch * rows + top + 4, annotations, ...axes })
+  };
 }
 
-/** An iteration and the same one decoded again, side by side. @param {Step} before @param {Step} after @param {[string, string]} names */
+/**
+ * An iteration and the same one decoded again, side by side.
+ * @param {Step} before
+ * @param {Step} after
+ * @param {[string, string]} names
+ */
 function pairFigure(before, after, names = ["before", "decoded again"], width = 1040) {
   const trees = [before, after].map((step, index) => {
     const table = treeTable(stepGraph(step), 64);
-    const values = { name: names[index], drafted: step.counts.drafted, accepted: step.accepted.length };
-    return { table, kinds: entryKinds(table, kindsAt(step)), title: words("drafts", "pair", values) };
+    const values = {
+      name: names[index],
+      drafted: step.counts.drafted,
+      accepted: step.accepted.length
+    };
+    return {
+      table,
+      kinds: entryKinds(table, kindsAt(step)),
+      title: words("drafts", "pair", values)
+    };
   });
   return treesBeside(trees, `${trees.map(tree => tree.title).join("; ")}.`, width);
 }
 
-/** Every node as a row. @param {Step} step @returns {{columns: string[], rows: (string | number)[][]}} */
+/**
+ * Every node as a row.
+ * @param {Step} step
+ * @returns {{columns: string[], rows: (string | number)[][]}}
+ */
 function nodeRows(step) {
   const { depth } = shapeOf(step.tree);
   const number = value => (value === null ? "" : value.toFixed(3));
   const rows = step.nodes.map((record, node) => [
-    node, labelOf(record.token, step.texts), depth[node], step.tree.parent[node], step.tree.source[node],
-    number(record.draft_prob), number(record.path_prob), number(record.target_prob),
-    labelOf(record.target_choice, step.texts), verdictWords(step, node),
+    node,
+    labelOf(record.token, step.texts),
+    depth[node],
+    step.tree.parent[node],
+    step.tree.source[node],
+    number(record.draft_prob),
+    number(record.path_prob),
+    number(record.target_prob),
+    labelOf(record.target_choice, step.texts),
+    verdictWords(step, node)
   ]);
   return { columns: WORDS.facts, rows };
 }

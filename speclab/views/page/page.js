@@ -1,11 +1,16 @@
 // @ts-check
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
-/** @param {HTMLElement} element @param {Record<string, any>} host kind ("kernel", "worker": a tab that decodes, "none": a record), send, on, keys @param {any} Plotly */
+/**
+ * @param {HTMLElement} element
+ * @param {Record<string, any>} host kind ("kernel", "worker": a tab that decodes, "none": a
+ *   record), send, on, keys
+ * @param {any} Plotly
+ */
 function mount(element, host, Plotly) {
   let state = firstState();
   let frame = 0;
-  let telling = 0;
+  const tell = later(30);
   const kernel = host.kind === "kernel";
   const live = host.kind !== "none";
   if (!live) state.tab = "caches";
@@ -13,16 +18,18 @@ function mount(element, host, Plotly) {
     if (!state.gone) host.send(message);
     if (!kernel) previewHere(context, message);
   };
-  const schedule = () => { frame ||= requestAnimationFrame(() => { frame = 0; update(); }); };
+  const schedule = () => {
+    frame ||= requestAnimationFrame(() => {
+      frame = 0;
+      update();
+    });
+  };
   const dispatch = event => {
     const [next, messages] = reduce(state, event);
     state = next;
     for (const message of messages) {
-      if (message.do !== "shown") send(message);
-      else {
-        clearTimeout(telling);
-        telling = setTimeout(() => send(message), 30);
-      }
+      if (message.do === "shown") tell(() => send(message));
+      else send(message);
     }
     if (event.type === "file") download(event);
     schedule();
@@ -35,12 +42,13 @@ function mount(element, host, Plotly) {
   const plot = plotter(Plotly, () => rolesOf(element));
   const update = () => drawAll(state, parts, plot, context);
   const keys = keysOf(context);
-  const treeKeys = treeKeysOf(context, parts.tree);
   host.keys.addEventListener("keydown", keys);
-  parts.tree.addEventListener("keydown", treeKeys);
+  parts.tree.addEventListener("keydown", treeKeysOf(context, parts.tree));
   focusOnPress(element, parts.whole);
   const forgetLooks = watchLooks(parts.whole, schedule);
-  const clock = setInterval(() => { if (state.status.busy) schedule(); }, 1000);
+  const clock = setInterval(() => {
+    if (state.status.busy) schedule();
+  }, 1000);
   const pictures = kernel ? picturesOf(context, parts, Plotly) : null;
   host.on(dispatch);
   schedule();
@@ -50,22 +58,29 @@ function mount(element, host, Plotly) {
     destroy() {
       parts.bar.end();
       clearInterval(clock);
-      clearTimeout(telling);
+      tell(() => {});
       cancelAnimationFrame(frame);
       pictures?.end();
       forgetLooks();
       host.keys.removeEventListener("keydown", keys);
       for (const place of element.querySelectorAll(".js-plotly-plot")) Plotly.purge(place);
-    },
+    }
   };
 }
 
-/** Calls `changed` when the size or the theme changes; returns how to stop. @param {HTMLElement} whole @param {() => void} changed */
+/**
+ * Calls `changed` when the size or the theme changes; returns how to stop.
+ * @param {HTMLElement} whole
+ * @param {() => void} changed
+ */
 function watchLooks(whole, changed) {
   const sizes = new ResizeObserver(changed);
   sizes.observe(whole);
   const themes = new MutationObserver(changed);
-  themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "class", "data-theme"] });
+  themes.observe(document.body, {
+    attributes: true,
+    attributeFilter: ["data-jp-theme-name", "class", "data-theme"]
+  });
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   scheme.addEventListener("change", changed);
   return () => {
@@ -75,57 +90,121 @@ function watchLooks(whole, changed) {
   };
 }
 
-/** A press beside the controls gives the page its keys. @param {HTMLElement} element @param {HTMLElement} whole */
+/**
+ * A press beside the controls gives the page its keys.
+ * @param {HTMLElement} element
+ * @param {HTMLElement} whole
+ */
 function focusOnPress(element, whole) {
   const controls = "button, input, select, summary, textarea, label, [tabindex='0']";
   element.addEventListener("pointerdown", event => {
-    if (!(/** @type {any} */ (event.target).closest(controls))) whole.focus({ preventScroll: true });
+    if (!(/** @type {any} */ (event.target).closest(controls)))
+      whole.focus({ preventScroll: true });
   });
 }
 
 /** The elements of the page. @param {Context} context */
 function partsOf(context) {
-  const { state, dispatch, send, live, kernel } = context;
-  const line = (name, attributes = {}) => made("div", { class: name, ...attributes });
-  const title = made("span", { class: "sl-title" });
-  const change = live ? button("Change", { class: "speclab-change" }, () => dispatch({ type: "set", values: { form: !state().form } })) : null;
-  const top = made("div", { class: "speclab-top" }, title, change);
-  const bar = barOf(context);
-  const form = formOf(context);
-  const settings = settingsOf(context);
-  const byHand = byHandOf(context);
-  const compare = compareOf(context);
-  const runs = line("sl-runs-place");
-  const timeline = line("speclab-timeline");
-  const score = line("speclab-score");
-  const body = line("sl-body", { dir: "auto", role: "document", "aria-label": "the text so far" });
-  const text = made("div", { class: "speclab-text" }, body);
-  const pending = line("sl-pending", { role: "status", hidden: !live });
-  const progress = made("progress", { class: "sl-progress", max: 1 });
-  const error = line("speclab-error", { role: "alert" });
-  const tree = line("speclab-tree", { role: "application", tabindex: "0" });
-  const mask = line("speclab-mask", { role: "img" });
-  const cache = line("speclab-cache", { role: "img" });
-  const loading = line("sl-loading");
-  const stage = made("div", { class: "sl-stage" }, tree, mask, cache, loading);
-  const signs = made("span", { class: "sl-signs" });
-  const said = made("span", { class: "sl-said" });
-  const status = made("div", { class: "speclab-status", role: "status", "aria-live": "polite" }, said);
-  const below = made("div", { class: "sl-below" }, signs, status);
-  const node = line("sl-node-line", { "aria-live": "polite" });
-  const rows = line("sl-rows");
-  const tabs = made("div", { class: "sl-tabs", role: "tablist" }, ...Object.entries(WORDS.tabs)
-    .filter(([name]) => kernel || name !== "compare")
-    .map(([name, label]) => button(label, { role: "tab", "data-tab": name }, () => dispatch({ type: "tab", name }))));
-  tabs.addEventListener("keydown", tabKeysOf(context, tabs));
-  const panel = made("div", { class: "sl-panel", role: "tabpanel" });
-  const whole = made("div", { class: "speclab-body", tabindex: "-1" }, form.element, bar.element, runs, made("div", { class: "sl-line" }, timeline, score),
-    pending, progress, error, text, stage, below, node, rows, tabs, panel);
-  return { top, whole, title, change, bar, form, settings, byHand, compare, runs, timeline, score, body, text, pending, progress, error,
-    tree, mask, cache, loading, stage, signs, said, below, node, rows, tabs, panel };
+  const parts = {
+    ...headParts(context),
+    ...stageParts(),
+    bar: barOf(context),
+    form: formOf(context),
+    settings: settingsOf(context),
+    byHand: byHandOf(context),
+    compare: compareOf(context),
+    tabs: tabsOf(context),
+    panel: made("div", { class: "sl-panel", role: "tabpanel" })
+  };
+  const children = [
+    parts.form.element,
+    parts.bar.element,
+    parts.runs,
+    div("sl-line", parts.timeline, parts.score),
+    parts.pending,
+    parts.progress,
+    parts.error,
+    parts.text,
+    parts.stage,
+    parts.below,
+    parts.node,
+    parts.rows,
+    parts.tabs,
+    parts.panel
+  ];
+  const whole = made("div", { class: "speclab-body", tabindex: "-1" }, ...children);
+  return { ...parts, whole };
 }
 
-/** Brings every part up to date. @param {State} state @param {Record<string, any>} parts @param {any} plot @param {Context} context */
+/** What stands above the stage. @param {Context} context */
+function headParts({ state, dispatch, live }) {
+  const title = span("sl-title");
+  const flip = () => dispatch({ type: "set", values: { form: !state().form } });
+  const change = live ? button("Change", { class: "speclab-change" }, flip) : null;
+  const body = made("div", {
+    class: "sl-body",
+    dir: "auto",
+    role: "document",
+    "aria-label": "the text so far"
+  });
+  return {
+    title,
+    change,
+    top: div("speclab-top", title, change),
+    runs: div("sl-runs-place"),
+    timeline: div("speclab-timeline"),
+    score: div("speclab-score"),
+    pending: made("div", { class: "sl-pending", role: "status", hidden: !live }),
+    progress: made("progress", { class: "sl-progress", max: 1 }),
+    error: made("div", { class: "speclab-error", role: "alert" }),
+    body,
+    text: div("speclab-text", body)
+  };
+}
+
+/** The pictures of an iteration, and the lines below them. */
+function stageParts() {
+  const tree = made("div", { class: "speclab-tree", role: "application", tabindex: "0" });
+  const mask = made("div", { class: "speclab-mask", role: "img" });
+  const cache = made("div", { class: "speclab-cache", role: "img" });
+  const loading = div("sl-loading");
+  const signs = span("sl-signs");
+  const said = span("sl-said");
+  const spoken = { class: "speclab-status", role: "status", "aria-live": "polite" };
+  return {
+    tree,
+    mask,
+    cache,
+    loading,
+    stage: div("sl-stage", tree, mask, cache, loading),
+    signs,
+    said,
+    below: div("sl-below", signs, made("div", spoken, said)),
+    node: made("div", { class: "sl-node-line", "aria-live": "polite" }),
+    rows: div("sl-rows")
+  };
+}
+
+/** @param {Context} context */
+function tabsOf(context) {
+  const names = Object.keys(WORDS.tabs).filter(name => context.kernel || name !== "compare");
+  const buttons = names.map(name =>
+    button(WORDS.tabs[name], { role: "tab", "data-tab": name }, () =>
+      context.dispatch({ type: "tab", name })
+    )
+  );
+  const tabs = made("div", { class: "sl-tabs", role: "tablist" }, ...buttons);
+  tabs.addEventListener("keydown", tabKeysOf(context, tabs));
+  return tabs;
+}
+
+/**
+ * Brings every part up to date.
+ * @param {State} state
+ * @param {Record<string, any>} parts
+ * @param {any} plot
+ * @param {Context} context
+ */
 function drawAll(state, parts, plot, context) {
   const { status, header } = state;
   const begun = Boolean(header);
@@ -133,20 +212,20 @@ function drawAll(state, parts, plot, context) {
   parts.title.textContent = titleOf(state);
   if (parts.change) parts.change.disabled = Boolean(state.gone);
   for (const name of ["bar", "form"]) parts[name].update(state);
-  for (const name of ["timeline", "score", "text", "below", "node", "tabs", "panel"]) parts[name].hidden = !begun;
+  for (const name of ["timeline", "score", "text", "below", "node", "tabs", "panel"])
+    parts[name].hidden = !begun;
   parts.bar.element.hidden = !begun && !failed;
   parts.runs.replaceChildren(...[runsOf(state, context.send)].filter(Boolean));
   drawLines(state, parts, context);
   parts.loading.hidden = begun;
   parts.loading.textContent = failed ? status.error.sentence : begun ? "" : workWords(status);
-  if (!begun) {
-    for (const name of ["tree", "mask", "cache"]) parts[name].hidden = true;
-    return;
-  }
-  parts.score.textContent = scoreWords(state); // first: the timeline takes what it leaves
-  drawStage(state, parts, plot, context);
-  drawText(parts.body, state);
-  drawPanel(state, parts, plot, context);
+  if (begun) {
+    parts.score.textContent = scoreWords(state); // first: the timeline takes what it leaves
+    drawStage(state, parts, plot, context);
+    drawText(parts.body, state);
+    drawPanel(state, parts, plot, context);
+  } else parts.tree.hidden = parts.mask.hidden = parts.cache.hidden = true;
+  drawError(state, parts);
 }
 
 /** @param {Record<string, any>} status */
@@ -157,7 +236,12 @@ function workWords({ busy, began, progress }) {
   return `${busy}${share}${seconds > 1 ? ` … ${seconds} s` : ""}`;
 }
 
-/** The pending line, progress and errors. @param {State} state @param {Record<string, any>} parts @param {Context} context */
+/**
+ * The pending line, progress and errors.
+ * @param {State} state
+ * @param {Record<string, any>} parts
+ * @param {Context} context
+ */
 function drawLines(state, parts, { send, dispatch, kernel }) {
   const { status, gone } = state;
   const begun = Boolean(state.header);
@@ -170,74 +254,131 @@ function drawLines(state, parts, { send, dispatch, kernel }) {
     if (status.pending?.length) words.push(`Changed: ${status.pending.join("; ")}.`);
     if (status.message) words.push(status.message);
   }
-  const ended = begun && !gone && status.live && status.can_step === false && state.cursor === state.steps.length && !status.busy;
-  if (ended) words.push(status.finished === "max_new_tokens" ? "The length you set is reached." : "The text has ended.");
+  const ended =
+    begun &&
+    !gone &&
+    status.live &&
+    status.can_step === false &&
+    state.cursor === state.steps.length &&
+    !status.busy;
+  const cut = status.finished === "max_new_tokens";
+  if (ended) words.push(cut ? "The length you set is reached." : "The text has ended.");
   const key = words.join(" ") + String(ended) + String(status.busy) + String(status.new_run);
-  if (parts.pending.said === key) return drawError(state, parts);
+  if (parts.pending.said === key) return;
   parts.pending.said = key;
   const actions = [];
   const step = from => () => send({ do: "step", from });
   if (!gone && status.pending?.length && !status.new_run && !status.busy)
-    actions.push(button("from here", { class: "sl-link" }, step("here")), button("from the start", { class: "sl-link" }, step("start")));
+    actions.push(
+      button("from here", { class: "sl-link" }, step("here")),
+      button("from the start", { class: "sl-link" }, step("start"))
+    );
   if (ended) {
-    const length = state.status.wanted.session.max_new_tokens;
+    const length = status.wanted.session.max_new_tokens;
     const longer = () => {
       send({ do: "want", session: { max_new_tokens: 2 * length } });
-      send({ do: "step", from: "here" });
+      step("here")();
     };
     actions.push(button("Start over", {}, step("start")));
-    if (status.finished === "max_new_tokens") actions.push(button("Longer", {}, longer));
-    if (kernel) actions.push(button("Compare with plain", {}, () => {
-      dispatch({ type: "tab", name: "compare" });
-      send({ do: "compare", names: [state.catalog.current, "Autoregressive"] });
-    }));
+    if (cut) actions.push(button("Longer", {}, longer));
+    if (kernel)
+      actions.push(
+        button("Compare with plain", {}, () => {
+          dispatch({ type: "tab", name: "compare" });
+          send({ do: "compare", names: [state.catalog.current, "Autoregressive"] });
+        })
+      );
   }
   parts.pending.replaceChildren(words.join(" "), ...actions.flatMap(action => [" ", action]));
   parts.pending.classList.toggle("sl-wrong", Boolean(gone));
-  drawError(state, parts);
 }
 
-/** @param {State} state @param {Record<string, any>} parts */
-function drawError({ status }, parts) {
+/** Shows a refusal beside what it refuses, any other error below the timeline. */
+function drawError({ status: { error } }, { whole, error: line }) {
   const elsewhere = ["models", "strategy", "session", "prompt", "until", "compare", "start"];
-  parts.error.textContent = status.error && !elsewhere.includes(status.error.where) ? status.error.sentence : "";
+  line.textContent = error && !elsewhere.includes(error.where) ? error.sentence : "";
+  for (const spot of whole.querySelectorAll("[data-where]"))
+    spot.textContent = spot.dataset.where === error?.where ? error.sentence : "";
 }
 
-/** @param {State} state @param {Record<string, any>} parts @param {any} plot @param {Context} context */
-function drawStage(state, parts, plot, { dispatch }) {
+/**
+ * @param {State} state
+ * @param {Record<string, any>} parts
+ * @param {any} plot
+ * @param {Context} context
+ */
+function drawStage(state, parts, plot, context) {
   const step = stepShown(state);
   const now = positionShown(state);
-  const width = parts.stage.clientWidth;
   const commit = Boolean(step) && now.phase === "commit" && step.caches.length > 0;
   parts.tree.hidden = parts.mask.hidden = !step || commit;
   parts.cache.hidden = !commit;
   const overlay = overlayShown(state);
-  const node = Number.isInteger(state.node) ? state.node : null;
-  if (step && !commit && width) { // 0 while another tab hides the page
-    const mask = maskFigure(step, now, { selected: node });
-    const stacked = width < 560;
-    const room = stacked ? width : Math.max(width - Math.ceil(mask.layout.width) - 20, 240);
-    const key = [step, state.tick, state.preview, width];
-    const select = point => { if (point.customdata !== undefined && point.customdata !== null) dispatch({ type: "select", node: point.customdata }); };
-    plot(parts.tree, ["tree", ...key, state.node], () => fittedTree(step, now, { width: room, selected: state.node, overlay }), select);
-    parts.stage.style.minHeight = `${parts.tree.layout.height}px`; // the commit's caches take the same room
-    plot(parts.mask, ["mask", ...key, node], () => mask, point => { if (point.y < step.nodes.length) dispatch({ type: "select", node: point.y }); });
-  }
-  if (commit) plot(parts.cache, ["cache", step, width, node], () => cacheFigures(step, state.header.prompt_ids.length, node)[0]);
+  drawPictures(state, parts, plot, context);
   const first = firstShown(state.steps.length, state.cursor);
-  plot(parts.timeline, ["timeline", state.steps, state.cursor, state.guess.asked, parts.timeline.clientWidth],
-    () => timelineFigure(state.steps, first, state.guess.asked, state.cursor), point => dispatch({ type: "go", cursor: point.x }));
+  plot(
+    parts.timeline,
+    ["timeline", state.steps, state.cursor, state.guess.asked, parts.timeline.clientWidth],
+    () => timelineFigure(state.steps, first, state.guess.asked, state.cursor),
+    point => context.dispatch({ type: "go", cursor: point.x })
+  );
   const kinds = new Set(step && !commit ? Object.values(overlay?.kinds ?? kindsAt(step, now)) : []);
-  parts.signs.replaceChildren(...Object.entries(LOOKS.nodes).filter(([name]) => kinds.has(name) && name !== "root")
-    .map(([, look]) => made("span", {}, made("i", { style: `color:${look.color}` }, look.sign), ` ${look.label}`)));
+  const looks = Object.entries(LOOKS.nodes).filter(([name]) => kinds.has(name) && name !== "root");
+  const signs = looks.map(([, { color, sign, label }]) =>
+    made("span", {}, made("i", { style: `color:${color}` }, sign), ` ${label}`)
+  );
+  parts.signs.replaceChildren(...signs);
   parts.said.textContent = saidOf(state, overlay);
   parts.node.textContent = step && !commit ? nodeWords(state, overlay) : "";
   parts.rows.hidden = !state.rows || !step || asking(state);
   if (!parts.rows.hidden && parts.rows.of !== step) {
     const { columns, rows } = nodeRows(step);
-    parts.rows.replaceChildren(tableOf({ head: columns, rows, sentence: `Draft tree of iteration ${step.index + 1}` }));
+    const sentence = `Draft tree of iteration ${step.index + 1}`;
+    parts.rows.replaceChildren(tableOf({ head: columns, rows, sentence }));
     parts.rows.of = step;
   }
+}
+
+/**
+ * The tree and its mask; for the commit the caches.
+ * @param {State} state
+ * @param {Record<string, any>} parts
+ * @param {any} plot
+ * @param {Context} context
+ */
+function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }) {
+  const step = stepShown(state);
+  const now = positionShown(state);
+  const width = stage.clientWidth;
+  const node = Number.isInteger(state.node) ? state.node : null;
+  if (!cache.hidden) {
+    const length = state.header.prompt_ids.length;
+    plot(cache, ["cache", step, width, node], () => cacheFigures(step, length, node)[0]);
+  }
+  if (tree.hidden || !width) return; // no width while another tab hides the page
+  const select = picked => dispatch({ type: "select", node: picked });
+  const rows = maskFigure(step, now, { selected: node });
+  const beside = Math.max(width - Math.ceil(rows.layout.width) - 20, 240);
+  const room = width < 560 ? width : beside;
+  const drawn = { width: room, selected: state.node, overlay: overlayShown(state) };
+  const key = [step, state.tick, state.preview, width];
+  plot(
+    tree,
+    ["tree", ...key, state.node],
+    () => fittedTree(step, now, drawn),
+    ({ customdata }) => {
+      if (customdata !== undefined && customdata !== null) select(customdata);
+    }
+  );
+  stage.style.minHeight = `${tree.layout.height}px`; // the commit's caches take the same room
+  plot(
+    mask,
+    ["mask", ...key, node],
+    () => rows,
+    ({ y }) => {
+      if (y < step.nodes.length) select(y);
+    }
+  );
 }
 
 /** @param {State} state @param {any} overlay */
@@ -246,66 +387,154 @@ function saidOf(state, overlay) {
   if (!step) return "Before the first iteration: the prompt, and the first token from the prefill.";
   if (asking(state)) return WORDS.guess.ask;
   if (overlay) return overlay.sentence;
-  return state.guess.sentence && positionShown(state).phase === "accept" ? state.guess.sentence : positionSentence(step, positionShown(state));
+  return state.guess.sentence && positionShown(state).phase === "accept"
+    ? state.guess.sentence
+    : positionSentence(step, positionShown(state));
 }
 
 /** @param {State} state @param {any} overlay */
 function nodeWords(state, overlay) {
   const step = stepShown(state);
   const { node } = state;
-  if (node !== null && !Number.isInteger(node) && node !== OWN) return `A new node ${overlay?.graph.get(node)?.label ?? ""}.`;
+  if (node !== null && !Number.isInteger(node) && node !== OWN)
+    return `A new node ${overlay?.graph.get(node)?.label ?? ""}.`;
   const whole = findingsAt(step, null)[0];
   if (node === null && whole) return `${markOf(whole)}: ${whole.sentence}`;
   return nodeSentence(step, node, positionShown(state));
 }
 
-/** The open tab. @param {State} state @param {Record<string, any>} parts @param {any} plot @param {Context} context */
+/**
+ * The open tab.
+ * @param {State} state
+ * @param {Record<string, any>} parts
+ * @param {any} plot
+ * @param {Context} context
+ */
 function drawPanel(state, parts, plot, context) {
   const step = stepShown(state);
   const some = state.diffed || state.steps.some(one => one.findings.length || one.gaps.length);
   for (const tab of parts.tabs.children) {
     tab.setAttribute("aria-selected", String(tab.dataset.tab === state.tab));
     tab.tabIndex = tab.dataset.tab === state.tab ? 0 : -1;
-    tab.hidden = (tab.dataset.tab === "check" && !context.kernel && !some) || (tab.dataset.tab === "settings" && !state.status.wanted);
+    tab.hidden =
+      (tab.dataset.tab === "check" && !context.kernel && !some) ||
+      (tab.dataset.tab === "settings" && !state.status.wanted);
   }
   for (const name of ["settings", "byHand", "compare"]) parts[name].update(state);
-  const shown = [step, state.node, state.curve, state.redone, state.pinned, parts.panel.clientWidth, asking(state)];
-  const key = [state.tab, state.steps, ...(state.tab === "check" ? [state.status.busy, state.diffed, state.runs] : shown)]; // its list keeps the focus
-  if (parts.panel.drawn?.every((value, index) => value === key[index])) return;
-  parts.panel.drawn = key;
-  const place = (figure, name) => {
-    const spot = made("div", { class: name });
-    return [spot, figure];
-  };
-  const list = panelParts(state, parts, context).map(part => (part?.data ? place(part, part.layout.meta?.name === "caches" ? "speclab-cache" : "sl-figure") : [part, null]));
+  const shown = [
+    step,
+    state.node,
+    state.curve,
+    state.redone,
+    state.pinned,
+    parts.panel.clientWidth,
+    asking(state)
+  ];
+  // the list of findings keeps the focus
+  const seen = state.tab === "check" ? [state.status.busy, state.diffed, state.runs] : shown;
+  if (shows(parts.panel, [state.tab, state.steps, ...seen])) return;
+  const list = panelParts(state, parts, context).map(part =>
+    part?.data
+      ? [div(part.layout.meta?.name === "caches" ? "speclab-cache" : "sl-figure"), part]
+      : [part, null]
+  );
   parts.panel.replaceChildren(...list.map(([part]) => part));
   for (const [spot, figure] of list) if (figure) plot(spot, [state.tab, figure], () => figure);
 }
 
-/** @param {State} state @param {Record<string, any>} parts @param {Context} context @returns {any[]} */
+/**
+ * @param {State} state
+ * @param {Record<string, any>} parts
+ * @param {Context} context
+ * @returns {any[]}
+ */
 function panelParts(state, parts, context) {
   const step = stepShown(state);
   const width = Math.max(parts.panel.clientWidth, 320);
-  const paragraph = text => (text ? made("p", {}, text) : null);
-  const hidden = asking(state) ? [paragraph("Shown after your guess.")] : null;
   const tabs = {
-    settings: () => [parts.settings.element, context.live ? parts.byHand.element : null, state.curve?.points?.length ? curveFigure(state.curve) : null, ...redoneParts(state, width),
-      step && draftsFigure(step, width), step && paragraph(draftsSentence(step)), tableOrNull(step && blockTable(step)), tableOrNull(step && decidedRows(step))],
-    caches: () => hidden ?? (step ? [keyLine(step), ...cacheFigures(step, state.header.prompt_ids.length), ...cacheLines(step).map(paragraph)] : []),
-    node: () => hidden ?? (step ? [paragraph(nodeSentence(step, state.node ?? 0)), Number.isInteger(state.node ?? 0) ? nodeFigure(step, state.node ?? 0) : null, residualFigure(step)] : []),
-    metrics: () => (state.cursor ? [numbersOf(state), metricsFigure(state.steps.slice(0, state.cursor), firstShown(state.cursor, state.cursor))] : []),
-    compare: () => [parts.compare.element, state.pinned?.step && step ? pairFigure(state.pinned.step, step, ["pinned", "shown"], width) : null],
-    check: () => [context.kernel ? made("p", {}, button("Check", { class: "sl-check" }, () => context.send({ do: "check" })),
-      " Looks for contradictions in the record, and compares its answers with the target's on every path.") : null, ...diffParts(state, context), findingsOf(state, context.dispatch), tableOrNull(gapTable(state.steps))],
+    settings: () => [
+      parts.settings.element,
+      context.live && parts.byHand.element,
+      state.curve?.points?.length && curveFigure(state.curve),
+      ...redoneParts(state, width),
+      ...(step ? draftParts(step, width) : [])
+    ],
+    caches: () => (step ? cacheParts(step, state.header.prompt_ids.length) : []),
+    node: () => (step ? nodeParts(step, state.node ?? 0) : []),
+    metrics: () => metricParts(state),
+    compare: () => [
+      parts.compare.element,
+      state.pinned?.step && step && pairFigure(state.pinned.step, step, ["pinned", "shown"], width)
+    ],
+    check: () => [
+      context.kernel && checkLine(context),
+      ...diffParts(state, context),
+      findingsOf(state, context.dispatch),
+      tableOrNull(gapTable(state.steps))
+    ]
   };
+  if (asking(state) && ["caches", "node"].includes(state.tab))
+    return [paragraph("Shown after your guess.")];
   return tabs[state.tab]().filter(Boolean);
 }
 
-/** Buttons that compare the run shown with another one, and both timelines. @param {State} state @param {Context} context @returns {any[]} */
+/** @param {string} text */
+function paragraph(text) {
+  return text ? made("p", {}, text) : null;
+}
+
+/** @param {Step} step @param {number} width */
+function draftParts(step, width) {
+  const tables = [blockTable(step), decidedRows(step)].map(tableOrNull);
+  return [draftsFigure(step, width), paragraph(draftsSentence(step)), ...tables];
+}
+
+/** @param {Step} step @param {number} promptLength */
+function cacheParts(step, promptLength) {
+  const figures = cacheFigures(step, promptLength);
+  return [keyLine(step), ...figures, ...cacheLines(step).map(paragraph)];
+}
+
+/** @param {Step} step @param {any} node */
+function nodeParts(step, node) {
+  const figure = Number.isInteger(node) ? nodeFigure(step, node) : null;
+  return [paragraph(nodeSentence(step, node)), figure, residualFigure(step)];
+}
+
+/** @param {State} state */
+function metricParts(state) {
+  const { steps, cursor } = state;
+  if (!cursor) return [];
+  return [numbersOf(state), metricsFigure(steps.slice(0, cursor), firstShown(cursor, cursor))];
+}
+
+/** @param {Context} context */
+function checkLine({ send }) {
+  const check = button("Check", { class: "sl-check" }, () => send({ do: "check" }));
+  const does =
+    " Looks for contradictions in the record, and compares its answers with the target's " +
+    "on every path.";
+  return made("p", {}, check, does);
+}
+
+/**
+ * Buttons that compare the run shown with another one, and both timelines.
+ * @param {State} state
+ * @param {Context} context
+ * @returns {any[]}
+ */
 function diffParts({ runs, diffed }, { send }) {
-  const choices = runs.filter(run => !run.shown).map(({ name, number }) =>
-    button(`Compare with ${name}`, { "data-diff": number }, () => send({ do: "diff", run: number })));
-  return [made("p", { class: "sl-row" }, ...choices), ...(diffed ? [made("p", {}, diffed.sentence), diffFigure(diffed)] : [])];
+  const choices = runs
+    .filter(run => !run.shown)
+    .map(({ name, number }) =>
+      button(`Compare with ${name}`, { "data-diff": number }, () =>
+        send({ do: "diff", run: number })
+      )
+    );
+  return [
+    made("p", { class: "sl-row" }, ...choices),
+    ...(diffed ? [paragraph(diffed.sentence), diffFigure(diffed)] : [])
+  ];
 }
 
 /** @param {Table | null} table */
@@ -323,39 +552,64 @@ function redoneParts({ redone, steps, cursor }, width) {
 
 /** @param {Step} step */
 function keyLine(step) {
-  return made("p", { class: "sl-key" }, ...cacheKey(step).map(({ label, color, sign }) =>
-    made("span", {}, made("i", { style: `background:${color}` }, sign || "\u00a0"), label)));
+  return made(
+    "p",
+    { class: "sl-key" },
+    ...cacheKey(step).map(({ label, color, sign }) =>
+      made("span", {}, made("i", { style: `background:${color}` }, sign || "\u00a0"), label)
+    )
+  );
 }
 
 /** @param {State} state */
 function numbersOf({ steps, cursor }) {
-  return made("div", { class: "sl-numbers" }, ...metricNumbers(steps.slice(0, cursor)).map(({ name, value, definition }) =>
-    made("div", {}, made("b", {}, value), name, made("small", {}, definition))));
+  return div(
+    "sl-numbers",
+    ...metricNumbers(steps.slice(0, cursor)).map(({ name, value, definition }) =>
+      made("div", {}, made("b", {}, value), name, made("small", {}, definition))
+    )
+  );
 }
 
-/** Sends pictures of the stage when the page has been still, for the saved notebook. @param {Context} context @param {Record<string, any>} parts @param {any} Plotly */
+/**
+ * Sends pictures of the stage when the page has been still, for the saved notebook.
+ * @param {Context} context
+ * @param {Record<string, any>} parts
+ * @param {any} Plotly
+ */
 function picturesOf({ state, send }, parts, Plotly) {
   let sent = null;
   let seen = null;
   const clock = setInterval(async () => {
     const now = state();
     const key = [now.run, now.cursor, now.tick, now.steps.length].join();
-    const ready = stepShown(now) && !now.status.busy && !now.gone && !asking(now) && parts.tree.data && parts.tree.clientWidth;
+    const ready =
+      stepShown(now) &&
+      !now.status.busy &&
+      !now.gone &&
+      !asking(now) &&
+      parts.tree.data &&
+      parts.tree.clientWidth;
     const still = ready && key === seen;
     seen = ready ? key : null;
     if (!still || key === sent) return;
     sent = key;
     const images = [];
-    for (const [name, place] of [["tree", parts.tree], ["mask", parts.mask]]) {
-      const [width, height] = [place.layout.width, place.layout.height].map(Math.ceil);
-      const paper = rolesOf(place)["var(--sl-paper)"]; // a notebook may be reopened in another theme
-      const figure = { data: place.data, layout: { ...place.layout, paper_bgcolor: paper } };
-      const url = await Plotly.toImage(figure, { format: "png", width, height, scale: 1.5 });
-      images.push({ name, mime: "image/png", data: url.split(",")[1], width, height });
-    }
+    for (const name of ["tree", "mask"])
+      images.push({ name, ...(await pictureOf(parts[name], Plotly)) });
     send({ do: "picture", cursor: now.cursor, images });
   }, 1500);
   return { end: () => clearInterval(clock) };
+}
+
+/** A figure of the page as PNG. @param {any} place @param {any} Plotly */
+async function pictureOf(place, Plotly) {
+  const { data, layout } = place;
+  const [width, height] = [layout.width, layout.height].map(Math.ceil);
+  const paper = rolesOf(place)["var(--sl-paper)"]; // a notebook may be reopened in another theme
+  const figure = { data, layout: { ...layout, paper_bgcolor: paper } };
+  const url = await Plotly.toImage(figure, { format: "png", width, height, scale: 1.5 });
+  return { mime: "image/png", data: url.split(",")[1], width, height };
 }
 
 /** @param {PageEvent} file */

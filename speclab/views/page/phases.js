@@ -5,10 +5,15 @@ const PHASES = ["draft", "flatten", "verify", "accept", "commit", "all"];
 const OWN = "own"; // the target's own token, bonus or correction; drafted nodes have numbers
 
 /** @typedef {{phase: string, level: number | null}} Position level: null is the end of the phase */
-/** @typedef {{node: number, choice: number, candidates: number[], winner: number | null}} Decision */
+/**
+ * @typedef {{node: number, choice: number, candidates: number[], winner: number | null}} Decision
+ */
 /** @typedef {Record<string, any>} Step a step as a trace writes it */
 
-/** @type {WeakMap<object, {depth: number[], children: number[][], pathProb: number[], prob: number[]}>} */
+/**
+ * @type {WeakMap<object, {depth: number[], children: number[][], pathProb: number[], prob:
+ *   number[]}>}
+ */
 const SHAPES = new WeakMap();
 const WHOLE = { phase: "all", level: null };
 
@@ -43,7 +48,10 @@ function verifiedRoot(step) {
   return step.nodes[0].verdict === "root";
 }
 
-/** The node that the target's own token follows; -1 if a drafted root was rejected. @param {Step} step */
+/**
+ * The node that the target's own token follows; -1 if a drafted root was rejected.
+ * @param {Step} step
+ */
 function lastOnPath(step) {
   if (step.accepted.length) return step.accepted[step.accepted.length - 1];
   return verifiedRoot(step) ? 0 : -1;
@@ -70,7 +78,11 @@ function decisions(step) {
   });
 }
 
-/** When each node was drafted: its depth, or its number in the order of a heap. @param {Step} step @returns {number[]} */
+/**
+ * When each node was drafted: its depth, or its number in the order of a heap.
+ * @param {Step} step
+ * @returns {number[]}
+ */
 function growth(step) {
   const pops = step.events.filter(event => event.kind === "pop");
   if (!pops.length) return shapeOf(step.tree).depth;
@@ -109,16 +121,32 @@ function kindsAt(step, position = WHOLE) {
   return kinds;
 }
 
-/** The nodes that this position adds or judges. @param {Step} step @param {Position} position @returns {Set<number>} */
+/**
+ * The nodes that this position adds or judges.
+ * @param {Step} step
+ * @param {Position} position
+ * @returns {Set<number>}
+ */
 function fresh(step, position) {
   const { phase, level } = position;
   if (level === null) return new Set();
-  if (phase === "accept") return new Set(decisions(step).slice(level - 1, level).flatMap(one => one.candidates));
-  return new Set(growth(step).flatMap((drafted, node) => (drafted === level && node ? [node] : [])));
+  if (phase === "accept")
+    return new Set(
+      decisions(step)
+        .slice(level - 1, level)
+        .flatMap(one => one.candidates)
+    );
+  return new Set(
+    growth(step).flatMap((drafted, node) => (drafted === level && node ? [node] : []))
+  );
 }
 
-/** The drafting events so far: a level's decisions come with the level that they made, pruning comes last.
- *  @param {Step} step @param {Position} position */
+/**
+ * The drafting events so far: a level's decisions come with the level that they made, pruning comes
+ * last.
+ * @param {Step} step
+ * @param {Position} position
+ */
 function eventsUntil(step, { phase, level }) {
   const drafted = growth(step);
   if (phase !== "draft" || level === null || level >= Math.max(...drafted)) return step.events;

@@ -1,16 +1,44 @@
 // @ts-check
-// What the page shows, as plain data: reduce(state, event) gives the next state and the messages for the kernel.
+// What the page shows, as plain data: reduce(state, event) gives the next state and the messages
+// for the kernel.
 
 const LATER = ["verify", "accept", "commit", "all"]; // phases that a guess hides
 
-/** @typedef {Record<string, any>} State @typedef {Record<string, any>} PageEvent @typedef {{do: string, [field: string]: any}} Message */
+/**
+ * @typedef {Record<string, any>} State
+ * @typedef {Record<string, any>} PageEvent
+ * @typedef {{do: string, [field: string]: any}} Message
+ */
 
-/** @returns {State} tick: index into the positions of the iteration; asked: index of the iteration that is guessed */
+/**
+ * @returns {State} tick: index into the positions of the iteration; asked: index of the iteration
+ *   that is guessed
+ */
 function firstState() {
   return {
-    header: null, run: null, steps: [], cursor: 0, tick: 0, node: null, tab: "settings", status: {}, catalog: null,
-    preview: null, curve: null, redone: null, pinned: null, compared: null, diffed: null, runs: [], hint: "", gone: "", file: null,
-    guess: { on: false, asked: null, tries: 0, right: 0, sentence: "" }, form: false, rows: false, marks: false,
+    header: null,
+    run: null,
+    steps: [],
+    cursor: 0,
+    tick: 0,
+    node: null,
+    tab: "settings",
+    status: {},
+    catalog: null,
+    preview: null,
+    curve: null,
+    redone: null,
+    pinned: null,
+    compared: null,
+    diffed: null,
+    runs: [],
+    hint: "",
+    gone: "",
+    file: null,
+    guess: { on: false, asked: null, tries: 0, right: 0, sentence: "" },
+    form: false,
+    rows: false,
+    marks: false
   };
 }
 
@@ -40,7 +68,13 @@ function asking(state) {
 function overlayShown(state) {
   const step = stepShown(state);
   const { preview } = state;
-  if (!step || !preview?.what_if || preview.index !== step.index || positionShown(state).phase !== "all") return null;
+  if (
+    !step ||
+    !preview?.what_if ||
+    preview.index !== step.index ||
+    positionShown(state).phase !== "all"
+  )
+    return null;
   return overlayOf(step, preview.what_if);
 }
 
@@ -59,34 +93,67 @@ function shownMessage(state) {
   return { do: "shown", cursor: state.cursor, phase, level, node: state.node, tab: state.tab };
 }
 
-/** The tick of a phase: its end, or its next position if it is shown already. @param {State} state @param {string} name @param {number | null} level */
+/**
+ * The tick of a phase: its end, or its next position if it is shown already.
+ * @param {State} state
+ * @param {string} name
+ * @param {number | null} level
+ */
 function phaseTick(state, name, level = null) {
   const ticks = ticksOf(state).flatMap((one, tick) => (one.phase === name ? [tick] : []));
-  if (level !== null) return ticks.find(tick => ticksOf(state)[tick].level === level) ?? ticks[ticks.length - 1];
+  if (level !== null)
+    return ticks.find(tick => ticksOf(state)[tick].level === level) ?? ticks[ticks.length - 1];
   const here = ticks.indexOf(state.tick);
   return here < 0 ? ticks[ticks.length - 1] : ticks[(here + 1) % ticks.length];
 }
 
-/** @param {State} state @param {PageEvent} event @returns {[State, Message[]]} the next state, and what the kernel is told */
+/**
+ * @param {State} state
+ * @param {PageEvent} event
+ * @returns {[State, Message[]]} the next state, and what the kernel is told
+ */
 function reduce(state, event) {
   const told = next => [next, [shownMessage(next)]];
   switch (event.type) {
-    case "go": return told(movedTo(state, event.cursor, event.tick));
-    case "along": return told(along(state, event.by));
-    case "phase": return stepShown(state) ? told(movedTo(state, state.cursor, phaseTick(state, event.name))) : [state, []];
-    case "select": return asking(state) ? guessed(state, event.node) : told({ ...state, node: event.node === state.node ? null : event.node });
-    case "tab": return told({ ...state, tab: event.name });
-    case "next": return stepped(state);
+    case "go":
+      return told(movedTo(state, event.cursor, event.tick));
+    case "along":
+      return told(along(state, event.by));
+    case "phase":
+      return stepShown(state)
+        ? told(movedTo(state, state.cursor, phaseTick(state, event.name)))
+        : [state, []];
+    case "select":
+      return asking(state)
+        ? guessed(state, event.node)
+        : told({ ...state, node: event.node === state.node ? null : event.node });
+    case "tab":
+      return told({ ...state, tab: event.name });
+    case "next":
+      return stepped(state);
     case "guessing": {
       const asked = event.on && state.guess.on === false ? state.guess.asked : null;
-      return [movedTo({ ...state, guess: { ...state.guess, on: event.on, asked } }, state.cursor, state.tick), [{ do: "guess", on: event.on }]];
+      return [
+        movedTo(
+          { ...state, guess: { ...state.guess, on: event.on, asked } },
+          state.cursor,
+          state.tick
+        ),
+        [{ do: "guess", on: event.on }]
+      ];
     }
-    case "set": return [{ ...state, ...event.values }, []];
-    default: return [received(state, event), []];
+    case "set":
+      return [{ ...state, ...event.values }, []];
+    default:
+      return [received(state, event), []];
   }
 }
 
-/** Step: what is decoded already needs no kernel. @param {State} state @returns {[State, Message[]]} */
+/**
+ * Step: what is decoded already needs no kernel.
+ * @param {State} state
+ * @returns {[State, Message[]]}
+ */
 function stepped(state) {
   const { status } = state;
   if (asking(state)) return [state, []];
@@ -98,10 +165,15 @@ function stepped(state) {
   return [state, [{ do: "step", from: status.new_run ? "start" : "here" }]];
 }
 
-/** Positions, on into the next iteration and back into the last. @param {State} state @param {number} by */
+/**
+ * Positions, on into the next iteration and back into the last.
+ * @param {State} state
+ * @param {number} by
+ */
 function along(state, by) {
   const last = ticksOf(state).length - 1;
-  if (state.tick + by >= 0 && state.tick + by <= last) return movedTo(state, state.cursor, state.tick + by);
+  if (state.tick + by >= 0 && state.tick + by <= last)
+    return movedTo(state, state.cursor, state.tick + by);
   if (by > 0 && state.cursor < state.steps.length) return movedTo(state, state.cursor + 1, 0);
   return by < 0 && state.cursor > 0 ? movedTo(state, state.cursor - 1) : state;
 }
@@ -113,7 +185,12 @@ function guessed(state, node) {
   const right = node === Math.max(lastOnPath(step), 0);
   const tries = state.guess.tries + 1;
   const score = state.guess.right + Number(right);
-  const sentence = words("guess", right ? "right" : "wrong", { node, ending: ending(step), score, tries });
+  const sentence = words("guess", right ? "right" : "wrong", {
+    node,
+    ending: ending(step),
+    score,
+    tries
+  });
   const guess = { ...state.guess, asked: null, tries, right: score, sentence };
   const next = { ...state, node, guess };
   const moved = movedTo(next, state.cursor, phaseTick(next, "accept", Infinity));
@@ -124,31 +201,51 @@ function guessed(state, node) {
 function received(state, message) {
   const { type, ...fields } = message;
   switch (type) {
-    case "catalog": return { ...state, catalog: fields, gone: "" };
-    case "run": return opened(state, message);
+    case "catalog":
+      return { ...state, catalog: fields, gone: "" };
+    case "run":
+      return opened(state, message);
     case "step": {
       const steps = [...state.steps.slice(0, message.index), message.step];
       const asked = state.guess.on && message.step.nodes.length > 1 ? message.index : null;
-      return movedTo({ ...state, steps, preview: null, guess: { ...state.guess, asked, sentence: "" } }, steps.length);
+      return movedTo(
+        { ...state, steps, preview: null, guess: { ...state.guess, asked, sentence: "" } },
+        steps.length
+      );
     }
     case "show": {
       let next = message.cursor === state.cursor ? state : movedTo(state, message.cursor);
       if (message.phase !== positionShown(next).phase && !asking(next) && stepShown(next))
-        next = movedTo(next, next.cursor, phaseTick(next, message.phase, message.level ?? Infinity));
+        next = movedTo(
+          next,
+          next.cursor,
+          phaseTick(next, message.phase, message.level ?? Infinity)
+        );
       return { ...next, node: message.node ?? null, tab: message.tab ?? next.tab };
     }
     case "status": {
       const status = { ...state.status, ...fields };
-      if ("busy" in fields || "since" in fields) status.began = performance.now() - 1000 * (fields.since ?? 0);
+      if ("busy" in fields || "since" in fields)
+        status.began = performance.now() - 1000 * (fields.since ?? 0);
       const guess = "guess" in fields ? { ...state.guess, on: fields.guess } : state.guess;
       return { ...state, status, guess };
     }
-    case "runs": return { ...state, runs: message.runs };
-    case "hint": return { ...state, hint: message.sentence };
-    case "gone": return { ...state, gone: message.sentence, status: { ...state.status, busy: null } };
-    case "preview": case "curve": case "redone": case "pinned": case "compared": return { ...state, [type]: fields };
-    case "diffed": return { ...state, diffed: message.diff };
-    default: return state;
+    case "runs":
+      return { ...state, runs: message.runs };
+    case "hint":
+      return { ...state, hint: message.sentence };
+    case "gone":
+      return { ...state, gone: message.sentence, status: { ...state.status, busy: null } };
+    case "preview":
+    case "curve":
+    case "redone":
+    case "pinned":
+    case "compared":
+      return { ...state, [type]: fields };
+    case "diffed":
+      return { ...state, diffed: message.diff };
+    default:
+      return state;
   }
 }
 
@@ -157,7 +254,11 @@ function opened(state, { id, header, keep, steps, cursor }) {
   const next = { ...state, header, steps: [...state.steps.slice(0, keep), ...steps] };
   if (id !== undefined && id === state.run) return next; // another page said hello
   const guess = { ...state.guess, asked: null, sentence: "" };
-  const first = guess.on && next.steps.length && next.steps.length === cursor && !keep ? cursor - 1 : null;
+  const first =
+    guess.on && next.steps.length && next.steps.length === cursor && !keep ? cursor - 1 : null;
   if (first !== null && next.steps[first].nodes.length > 1) guess.asked = first;
-  return movedTo({ ...next, run: id, guess, preview: null, node: null, cursor: -1 }, cursor ?? next.steps.length);
+  return movedTo(
+    { ...next, run: id, guess, preview: null, node: null, cursor: -1 },
+    cursor ?? next.steps.length
+  );
 }

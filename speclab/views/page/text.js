@@ -4,8 +4,11 @@
 const VISIBLE = { " ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍" };
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Zs}]/u;
 const MARKS = /[\p{Mn}\p{Mc}\p{Me}]/u;
-const WIDE =
-  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe10-\ufe19\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u;
+const WIDE = [
+  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff]/,
+  /[\ufe10-\ufe19\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]/u,
+  /\p{Emoji_Presentation}/u
+];
 const BYTES = /<0x([0-9A-Fa-f]{2})>/g;
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
@@ -28,7 +31,11 @@ function labelOf(token, texts) {
   return token in texts ? display(texts[token]) : `#${token}`;
 }
 
-/** A token in a sentence, with plain spaces: `' the'`. @param {number} token @param {Texts} texts */
+/**
+ * A token in a sentence, with plain spaces: `' the'`.
+ * @param {number} token
+ * @param {Texts} texts
+ */
 function quoted(token, texts) {
   if (!(token in texts)) return `'#${token}'`;
   let visible = display(texts[token]);
@@ -36,10 +43,14 @@ function quoted(token, texts) {
   return `'${clip(visible, 24)}'`;
 }
 
-/** Columns in a monospaced font: wide characters take two, combining marks none. @param {string} text */
+/**
+ * Columns in a monospaced font: wide characters take two, combining marks none.
+ * @param {string} text
+ */
 function columnsOf(text) {
   let columns = 0;
-  for (const char of text) if (!MARKS.test(char)) columns += WIDE.test(char) ? 2 : 1;
+  for (const char of text)
+    if (!MARKS.test(char)) columns += WIDE.some(wide => wide.test(char)) ? 2 : 1;
   return columns;
 }
 
@@ -53,7 +64,11 @@ function clip(text, columns) {
 
 /** Escapes for plotly, which reads `<b>` as markup and `$…$` as a formula. @param {string} text */
 function plotText(text) {
-  return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "&#36;");
+  return text
+    .replace(/&/g, "&amp;")
+    .replace(/</g, "&lt;")
+    .replace(/>/g, "&gt;")
+    .replace(/\$/g, "&#36;");
 }
 
 /** 0.934 → `93 %`, 0.0374 → `3.7 %`, 0.0002 → `<0.1 %`. @param {number} probability */
@@ -122,7 +137,10 @@ function joinedBytes(texts) {
   return joined;
 }
 
-/** How many of the first bytes form a character of UTF-8; 0 if they form none. @param {number[]} bytes */
+/**
+ * How many of the first bytes form a character of UTF-8; 0 if they form none.
+ * @param {number[]} bytes
+ */
 function sequenceLength(bytes) {
   for (let length = 1; length <= Math.min(4, bytes.length); length += 1) {
     try {

@@ -1,21 +1,44 @@
 // @ts-check
-// The draft tree as a figure: leaves in tree order, a parent midway between its children, what does not fit folded. As networks.py and tree_picture.py.
+// The draft tree as a figure: leaves in tree order, a parent midway between its children, what does
+// not fit folded. As networks.py and tree_picture.py.
 
-/** @typedef {{id: any, token: number, label: string, parent: any, depth: number, pathProb: number, targetProb: number,
- *   choice: number, accepted: boolean, below: any[], folded?: any[]}} GraphNode */
+/**
+ * @typedef {{id: any, token: number, label: string, parent: any, depth: number, pathProb: number,
+ *   targetProb: number, choice: number, accepted: boolean, below: any[], folded?: any[]}} GraphNode
+ */
 /** @typedef {Map<any, GraphNode>} Graph nodes by id, in the order in which they are drawn */
-/** @typedef {{id: any, parent: number, depth: number, row: number, label: string, size: number, border: number,
- *   choice: boolean, folded?: any[]}} Entry parent: an index, -1 for none */
+/**
+ * @typedef {{id: any, parent: number, depth: number, row: number, label: string, size: number,
+ *   border: number, choice: boolean, folded?: any[]}} Entry parent: an index, -1 for none
+ */
 
 const NEVER_FOLDED = 4; // nodes with findings
 
-/** @param {Record<string, any>} tree @param {Texts} texts @param {number[]} path @returns {Graph} */
+/**
+ * @param {Record<string, any>} tree
+ * @param {Texts} texts
+ * @param {number[]} path
+ * @returns {Graph}
+ */
 function graphOf(tree, texts, path) {
   const { depth, children, pathProb } = shapeOf(tree);
-  return new Map(tree.token.map((token, id) => [id, {
-    id, token, label: labelOf(token, texts), parent: tree.parent[id], depth: depth[id], pathProb: pathProb[id],
-    targetProb: 0, choice: -1, accepted: path.includes(id), below: [...children[id]],
-  }]));
+  return new Map(
+    tree.token.map((token, id) => [
+      id,
+      {
+        id,
+        token,
+        label: labelOf(token, texts),
+        parent: tree.parent[id],
+        depth: depth[id],
+        pathProb: pathProb[id],
+        targetProb: 0,
+        choice: -1,
+        accepted: path.includes(id),
+        below: [...children[id]]
+      }
+    ])
+  );
 }
 
 /** The graph of an iteration, with the target's own token. @param {Step} step @returns {Graph} */
@@ -29,12 +52,28 @@ function stepGraph(step) {
   return graph;
 }
 
-/** Adds a node after another; after -1 it goes to the root's column. @param {Graph} graph @param {any} id @param {number} token @param {Texts} texts @param {any} parent */
+/**
+ * Adds a node after another; after -1 it goes to the root's column.
+ * @param {Graph} graph
+ * @param {any} id
+ * @param {number} token
+ * @param {Texts} texts
+ * @param {any} parent
+ */
 function attach(graph, id, token, texts, parent, pathProb = 1) {
   const above = graph.get(parent);
   const depth = above ? above.depth + 1 : 0;
   graph.set(id, {
-    id, token, label: labelOf(token, texts), parent, depth, pathProb, targetProb: 0, choice: -1, accepted: false, below: [],
+    id,
+    token,
+    label: labelOf(token, texts),
+    parent,
+    depth,
+    pathProb,
+    targetProb: 0,
+    choice: -1,
+    accepted: false,
+    below: []
   });
   above?.below.push(id);
 }
@@ -44,34 +83,55 @@ function descendants(graph, id) {
   return graph.get(id).below.flatMap(child => [child, ...descendants(graph, child)]);
 }
 
-/** The row of each node; leaves count from the top. @param {Graph} graph @returns {Map<any, number>} */
+/**
+ * The row of each node; leaves count from the top.
+ * @param {Graph} graph
+ * @returns {Map<any, number>}
+ */
 function leafRows(graph) {
   const rows = new Map();
   let leaves = 0;
   const place = id => {
     const { below } = graph.get(id);
     below.forEach(place);
-    rows.set(id, below.length ? (rows.get(below[0]) + rows.get(below[below.length - 1])) / 2 : leaves++);
+    rows.set(
+      id,
+      below.length ? (rows.get(below[0]) + rows.get(below[below.length - 1])) / 2 : leaves++
+    );
   };
   for (const node of graph.values()) if (node.parent === -1) place(node.id);
   return rows;
 }
 
-/** At most `rows` leaves: the accepted path, its siblings and the most probable nodes stay, others become stubs.
- *  @param {Graph} graph @param {number} rows @param {any[]} first never folded @returns {Graph} */
+/**
+ * At most `rows` leaves: the accepted path, its siblings and the most probable nodes stay, others
+ * become stubs.
+ * @param {Graph} graph
+ * @param {number} rows
+ * @param {any[]} first never folded
+ * @returns {Graph}
+ */
 function fold(graph, rows, first) {
   const nodes = [...graph.values()];
   if (nodes.filter(node => !node.below.length).length <= rows) return graph;
-  const path = nodes.filter(node => node.parent === -1 || node.accepted || node.id === OWN).map(node => node.id);
+  const path = nodes
+    .filter(node => node.parent === -1 || node.accepted || node.id === OWN)
+    .map(node => node.id);
   const shown = new Set();
   for (const id of [...path, ...first])
     for (let at = id; at !== -1 && graph.has(at); at = graph.get(at).parent) shown.add(at);
   const siblings = new Set(path.flatMap(id => graph.get(id).below));
-  const order = [...nodes].sort((a, b) => Number(siblings.has(b.id)) - Number(siblings.has(a.id)) || b.pathProb - a.pathProb);
-  const hidden = new Map([...shown].map(id => [id, graph.get(id).below.filter(child => !shown.has(child)).length]));
+  const order = [...nodes].sort(
+    (a, b) => Number(siblings.has(b.id)) - Number(siblings.has(a.id)) || b.pathProb - a.pathProb
+  );
+  const hidden = new Map(
+    [...shown].map(id => [id, graph.get(id).below.filter(child => !shown.has(child)).length])
+  );
   let used = [...shown].filter(id => hidden.get(id) > 0 || !graph.get(id).below.length).length;
-  for (const { id, parent, below } of order) { // a parent is at least as probable as its children, so it comes first
-    const wider = used + Number((hidden.get(parent) ?? 0) > 1); // or it takes the row of its parent's stub
+  for (const { id, parent, below } of order) {
+    // a parent is at least as probable as its children, so it comes first
+    // or it takes the row of its parent's stub
+    const wider = used + Number((hidden.get(parent) ?? 0) > 1);
     if (shown.has(id) || !shown.has(parent) || wider > rows) continue;
     shown.add(id);
     hidden.set(id, below.length);
@@ -87,16 +147,31 @@ function withStubs(graph, shown) {
   const stubs = [];
   for (const { id, depth, below } of graph.values()) {
     if (!shown.has(id)) continue;
-    const folded = below.filter(child => !shown.has(child)).flatMap(child => [child, ...descendants(graph, child)]);
+    const folded = below
+      .filter(child => !shown.has(child))
+      .flatMap(child => [child, ...descendants(graph, child)]);
     if (folded.length < 2) continue; // a single node needs no more room than its stub
     folded.forEach(node => gone.add(node));
-    stubs.push({ ...graph.get(id), id: `+${id}`, label: `+${folded.length}`, parent: id, depth: depth + 1, below: [], folded,
-      token: -1, accepted: false, targetProb: 0, choice: -1, pathProb: 0 });
+    stubs.push({
+      ...graph.get(id),
+      id: `+${id}`,
+      label: `+${folded.length}`,
+      parent: id,
+      depth: depth + 1,
+      below: [],
+      folded,
+      token: -1,
+      accepted: false,
+      targetProb: 0,
+      choice: -1,
+      pathProb: 0
+    });
   }
   /** @type {Graph} */
   const small = new Map();
   for (const node of graph.values())
-    if (!gone.has(node.id)) small.set(node.id, { ...node, below: node.below.filter(child => !gone.has(child)) });
+    if (!gone.has(node.id))
+      small.set(node.id, { ...node, below: node.below.filter(child => !gone.has(child)) });
   for (const stub of stubs) {
     small.set(stub.id, stub);
     small.get(stub.parent).below.push(stub.id);
@@ -104,7 +179,13 @@ function withStubs(graph, shown) {
   return small;
 }
 
-/** The drawing of a graph: an entry per node or stub. @param {Graph} graph @param {number} rows @param {any[]} first @returns {Entry[]} */
+/**
+ * The drawing of a graph: an entry per node or stub.
+ * @param {Graph} graph
+ * @param {number} rows
+ * @param {any[]} first
+ * @returns {Entry[]}
+ */
 function treeTable(graph, rows, first = []) {
   const small = fold(graph, rows, first);
   const places = leafRows(small);
@@ -117,14 +198,21 @@ function treeTable(graph, rows, first = []) {
     label: node.label,
     size: node.id === OWN ? 14 : 7 + 10 * Math.sqrt(Math.min(node.pathProb, 1)),
     border: 0.75 + 2.5 * node.targetProb,
-    choice: small.has(node.parent) && node.token >= 0 && small.get(node.parent).choice === node.token,
-    folded: node.folded,
+    choice:
+      small.has(node.parent) && node.token >= 0 && small.get(node.parent).choice === node.token,
+    folded: node.folded
   }));
 }
 
-/** A look for each entry; null: not drawn yet. @param {Entry[]} table @param {Record<string, string | null>} kinds */
+/**
+ * A look for each entry; null: not drawn yet.
+ * @param {Entry[]} table
+ * @param {Record<string, string | null>} kinds
+ */
 function entryKinds(table, kinds) {
-  return table.map(({ id, folded }) => (folded ? (folded.some(node => kinds[node]) ? "folded" : null) : (kinds[id] ?? null)));
+  return table.map(({ id, folded }) =>
+    folded ? (folded.some(node => kinds[node]) ? "folded" : null) : (kinds[id] ?? null)
+  );
 }
 
 /** @param {Entry} entry @param {number[]} [chars] */
@@ -136,12 +224,17 @@ function entryLabel({ id, label, depth }, chars) {
 /** Characters of the widest label at each depth. @param {Entry[]} table @returns {number[]} */
 function columnWidths(table) {
   const widths = [];
-  for (const entry of table) widths[entry.depth] = Math.max(widths[entry.depth] ?? 0, columnsOf(entryLabel(entry)));
+  for (const entry of table)
+    widths[entry.depth] = Math.max(widths[entry.depth] ?? 0, columnsOf(entryLabel(entry)));
   return widths;
 }
 
-/** For each depth where its nodes stand and how many characters its labels have; the longest labels are cut first,
- *  and only if they do not fit. @param {number[]} widths @param {number} room pixels */
+/**
+ * For each depth where its nodes stand and how many characters its labels have; the longest labels
+ * are cut first, and only if they do not fit.
+ * @param {number[]} widths
+ * @param {number} room pixels
+ */
 function columnPlaces(widths, room) {
   const { mark, char, left, right, gaps } = LOOKS.tree;
   const free = room - left - right - mark * widths.length;
@@ -174,9 +267,14 @@ function linkTraces(table, kinds, { x, chars }) {
     const start = x[parent.depth] + mark + char * columnsOf(entryLabel(parent, chars)) + 3;
     line.x.push(start, ...bend.map(share => from + share * (to - from)), null);
     const drop = entry.row - parent.row;
-    line.y.push(parent.row, ...bend.map(share => parent.row + (3 * share ** 2 - 2 * share ** 3) * drop), null);
+    line.y.push(
+      parent.row,
+      ...bend.map(share => parent.row + (3 * share ** 2 - 2 * share ** 3) * drop),
+      null
+    );
   });
-  return Object.entries(LOOKS.links).filter(([kind]) => lines[kind])
+  return Object.entries(LOOKS.links)
+    .filter(([kind]) => lines[kind])
     .map(([kind, line]) => ({ ...LOOKS.traces.links, ...lines[kind], line }));
 }
 
@@ -187,23 +285,34 @@ function linkKind(entry, kind) {
   return entry.choice ? "choice" : "link";
 }
 
-/** The traces and axes of a table. @param {Entry[]} table @param {(string | null)[]} kinds
- *  @param {{width: number, height: number, second?: Record<string, string>, rings?: Set<any>, widths?: number[]}} options */
+/**
+ * The traces and axes of a table.
+ * @param {Entry[]} table
+ * @param {(string | null)[]} kinds
+ * @param {{width: number, height: number, second?: Record<string, string>, rings?: Set<any>,
+ *   widths?: number[]}} options
+ */
 function treeTraces(table, kinds, { width, height, second = {}, rings = new Set(), widths }) {
   const columns = columnPlaces(widths ?? columnWidths(table), width);
   const { x, chars } = columns;
   const { mark, char, pitch: pitches } = LOOKS.tree;
   const rows = Math.round(Math.max(...table.map(entry => entry.row))) + 1;
   const pitch = Math.min(Math.max(height / rows, pitches[0]), pitches[1]);
-  const shown = table.map((entry, place) => ({ entry, kind: kinds[place] })).filter(({ kind }) => kind);
+  const shown = table
+    .map((entry, place) => ({ entry, kind: kinds[place] }))
+    .filter(({ kind }) => kind);
   const data = linkTraces(table, kinds, columns);
   data.push(markTrace(shown, x, rings), labelTrace(shown, columns));
   const noted = shown.filter(({ entry, kind }) => second[entry.id] && kind !== "gone");
   if (noted.length) {
-    const rooms = x.map((left, depth) => Math.floor(((x[depth + 1] ?? width) - left - mark) / char));
+    const rooms = x.map((left, depth) =>
+      Math.floor(((x[depth + 1] ?? width) - left - mark) / char)
+    );
     const texts = noted.map(({ entry }) => clip(second[entry.id], Math.max(rooms[entry.depth], 2)));
     const signs = Object.values(LOOKS.signs);
-    const color = texts.map(text => (signs.includes(text[0]) ? "var(--sl-ink)" : "var(--sl-muted)"));
+    const color = texts.map(text =>
+      signs.includes(text[0]) ? "var(--sl-ink)" : "var(--sl-muted)"
+    );
     const y = noted.map(({ entry }) => entry.row + 12.5 / pitch);
     data.push(textTrace(noted, x, y, texts.map(plotText), { family: LOOKS.mono, size: 11, color }));
   }
@@ -221,16 +330,21 @@ function markTrace(shown, x, rings) {
   const ringed = shown.map(({ entry }) => rings.has(entry.id));
   return {
     ...LOOKS.traces.nodes,
-    x: shown.map(({ entry }) => x[entry.depth]), y: shown.map(({ entry }) => entry.row),
+    x: shown.map(({ entry }) => x[entry.depth]),
+    y: shown.map(({ entry }) => entry.row),
     customdata: shown.map(({ entry }) => entry.id),
     marker: {
-      symbol: looks.map(look => look.symbol), size: shown.map(({ entry }) => entry.size), opacity: 1,
+      symbol: looks.map(look => look.symbol),
+      size: shown.map(({ entry }) => entry.size),
+      opacity: 1,
       color: looks.map(look => (look.filled ? look.color : "var(--sl-paper)")),
       line: {
-        color: looks.map((look, place) => (look.filled || ringed[place] ? "var(--sl-ink)" : look.color)),
-        width: shown.map(({ entry }, place) => Math.max(entry.border, ringed[place] ? 2.5 : 0)),
-      },
-    },
+        color: looks.map((look, place) =>
+          look.filled || ringed[place] ? "var(--sl-ink)" : look.color
+        ),
+        width: shown.map(({ entry }, place) => Math.max(entry.border, ringed[place] ? 2.5 : 0))
+      }
+    }
   };
 }
 
@@ -240,18 +354,37 @@ function labelTrace(shown, { x, chars }) {
     const text = plotText(entryLabel(entry, chars));
     return kind === "gone" ? `<s>${text}</s>` : text;
   });
-  return textTrace(shown, x, shown.map(({ entry }) => entry.row), texts, {
-    family: LOOKS.mono, size: 12, color: bold.map(one => (one ? "var(--sl-ink)" : "var(--sl-muted)")),
-    weight: bold.map(one => (one ? 600 : 400)),
-  });
+  return textTrace(
+    shown,
+    x,
+    shown.map(({ entry }) => entry.row),
+    texts,
+    {
+      family: LOOKS.mono,
+      size: 12,
+      color: bold.map(one => (one ? "var(--sl-ink)" : "var(--sl-muted)")),
+      weight: bold.map(one => (one ? 600 : 400))
+    }
+  );
 }
 
 function textTrace(shown, x, y, text, textfont) {
-  return { ...LOOKS.traces.labels, x: shown.map(({ entry }) => x[entry.depth] + LOOKS.tree.mark - 2), y, text, textfont };
+  return {
+    ...LOOKS.traces.labels,
+    x: shown.map(({ entry }) => x[entry.depth] + LOOKS.tree.mark - 2),
+    y,
+    text,
+    textfont
+  };
 }
 
-/** The second lines of nodes: the drafting decision; from verify on findings and the target's choice (→).
- *  @param {Step} step @param {Position} position @returns {Record<string, string>} */
+/**
+ * The second lines of nodes: the drafting decision; from verify on findings and the target's choice
+ * (→).
+ * @param {Step} step
+ * @param {Position} position
+ * @returns {Record<string, string>}
+ */
 function secondLines(step, position) {
   /** @type {Record<string, string>} */
   const lines = {};
@@ -259,7 +392,8 @@ function secondLines(step, position) {
     let parts = [];
     if (reached(position, "verify")) {
       parts = findingsAt(step, node).map(markOf);
-      if (["verify", "accept"].includes(position.phase)) parts.push(`→${labelOf(record.target_choice, step.texts)}`);
+      if (["verify", "accept"].includes(position.phase))
+        parts.push(`→${labelOf(record.target_choice, step.texts)}`);
     } else if (position.phase === "draft") {
       parts = decidedParts(eventsUntil(step, position).filter(event => event.node === node));
     }
@@ -268,7 +402,10 @@ function secondLines(step, position) {
   return lines;
 }
 
-/** `62 % ×3 −1`: confidence, children, pruned children; `■ stop` if a gate closed; `#5 2.1 %`: its number in a heap. */
+/**
+ * `62 % ×3 −1`: confidence, children, pruned children; `■ stop` if a gate closed; `#5 2.1 %`: its
+ * number in a heap.
+ */
 function decidedParts(events) {
   const of = kind => events.filter(event => event.kind === kind).map(event => event.values);
   const [popped] = of("pop");
@@ -284,38 +421,72 @@ function decidedParts(events) {
   return parts;
 }
 
-/** The tree at a position. `height`: the most; the figure takes what it needs. `first`: nodes never folded. `overlay`: another tree laid over it.
- *  @param {Step} step @param {Position} position
- *  @param {{width?: number, height?: number, selected?: any, first?: any[], overlay?: ReturnType<typeof overlayOf> | null}} options */
-function treeFigure(step, position = WHOLE, { width = 900, height = LOOKS.tree.heights[1], selected = null, first = [], overlay = null } = {}) {
+/**
+ * The tree at a position. `height`: the most; the figure takes what it needs. `first`: nodes never
+ * folded. `overlay`: another tree laid over it.
+ * @param {Step} step
+ * @param {Position} position
+ * @param {{width?: number, height?: number, selected?: any, first?: any[], overlay?:
+ *   ReturnType<typeof overlayOf> | null}} options
+ */
+function treeFigure(
+  step,
+  position = WHOLE,
+  { width = 900, height = LOOKS.tree.heights[1], selected = null, first = [], overlay = null } = {}
+) {
   const { top, bottom, pitch, row, heights } = LOOKS.tree;
   const most = Math.floor((height - top - bottom) / pitch[0]);
-  const marked = step.findings.map(finding => finding.node).filter(node => node !== null).slice(0, NEVER_FOLDED);
+  const marked = step.findings
+    .map(finding => finding.node)
+    .filter(node => node !== null)
+    .slice(0, NEVER_FOLDED);
   const kept = overlay ? [...overlay.graph.keys()].filter(id => !Number.isInteger(id)) : marked;
   const table = treeTable(overlay?.graph ?? stepGraph(step), most, [...kept, ...first]);
-  if (!overlay && !reached(position, "verify")) for (const entry of table) Object.assign(entry, { choice: false, border: 1 });
+  if (!overlay && !reached(position, "verify"))
+    for (const entry of table) Object.assign(entry, { choice: false, border: 1 });
   const kinds = entryKinds(table, overlay?.kinds ?? kindsAt(step, position));
   const rings = new Set(overlay ? [] : fresh(step, position));
   if (selected !== null) rings.add(selected);
   const rows = Math.round(Math.max(...table.map(entry => entry.row))) + 1;
   const high = Math.min(height, Math.max(heights[0], top + bottom + rows * row));
   const second = overlay?.second ?? secondLines(step, position);
-  const { data, axes, ends } = treeTraces(table, kinds, { width, height: high - top - bottom, second, rings });
+  const { data, axes, ends } = treeTraces(table, kinds, {
+    width,
+    height: high - top - bottom,
+    second,
+    rings
+  });
   const sentence = overlay?.sentence ?? `Draft tree. ${positionSentence(step, position)}`;
   const layout = layoutOf("tree", sentence, { width, height: high, ...axes });
-  return { data, layout, table: table.map((entry, place) => ({ ...entry, kind: kinds[place] })), rows, ends };
+  return {
+    data,
+    layout,
+    table: table.map((entry, place) => ({ ...entry, kind: kinds[place] })),
+    rows,
+    ends
+  };
 }
 
-/** The tree no wider than it needs, so that the mask stands at its edge. @param {Step} step @param {Position} position
- *  @param {Record<string, any>} options as of `treeFigure` */
+/**
+ * The tree no wider than it needs, so that the mask stands at its edge.
+ * @param {Step} step
+ * @param {Position} position
+ * @param {Record<string, any>} options as of `treeFigure`
+ */
 function fittedTree(step, position, options) {
   const figure = treeFigure(step, position, options);
   const needed = Math.ceil(figure.ends) + 24;
-  return needed < options.width ? treeFigure(step, position, { ...options, width: needed }) : figure;
+  return needed < options.width
+    ? treeFigure(step, position, { ...options, width: needed })
+    : figure;
 }
 
-/** The tree of a what-if, or one built by hand, over the step's own: nodes that would go are struck out, new ones marked.
- *  @param {Step} step @param {Record<string, any>} whatIf as the kernel sends it */
+/**
+ * The tree of a what-if, or one built by hand, over the step's own: nodes that would go are struck
+ * out, new ones marked.
+ * @param {Step} step
+ * @param {Record<string, any>} whatIf as the kernel sends it
+ */
 function overlayOf(step, whatIf) {
   const { tree, recorded, accepted, bonus, unknown } = whatIf;
   const texts = { ...step.texts, ...whatIf.texts };
@@ -362,11 +533,17 @@ function whatIfSentence(step, { tree, recorded, accepted, unknown, settled, text
   const parts = [words("preview", `drafted.${name(drafted, own)}`, values)];
   if (accepted) {
     const least = settled || unknown.length ? "" : "least.";
-    parts.push(words("preview", `accepted.${least}${name(accepted.length, step.accepted.length)}`, values));
+    parts.push(
+      words("preview", `accepted.${least}${name(accepted.length, step.accepted.length)}`, values)
+    );
   }
-  const same = recorded.length === step.nodes.length && recorded.every((node, index) => node === index);
-  const start = words("preview", same && !unknown.length ? "same" : "start", { parts: parts.join(", ") });
+  const same =
+    recorded.length === step.nodes.length && recorded.every((node, index) => node === index);
+  const start = words("preview", same && !unknown.length ? "same" : "start", {
+    parts: parts.join(", ")
+  });
   if (!unknown.length) return start;
   const first = { token: tree.token[unknown[0]], others: unknown.length - 1 };
-  return `${start} ${words("preview", first.others ? "unknowns" : "unknown", first, { ...step.texts, ...texts })}`;
+  const known = { ...step.texts, ...texts };
+  return `${start} ${words("preview", first.others ? "unknowns" : "unknown", first, known)}`;
 }

@@ -1,31 +1,67 @@
 // @ts-check
-// The tree that other settings would have drafted in a recorded step; the record answers for the draft model. As analysis/whatif.py.
+// The tree that other settings would have drafted in a recorded step; the record answers for the
+// draft model. As analysis/whatif.py.
 
-/** The tree that other settings would have drafted in a step, from its record; null if it cannot answer. @param {Step} step @param {Settings} wanted */
+/**
+ * The tree that other settings would have drafted in a step, from its record; null if it cannot
+ * answer.
+ * @param {Step} step
+ * @param {Settings} wanted
+ */
 async function whatIf(step, wanted) {
   const was = step.settings;
-  const rules = rulesOf(wanted.node_budget === "auto" ? { ...wanted, node_budget: was.node_budget } : wanted);
-  const drafted = step.root_choice !== null || wanted.root === "drafted"; // the root would be another token
-  if (!rules?.node_budget || !rulesOf(was) || drafted || (wanted.head ?? null) !== (was.head ?? null) || step.tree.candidate_sampling !== "deterministic") return null;
+  const rules = rulesOf(
+    wanted.node_budget === "auto" ? { ...wanted, node_budget: was.node_budget } : wanted
+  );
+  // the root would be another token
+  const drafted = step.root_choice !== null || wanted.root === "drafted";
+  if (
+    !rules?.node_budget ||
+    !rulesOf(was) ||
+    drafted ||
+    (wanted.head ?? null) !== (was.head ?? null) ||
+    step.tree.candidate_sampling !== "deterministic"
+  )
+    return null;
   const { children } = shapeOf(step.tree);
   const recorded = [0]; // of each node, the same node of the step
   const follow = (tree, node) => {
-    recorded[node] ??= children[recorded[tree.parent[node]]]?.find(child => step.tree.token[child] === tree.token[node]) ?? null;
+    recorded[node] ??=
+      children[recorded[tree.parent[node]]]?.find(
+        child => step.tree.token[child] === tree.token[node]
+      ) ?? null;
     return recorded[node];
   };
-  const next = async (tree, nodes) => nodes.map(node => step.nodes[follow(tree, node)]?.draft_top ?? []);
-  const bound = step.events.find(event => event.values.gate === "context")?.values.threshold ?? Infinity;
+  const next = async (tree, nodes) =>
+    nodes.map(node => step.nodes[follow(tree, node)]?.draft_top ?? []);
+  const bound =
+    step.events.find(event => event.values.gate === "context")?.values.threshold ?? Infinity;
   const { tree, events, tops } = await grow(rules, next, step.tree.token[0], bound);
   recorded.length = 1; // pruned nodes are not counted
   tree.token.forEach((_, node) => follow(tree, node));
-  return { tree, recorded, texts: {}, by: "settings", ...answered(step, tree, events, tops, recorded) };
+  return {
+    tree,
+    recorded,
+    texts: {},
+    by: "settings",
+    ...answered(step, tree, events, tops, recorded)
+  };
 }
 
-/** Acceptance by the recorded choices, and where the record ends. @param {Step} step @param {Columns} tree @param {any[]} events @param {Map<number, Top>} tops
- * @param {(number | null)[]} recorded */
+/**
+ * Acceptance by the recorded choices, and where the record ends.
+ * @param {Step} step
+ * @param {Columns} tree
+ * @param {any[]} events
+ * @param {Map<number, Top>} tops
+ * @param {(number | null)[]} recorded
+ */
 function answered(step, tree, events, tops, recorded) {
-  const before = node => step.events.find(event => event.node === (recorded[node] ?? 0) && event.kind !== "prune")?.values ?? {};
-  // a node lacks children if the record holds fewer tokens than it wants, unless the draft proposed no more
+  const before = node =>
+    step.events.find(event => event.node === (recorded[node] ?? 0) && event.kind !== "prune")
+      ?.values ?? {};
+  // a node lacks children if the record holds fewer tokens than it wants, unless the draft proposed
+  // no more
   const lacks = ({ kind, node, values }) => {
     if (values.gate === "blank") return recorded[node] === null || before(node).gate !== "blank";
     const held = tops.get(node)?.length;
@@ -36,6 +72,13 @@ function answered(step, tree, events, tops, recorded) {
   const ended = step.bonus === null && path.accepted.length >= step.committed.length;
   const accepted = path.accepted.slice(0, ended ? step.committed.length : undefined);
   const last = accepted.at(-1) ?? 0;
-  const settled = ended || (!unknown.includes(last) && (recorded[last] !== null || !shapeOf(tree).children[last].length));
-  return { accepted, unknown, settled, bonus: ended || path.bonus < 0 || !settled ? null : path.bonus };
+  const settled =
+    ended ||
+    (!unknown.includes(last) && (recorded[last] !== null || !shapeOf(tree).children[last].length));
+  return {
+    accepted,
+    unknown,
+    settled,
+    bonus: ended || path.bonus < 0 || !settled ? null : path.bonus
+  };
 }

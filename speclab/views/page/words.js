@@ -1,7 +1,14 @@
 // @ts-check
-// Every sentence of the pictures: templates of words.json, filled with the numbers of a record. As words.py and sentences.py.
+// Every sentence of the pictures: templates of words.json, filled with the numbers of a record. As
+// words.py and sentences.py.
 
-/** A template of a group, filled. @param {string} group @param {string} name @param {Record<string, any>} values @param {Texts} [texts] */
+/**
+ * A template of a group, filled.
+ * @param {string} group
+ * @param {string} name
+ * @param {Record<string, any>} values
+ * @param {Texts} [texts]
+ */
 function words(group, name, values = {}, texts = {}) {
   return filled(WORDS[group][name], values, texts);
 }
@@ -26,12 +33,19 @@ function formatted(value, form, texts) {
   return String(value);
 }
 
-/** Why the drafter changed its settings; empty if it adapts nothing. @param {{kind: string, values: object}} change */
+/**
+ * Why the drafter changed its settings; empty if it adapts nothing.
+ * @param {{kind: string, values: object}} change
+ */
 function adaptationWords(change) {
   return filled(WORDS.adapt[change.kind] ?? change.kind, change.values);
 }
 
-/** A drafting decision: `2 children: confidence 0.62 between 0.40 and 0.90`. @param {any} event @param {Texts} [texts] */
+/**
+ * A drafting decision: `2 children: confidence 0.62 between 0.40 and 0.90`.
+ * @param {any} event
+ * @param {Texts} [texts]
+ */
 function eventWords(event, texts = {}) {
   const values = { ...event.values };
   const how = values.rule || values.gate || values.by;
@@ -48,7 +62,7 @@ function summary(step) {
     number: step.index + 1,
     drafted: step.counts.drafted,
     accepted: step.accepted.length,
-    gained: step.committed.length,
+    gained: step.committed.length
   };
   const end = step.bonus === null ? "ended" : ownKind(step);
   const sentences = [words("summary", values.drafted ? end : "plain", values)];
@@ -64,11 +78,20 @@ function noteWords(step) {
   return filled(template, { missing: step.missing.join(", ") }).replace(/\.+$/, "");
 }
 
-/** A phase of the iteration; for the whole iteration its summary. @param {Step} step @param {Position} position */
+/**
+ * A phase of the iteration; for the whole iteration its summary.
+ * @param {Step} step
+ * @param {Position} position
+ */
 function positionSentence(step, position = WHOLE) {
   const { phase } = position;
   if (phase === "all") return summary(step);
-  const values = { number: step.index + 1, phase, rows: step.nodes.length, gained: step.committed.length };
+  const values = {
+    number: step.index + 1,
+    phase,
+    rows: step.nodes.length,
+    gained: step.committed.length
+  };
   const start = words("position", "start", values);
   if (phase === "draft") return start + draftSentence(step, position);
   if (phase === "accept") return start + acceptSentence(step, position);
@@ -80,7 +103,11 @@ function acceptSentence(step, { level }) {
   const taken = decisions(step);
   if (!taken.length) return words("position", "undecided");
   const number = Math.min(level ?? taken.length, taken.length);
-  return words("position", "accept", { number, count: taken.length, outcome: outcomeWords(step, taken[number - 1]) });
+  return words("position", "accept", {
+    number,
+    count: taken.length,
+    outcome: outcomeWords(step, taken[number - 1])
+  });
 }
 
 /** @param {Step} step @param {Position} position */
@@ -89,22 +116,37 @@ function draftSentence(step, position) {
   const last = Math.max(...drafted);
   const level = position.level ?? last;
   if (!last && verifiedRoot(step)) return words("position", "nothing");
-  const popped = new Map(step.events.filter(one => one.kind === "pop").map(one => [one.values.order, one]));
+  const popped = new Map(
+    step.events.filter(one => one.kind === "pop").map(one => [one.values.order, one])
+  );
   if (popped.size && position.level === null) return words("position", "heap", { nodes: last });
   if (popped.has(level)) {
     const event = popped.get(level);
     return words("position", "pop", { node: event.node, event: eventWords(event) });
   }
-  const block = step.events.filter(one => one.kind === "marginal").map(one => rankedTokens(one, step)[0]);
-  if (block.length) return words("position", "block", { depths: block.length, tokens: block.join(", ") });
+  const block = step.events
+    .filter(one => one.kind === "marginal")
+    .map(one => rankedTokens(one, step)[0]);
+  if (block.length)
+    return words("position", "block", { depths: block.length, tokens: block.join(", ") });
   if (!level) return words("position", "root");
-  return words("position", "level", { level, last, nodes: drafted.filter(one => one === level).length });
+  return words("position", "level", {
+    level,
+    last,
+    nodes: drafted.filter(one => one === level).length
+  });
 }
 
-/** The tokens that an event names, best first: `' the' 41 %`. @param {any} event @param {Step} step */
+/**
+ * The tokens that an event names, best first: `' the' 41 %`.
+ * @param {any} event
+ * @param {Step} step
+ */
 function rankedTokens({ values }, step) {
   const named = ["token", "second", "third"].filter(name => name in values);
-  return named.map(name => `${quoted(values[name] ?? 0, step.texts)} ${percent(values[`${name}_prob`] ?? 0)}`);
+  return named.map(
+    name => `${quoted(values[name] ?? 0, step.texts)} ${percent(values[`${name}_prob`] ?? 0)}`
+  );
 }
 
 /** The outcome of a decision. @param {Step} step @param {Decision} decision */
@@ -138,22 +180,28 @@ function nodeSentence(step, node, position = WHOLE) {
     token: record.token,
     draft_prob: record.draft_prob,
     choice: choiceWords(step, node),
-    verdict: verdictWords(step, node),
+    verdict: verdictWords(step, node)
   };
   const sentences = [words("node", kind, values, step.texts)];
-  if (known) sentences.push(...findingsAt(step, node).map(one => `${markOf(one)}: ${one.sentence}`));
+  if (known)
+    sentences.push(...findingsAt(step, node).map(one => `${markOf(one)}: ${one.sentence}`));
   const grown = step.events.filter(event => event.node === node && event.kind !== "prune");
   for (const each of grown.map(event => eventWords(event, step.texts)))
     sentences.push(`${each[0].toUpperCase()}${each.slice(1)}.`);
   return sentences.join(" ");
 }
 
-/** The verdict of a node and why, from the numbers of the record. @param {Step} step @param {number} node */
+/**
+ * The verdict of a node and why, from the numbers of the record.
+ * @param {Step} step
+ * @param {number} node
+ */
 function verdictWords(step, node) {
   const trial = step.trials.find(one => one.node === node);
   const name = verdictName(step, node, Boolean(trial));
   const values = { target_prob: step.nodes[node].target_prob, ...trial };
-  if (name === "rejected.root") values.choice = words("choice", "bare", { token: step.root_choice }, step.texts);
+  if (name === "rejected.root")
+    values.choice = words("choice", "bare", { token: step.root_choice }, step.texts);
   else if (name === "rejected") values.choice = choiceWords(step, step.tree.parent[node]);
   return words("verdict", name, values);
 }
@@ -181,10 +229,19 @@ function choiceWords(step, node) {
   return words("choice", choice_prob === null ? "bare" : "known", values, step.texts);
 }
 
-/** Compares the path of a node, run plainly, with the record; empty without a check. @param {Step} step @param {number} node */
+/**
+ * Compares the path of a node, run plainly, with the record; empty without a check.
+ * @param {Step} step
+ * @param {number} node
+ */
 function plainSentence(step, node) {
   if (!step.plain.length) return "";
   const [token, prob] = step.plain[node].reduce((best, one) => (one[1] > best[1] ? one : best));
   const recorded = new Map(step.nodes[node].target_top).get(token);
-  return words("plain", recorded === undefined ? "alone" : "both", { token, prob, recorded }, step.texts);
+  return words(
+    "plain",
+    recorded === undefined ? "alone" : "both",
+    { token, prob, recorded },
+    step.texts
+  );
 }
