@@ -1,4 +1,4 @@
-"""Writes a draft head in the formats of other projects."""
+"""Writes a draft head in speclab's own format and in those of other projects."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, Literal, cast
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import save_file
+from torch import Tensor
 
 from speclab.errors import SpeclabError
 from speclab.heads.eagle import Head, HeadConfig
-from speclab.heads.files import read_head
+from speclab.heads.files import CONFIG, WEIGHTS, read_head
 from speclab.models.runner import Runner
 
 FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
@@ -44,6 +45,12 @@ def export(config: ExportConfig) -> None:
     write_head(head, config.out, config.layout, config.verifier)
 
 
+def save_head(head: Head, folder: Path) -> None:
+    """Writes `head.json` and `head.safetensors`, its weights in float16."""
+    _save(_halves(head), folder / WEIGHTS)
+    (folder / CONFIG).write_text(head.config.model_dump_json(indent=2) + "\n")
+
+
 def write_head(
     head: Head, folder: Path, layout: Literal["EAGLE", "speculators"], verifier: str = ""
 ) -> None:
@@ -72,14 +79,26 @@ def write_head(
         names |= {} if config.eagle3 else {"fc.": "fusion_fc.", "layers.0.": "transformer."}
         fields = _speculators(config, verifier or config.verifier or config.target)
     tensors = {}
-    for name, tensor in head.state_dict().items():
+    for name, half in _halves(head).items():
         before = next((part for part in names if name.startswith(part)), "")
-        half = tensor.half() if tensor.is_floating_point() else tensor
-        tensors[names.get(before, "") + name[len(before) :]] = half.contiguous()
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "model.safetensors").chmod(0o644)
+        tensors[names.get(before, "") + name[len(before) :]] = half
+    _save(tensors, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+
+
+def _halves(head: Head) -> dict[str, Tensor]:
+    """Its weights, in float16."""
+    return {
+        name: (tensor.half() if tensor.is_floating_point() else tensor).contiguous()
+        for name, tensor in head.state_dict().items()
+    }
+
+
+def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path, metadata)
+    # safetensors writes for the owner alone; a wheel is read by all
+    path.chmod(0o644)
 
 
 def _layer(config: HeadConfig) -> dict[str, Any]:

@@ -120,6 +120,13 @@ def held_out_asks(folder: Path, number: int) -> list[Ask]:
     return prompts
 
 
+def output_rows(head: Head, output: Tensor) -> Tensor:
+    """`[draft_vocab, hidden]`: its own output matrix, or its tokens' rows of the target's, `[vocab, hidden]`."""
+    if head.lm_head is not None:
+        return head.lm_head.weight
+    return output if head.token_ids is None else output[head.token_ids]
+
+
 @torch.no_grad()
 def agreement(head: Head, target: Any, store: Store, depth: int) -> Counts:
     """How often the target's next token is among the head's best, d drafted tokens after the
@@ -128,7 +135,7 @@ def agreement(head: Head, target: Any, store: Store, depth: int) -> Counts:
     The drafted tokens are those of the text, as on an accepted path of a tree.
     """
     embeddings = target.get_input_embeddings().weight
-    output = head.output_rows(target.get_output_embeddings().weight)
+    output = output_rows(head, target.get_output_embeddings().weight)
     tokens = store.tokens().long() & 0xFFFF
     states = store.states()
     counts: Counts = {}

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from speclab.heads.eagle import Head, HeadConfig, rotary
-from speclab.heads.files import save_head
 from training.data import Batches
 from training.draft import DistillDataConfig, distill_batches
+from training.head_export import save_head
 from training.loop import Schedule, train
 from training.model import hidden_states, load
 

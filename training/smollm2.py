@@ -20,9 +20,9 @@ from torch.nn import functional
 
 from speclab.errors import SpeclabError
 from speclab.heads.eagle import Head, HeadConfig
-from speclab.heads.files import save_head
 from speclab.loading.presets import SMOLLM2
 from training.answers import AnswersConfig, prompt_ids, write_answers
+from training.head_export import save_head
 from training.head_figures import HeadFiguresConfig, head_figures
 from training.heads import ETA, Lesson, unrolled_loss
 from training.loop import CHECKPOINT, Recipe, Schedule, train

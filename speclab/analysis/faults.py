@@ -107,11 +107,15 @@ class PhantomRows(Runner):
         super().keep(prefix, sorted([*slots, *later[:1]]))
 
 
+def norms(model: PreTrainedModel) -> list[str]:
+    """The names of its norms."""
+    return [name for name, part in model.named_modules() if "norm" in type(part).__name__.lower()]
+
+
 def final_norm(model: PreTrainedModel) -> str:
     """The name of the norm before the output layer, or empty."""
-    names = [name for name, part in model.named_modules() if "norm" in type(part).__name__.lower()]
     outside_layers = [
-        name for name in names if not any(piece.isdigit() for piece in name.split("."))
+        name for name in norms(model) if not any(piece.isdigit() for piece in name.split("."))
     ]
     return outside_layers[-1] if outside_layers else ""
 

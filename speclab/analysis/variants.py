@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from speclab.analysis.detectors import path_of
-from speclab.analysis.faults import NO_WINDOW, final_norm, without_final_norm
+from speclab.analysis.faults import NO_WINDOW, final_norm, norms, without_final_norm
 from speclab.analysis.measure import Measured
 from speclab.analysis.passes import Bench, Change, SoftPlan, Variant
 from speclab.models.masks import MaskPlan
@@ -123,13 +123,13 @@ def _computed(make: Callable[[], PreTrainedModel], bench: Bench, tree_only: bool
 
 def _models(bench: Bench) -> Iterator[Change]:
     model = bench.oracle.model
-    norms = [name for name, part in model.named_modules() if "norm" in type(part).__name__.lower()]
+    first = next(iter(norms(model)), "")
     if final_norm(model):
         make = partial(_computed, partial(without_final_norm, model))
         yield _made("norm", "the final norm is left out", make)
     for only, of in ((False, ""), (True, " of the tree's pass")):
-        if norms and norms[0] != final_norm(model):
-            without = partial(_without, model, norms[0])
+        if first and first != final_norm(model):
+            without = partial(_without, model, first)
             make = partial(_computed, without, tree_only=only)
             yield _made("norm", f"the first norm{of} is left out", make)
         for index in range(len(_layers(model))):

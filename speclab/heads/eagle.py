@@ -158,12 +158,6 @@ class Head(DraftModule):
         super().choose_tokens(ids)
         self.get_buffer("t2d").zero_()[ids] = True
 
-    def output_rows(self, output: Tensor) -> Tensor:
-        """`[draft_vocab, hidden]`: its own output matrix, or its tokens' rows of the target's, `[vocab, hidden]`."""
-        if self.lm_head is not None:
-            return self.lm_head.weight
-        return output if self.token_ids is None else output[self.token_ids]
-
     def fused(self, states: Tensor) -> Tensor:
         """`[..., layers * states_size]` target states to the feature that the head reads, `[..., hidden]`."""
         if len(self.fc_norm):

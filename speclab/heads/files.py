@@ -7,13 +7,12 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from speclab.errors import HeadMismatchError, ModelNotFoundError
 from speclab.files import read_whole
-from speclab.heads.eagle import DraftModule, Head, HeadConfig, rotary
+from speclab.heads.eagle import DraftModule, HeadConfig, rotary
 from speclab.heads.formats import EMBEDDINGS, OUTPUT, is_foreign_head, read_foreign, read_tensors
 from speclab.heads.mtp import load_mtp
 from speclab.heads.runner import HeadRunner
@@ -26,15 +25,6 @@ MTP = "mtp"
 """In the place of a folder: the MTP layers of the target's own checkpoint."""
 HeadSource = Source | nn.Module | Runner | HeadRunner
 _LONGEST_CONFIG = 1 << 20
-
-
-def save_head(head: Head, folder: Path) -> None:
-    """Writes `head.json` and `head.safetensors`, its weights in float16."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(_with_floats(head.state_dict(), torch.float16), folder / WEIGHTS)
-    # safetensors writes for the owner alone; a wheel is read by all
-    (folder / WEIGHTS).chmod(0o644)
-    (folder / CONFIG).write_text(head.config.model_dump_json(indent=2) + "\n")
 
 
 def read_head(folder: Path, target: Runner) -> DraftModule:
@@ -67,7 +57,7 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
             f"{needed.get(name, 'none')}, has "
             f"{given.get(name, 'none')}): fetch or train the head again."
         )
-    head.load_state_dict(_with_floats(tensors, torch.float32), assign=True)
+    head.load_state_dict(_in_float32(tensors), assign=True)
     _check_vocabulary(head)
     return head
 
@@ -86,11 +76,10 @@ def _read_ours(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
     return config, read_tensors(folder / WEIGHTS)
 
 
-def _with_floats(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+def _in_float32(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {
-        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
-        for name, tensor in plain.items()
+        name: tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in tensors.items()
     }
 
 

@@ -1,7 +1,8 @@
 """Decodes greedily with trees on llama.cpp's own kernels and cache, and records every pass.
 
 A row of the tree belongs to the sequence ids of the paths through it. The binding is cyllama, whose
-context asks its model for `n_vocab`: make the model with `sized(LlamaModel, vocab_size)(path)`.
+context asks its model for `n_vocab`: make the model with
+`type("Sized", (LlamaModel,), {"n_vocab": vocab_size})(path)`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,6 @@ from speclab.recorder import Recorder, topk
 
 Tree = tuple[list[int], list[int]]
 """Tokens and parents of the rows; row 0 is the newest token, with parent -1."""
-
-
-def sized(kind: type[Any], vocab_size: int) -> type[Any]:
-    """A model class that knows the size of its vocabulary."""
-    return type(kind.__name__, (kind,), {"n_vocab": vocab_size})
 
 
 def decode(

@@ -139,13 +139,6 @@ def outcome(step: Step, decision: Decision) -> str:
     return fill("outcome", name, values, step.texts)
 
 
-def ending(step: Step) -> str:
-    """Why the accepted path ends."""
-    taken = decisions(step)
-    sentence = outcome(step, taken[-1]) if taken else WORDS["outcome"]["ended"]
-    return sentence[0].upper() + sentence[1:]
-
-
 def node_sentence(step: Step, node: int, position: Position = WHOLE) -> str:
     """What is known of a node: its draft, its verdict, what a check found, why it has children."""
     record = step.nodes[node]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from speclab.trace.records import Adaptation, Event
+from speclab.trace.records import Event
 from speclab.views.tokens import fixed, percent, plural, quoted
 
 WORDS: dict[str, Any] = json.loads(
@@ -56,11 +56,6 @@ def formatted(value: Any, form: str, texts: Mapping[int, str] = _NO_TEXTS) -> st
     if form == "g":
         return f"{value:g}"
     return str(value)
-
-
-def adaptation_words(change: Adaptation) -> str:
-    """Why the drafter changed its settings; empty if it adapts nothing."""
-    return filled(WORDS["adapt"].get(change.kind, change.kind), change.values)
 
 
 def event_words(event: Event, texts: Mapping[int, str] = _NO_TEXTS) -> str:

@@ -18,9 +18,10 @@ from support.tiny import tiny
 
 import speclab
 from speclab.errors import HeadMismatchError, ModelNotFoundError
-from speclab.heads.files import read_head, save_head
+from speclab.heads.files import read_head
 from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
+from training.head_export import save_head
 
 EAGLE = "SafeAILab, EAGLE of LLaMA 2"
 TEXT = [5, 9, 2, 40, 33, 7, 7, 1]

@@ -25,7 +25,6 @@ import speclab
 from speclab import clinic
 from speclab.trace.records import ExtraRow, Finding
 from speclab.views.cache_picture import cache_lines, draw_cache
-from speclab.views.decisions import draw_drafts, draw_pair
 from speclab.views.mask_picture import draw_mask
 from speclab.views.mask_picture import verdict as verdict_of_mask
 from speclab.views.node_picture import draw_node, draw_residual
@@ -33,7 +32,7 @@ from speclab.views.phases import positions
 from speclab.views.preview import draw_whatif
 from speclab.views.run_data import run_header, step_data
 from speclab.views.run_picture import draw_metrics, draw_timeline, metric_numbers
-from speclab.views.sentences import ending, node_sentence, position_sentence, verdict_words
+from speclab.views.sentences import node_sentence, position_sentence, verdict_words
 from speclab.views.text_html import text_pieces
 from speclab.views.tokens import clip, display, percent, width
 from speclab.views.tree_picture import draw_tree, node_rows, step_kinds
@@ -45,8 +44,8 @@ AT_POSITION = """positions(step).map(at => ({
 }))"""
 OF_STEP = f"""step => ({{
   positions: {AT_POSITION},
-  caches: cacheFigures(step, 9, 0), lines: cacheLines(step), ending: ending(step), mask: verdictOfMask(step),
-  bars: step.nodes.map((_, node) => nodeFigure(step, node)), residual: residualFigure(step), drafts: draftsFigure(step),
+  caches: cacheFigures(step, 9, 0), lines: cacheLines(step), mask: verdictOfMask(step),
+  bars: step.nodes.map((_, node) => nodeFigure(step, node)), residual: residualFigure(step),
   rows: nodeRows(step).rows, verdicts: step.nodes.map((_, node) => verdictWords(step, node)),
 }})"""
 ONLY = "(only => data.map({}))(({{ data, layout }}) => ({{ data, layout }}))"
@@ -68,11 +67,9 @@ def of_step(step):
         "positions": at_position,
         "caches": [draw_cache(step, 0, prompt_length=9)] if step.caches else [],
         "lines": cache_lines(step),
-        "ending": ending(step),
         "mask": verdict_of_mask(step),
         "bars": [draw_node(step, node) for node in range(len(step.tree))],
         "residual": draw_residual(step) or None,
-        "drafts": draw_drafts(step) if step.proposals else None,
         "rows": node_rows(step),
         "verdicts": [verdict_words(step, node) for node in range(len(step.tree))],
     }
@@ -140,7 +137,7 @@ def test_odd_samples_are_the_same_pictures():
     assert compared([make() for make in SAMPLES] + [drafted_root(accept=False)]) > 60
 
 
-def test_runs_whatifs_and_pairs_are_the_same_pictures():
+def test_runs_and_whatifs_are_the_same_pictures():
     session = speclab.Session(pair_of(), speclab.DynaTree(node_budget=16), PROMPT)
     session.run()
     trace = session.trace
@@ -148,7 +145,7 @@ def test_runs_whatifs_and_pairs_are_the_same_pictures():
     page = evaluated(
         "({timeline: timelineFigure(data.steps, firstShown(data.steps.length, 3), null, 3),"
         " metrics: metricsFigure(data.steps), numbers: metricNumbers(data.steps).map(one => one.value),"
-        " text: textPieces(data.header, data.steps), pair: pairFigure(data.steps[0], data.steps[1])})",
+        " text: textPieces(data.header, data.steps)})",
         data,
     )
     notebook = {
@@ -156,7 +153,6 @@ def test_runs_whatifs_and_pairs_are_the_same_pictures():
         "metrics": draw_metrics(trace),
         "numbers": metric_numbers(trace),
         "text": [[asdict(piece) for piece in pieces] for pieces in text_pieces(trace)],
-        "pair": draw_pair(trace.steps[0], trace.steps[1]),
     }
     assert_equal(page, notebook)
     bolder = speclab.DynaTree(node_budget=24, low_confidence=0.8, prune_probability=0.0)

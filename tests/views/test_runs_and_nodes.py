@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from support.node import evaluated
 from support.refusals import refused
 from support.sessions import PROMPT
 from support.table_runner import mixed_probs, random_probs, table_pair
@@ -23,7 +24,6 @@ from speclab.trace.codecs import adapter
 from speclab.trace.records import Proposal, Residual, Step, TokenProb, Trial
 from speclab.tree import DraftTree
 from speclab.views.compare_picture import curve_sentence, draw_compare, draw_curve
-from speclab.views.decisions import drafts_sentence, draw_drafts, draw_pair
 from speclab.views.node_picture import draw_node, draw_residual, residual_sentence
 from speclab.views.preview import draw_whatif, whatif_sentence
 from speclab.views.run_data import page, run_header, step_data
@@ -124,8 +124,7 @@ def test_of_two_proposed_trees_what_the_text_tells_of_the_other_is_known():
         Proposal("code", step.tree, 0.5, 0.5, True),
     )
     step = replace(step, proposals=proposals)
-    drawn = draw_drafts(step)
-    figure(drawn)
+    drawn, sentence = evaluated("[draftsFigure(data), draftsSentence(data)]", step_data(step))
     titles = [note["text"] for note in drawn["layout"]["annotations"]]
     expected = ("prose: not verified", "0.2500"), ("code: verified", "0.5000")
     for title, facts in zip(titles, expected, strict=True):
@@ -133,17 +132,19 @@ def test_of_two_proposed_trees_what_the_text_tells_of_the_other_is_known():
     marks = [trace["marker"]["color"] for trace in drawn["data"] if trace.get("name") == "nodes"]
     assert marks[0].count("#0072B2") == 3, "' old', ' woman' and ' said' are on the text"
     assert marks[1].count("#0072B2") == 2
-    assert drafts_sentence(step).endswith("code was verified.")
+    assert sentence.endswith("code was verified.")
 
 
 def test_an_iteration_decoded_again_stands_beside_itself_with_both_trees_whole():
-    drawn = draw_pair(sixty_nodes(), five_nodes(), ("As it was", "With depth 2"))
+    drawn = evaluated(
+        "pairFigure(...data, ['As it was', 'With depth 2'])",
+        [step_data(sixty_nodes()), step_data(five_nodes())],
+    )
     marks = [trace for trace in drawn["data"] if trace.get("name") == "nodes"]
     assert [len(trace["x"]) for trace in marks] == [61, 6]
     assert "With depth 2: 4 drafted, 2 accepted" in drawn["layout"]["annotations"][1]["text"]
     columns = [{*trace["x"]} for trace in marks]
     assert columns[1] <= columns[0], "the same columns"
-    figure(drawn)
 
 
 # What would be
