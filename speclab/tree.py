@@ -84,7 +84,7 @@ class DraftTree:
         candidate_sampling: CandidateSampling = CandidateSampling.DETERMINISTIC,
     ) -> DraftTree:
         """Build a tree from sequences; a single `source` applies to every node."""
-        names = (source,) * len(token) if isinstance(source, str) else tuple(source)
+        names = _names(source, len(token))
         return cls(
             np.asarray(token), np.asarray(parent), np.asarray(log_prob), names, candidate_sampling
         )
@@ -95,22 +95,42 @@ class DraftTree:
         token: Sequence[int],
         parent: Sequence[int],
         log_prob: Sequence[float],
-        source: Sequence[str],
+        source: str | Sequence[str],
     ) -> tuple[DraftTree, list[int]]:
-        """Sort nodes that were grown parents first; returns the tree and, for each of its nodes, the given index."""
+        """Sort nodes that were grown parents first; returns the tree and, for each of its nodes, the given index.
+
+        A single `source` applies to every node.
+
+        Raises:
+            SettingsError: the columns differ in length, or a node does not lie below node 0.
+        """
+        n = len(token)
+        names = _names(source, n)
+        if n == 0 or not n == len(parent) == len(log_prob) == len(names):
+            raise SettingsError(_COLUMNS)
         children: list[list[int]] = [[] for _ in token]
         for node, above in enumerate(parent):
-            if above >= 0:
-                children[above].append(node)
+            if above not in range(-1, n) or (above < 0) != (node == 0):
+                raise SettingsError(
+                    f"Node {node} of a draft tree has the parent {above!r}: give node 0 the parent "
+                    f"-1, and every other node one from 0 to {n - 1}."
+                )
+            if node:
+                children[int(above)].append(node)
         order = [0]
         for node in order:
             order += children[node]
+        if lost := {*range(n)} - {*order}:
+            raise SettingsError(
+                f"Node {min(lost)} of a draft tree does not lie below node 0, because its parents "
+                "form a circle: give each node the parent that it was drafted after."
+            )
         place = {node: index for index, node in enumerate(order)} | {-1: -1}
         tree = cls.of(
             [token[node] for node in order],
             [place[parent[node]] for node in order],
             [log_prob[node] for node in order],
-            [source[node] for node in order],
+            [names[node] for node in order],
         )
         return tree, order
 
@@ -228,10 +248,17 @@ class DraftTree:
         return graph
 
 
+_COLUMNS = "a draft tree needs at least a root, and columns of one length"
+
+
+def _names(source: str | Sequence[str], n: int) -> tuple[str, ...]:
+    return (source,) * n if isinstance(source, str) else tuple(source)
+
+
 def _check(tree: DraftTree) -> None:
     n = len(tree.token)
     if n == 0 or not n == len(tree.parent) == len(tree.log_prob) == len(tree.source):
-        raise SettingsError("a draft tree needs at least a root, and columns of one length")
+        raise SettingsError(_COLUMNS)
     parents = tree.parent
     if parents[0] != -1 or (
         n > 1 and (parents[1:].min() < 0 or (parents[1:] >= np.arange(1, n)).any())

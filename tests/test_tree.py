@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.refusals import refused
 from support.strategies import draft_trees
 
 from speclab.errors import SettingsError
@@ -87,6 +88,30 @@ def test_nodes_grown_in_any_order_make_the_same_tree(tree, random):
         assert getattr(again, column).tolist() == getattr(tree, column).tolist()
     assert [grown[index] for index in order] == list(range(len(tree)))
     assert again.source == tuple(source[index] for index in order)
+
+
+def test_one_source_is_every_node_s():
+    tree, _ = DraftTree.grown([1, 2, 3], [-1, 0, 1], [0.0] * 3, "trees")
+    assert tree == DraftTree.of([1, 2, 3], [-1, 0, 1], [0.0] * 3, "trees")
+    assert tree.source == ("trees",) * 3
+
+
+@pytest.mark.parametrize(
+    ("parent", "log_prob", "words"),
+    [
+        ([], [], ("at least a root",)),
+        ([-1, 0], [0.0], ("one length",)),
+        ([-1, 5], [0.0] * 2, ("Node 1", "parent 5", "0 to 1")),
+        ([-1, -2], [0.0] * 2, ("Node 1", "parent -2")),
+        ([-1, "0"], [0.0] * 2, ("Node 1", "parent '0'")),
+        ([-1, -1], [0.0] * 2, ("Node 1", "parent -1")),
+        ([1, 0], [0.0] * 2, ("Node 0", "parent 1")),
+        ([-1, 0, 3, 2], [0.0] * 4, ("Node 2", "circle")),
+    ],
+)
+def test_what_did_not_grow_below_one_root_is_refused(parent, log_prob, words):
+    with refused(SettingsError, *words):
+        DraftTree.grown([0] * len(parent), parent, log_prob, "draft")
 
 
 def test_columns_are_copies_and_cannot_be_written():
