@@ -1,7 +1,4 @@
-"""Plain decoding, and linear speculative decoding: one chain of drafted tokens (Leviathan et al.
-
-2023).
-"""
+"""Plain decoding, and linear speculative decoding: one chain of drafted tokens (Leviathan et al. 2023)."""
 
 from __future__ import annotations
 
