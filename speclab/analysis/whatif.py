@@ -20,7 +20,7 @@ from speclab.drafters.draft_pass import DRAFT, TOP_K
 from speclab.drafters.grow import BLANK, CONTEXT, Grown, GrownStrategy, Nodes, grow
 from speclab.engine.acceptance import sample_and_match
 from speclab.errors import NotRecordedError
-from speclab.settings import SessionSettings
+from speclab.settings import SessionSettings, parse_value
 from speclab.trace.records import Event, Step
 from speclab.tree import CandidateSampling, DraftTree
 
@@ -59,7 +59,12 @@ def in_force(step: Step) -> Strategy:
         raise NotRecordedError(
             f"No strategy is called {step.settings.get('strategy')!r} here: import or define it."
         )
-    return kind(**values)
+    lists = {
+        name: parse_value(value)
+        for name, value in values.items()
+        if isinstance(value, str) and value[:1] in tuple("([{")
+    }
+    return kind(**(values | lists))
 
 
 def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = None) -> WhatIf:

@@ -37,7 +37,7 @@ def setting_names() -> tuple[str, ...]:
 def to_str(strategy: Strategy) -> str:
     """`DynaTree(base_depth=3)`: the name, and the settings that differ from the defaults; valid Python."""
     kind = type(strategy)
-    values = strategy.describe()
+    values = {name: getattr(strategy, name) for name in kind.model_fields}
     changed = [name for name, field in kind.model_fields.items() if values[name] != field.default]
     return f"{kind.__name__}({', '.join(f'{name}={values[name]!r}' for name in changed)})"
 

@@ -90,10 +90,16 @@ class Strategy(Settings):
         """Builds the drafter on this pair's runners."""
 
     def describe(self) -> dict[str, Value]:
-        """Name and values, for records."""
+        """Name and values, for records; what is no number, text or truth is written as text."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
         return {
             "strategy": type(self).__name__,
-            **{name: getattr(self, name) for name in type(self).model_fields},
+            **{
+                name: value
+                if value is None or isinstance(value, str | int | float)
+                else repr(value)
+                for name, value in values.items()
+            },
         }
 
 

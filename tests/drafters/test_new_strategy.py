@@ -106,6 +106,17 @@ def test_a_cell_that_is_run_again_replaces_the_class_and_a_private_class_is_no_c
     assert not {"_Hidden", "GrownStrategy", "Strategy"} & speclab.strategies().keys()
 
 
+def test_a_setting_that_is_a_list_is_saved_as_text(tmp_path):
+    kind = run_cell(
+        DOCUMENTED.replace("length: int", "lengths: list[int] = [1, 2]\n    length: int"), "Echo"
+    )
+    session = speclab.Session(pair(), kind(lengths=[3, 4]), PROMPT, max_new_tokens=6)
+    step = session.step()
+    opened = speclab.load_trace(session.trace.save(tmp_path / "run"))
+    assert opened.settings["lengths"] == opened.steps[0].settings["lengths"] == "[3, 4]"
+    assert in_force(step) == in_force(opened.steps[0]) == from_str(to_str(session.strategy))
+
+
 def chain(context, tokens):
     count = len(tokens)
     return DraftTree.of([context.tokens[-1], *tokens], range(-1, count), [0.0] * (count + 1), "own")
