@@ -117,20 +117,25 @@ def checked(strategy: object) -> Strategy:
     )
 
 
-def lacks(strategy: Strategy, offer: Offer, needs: str) -> str:
+def lacks(
+    strategy: Strategy,
+    offer: Offer,
+    needs: str,
+    way: str = "pass draft=… or heads=…, or choose PromptLookup()",
+) -> str:
     """The sentence on what a strategy needs and these models lack."""
-    return (
-        f"{type(strategy).__name__} needs {needs}, but {offer}: "
-        "pass draft=… or heads=…, or choose PromptLookup()."
-    )
+    return f"{type(strategy).__name__} needs {needs}, but {offer}: {way}."
 
 
 def lacks_head(strategy: Strategy, offer: Offer, head: int | None) -> str:
     """As `missing`, for one draft head; None: the draft model, or head 0 if there is none."""
     if offer.heads > (head or 0) or (head is None and offer.draft):
         return ""
-    what = "a draft model or a draft head" if head is None else f"draft head {head}"
-    return lacks(strategy, offer, what)
+    if head is None or not offer.heads:
+        what = "a draft model or a draft head" if head is None else f"draft head {head}"
+        return lacks(strategy, offer, what)
+    numbers = " or ".join(", ".join(map(str, range(offer.heads))).rsplit(", ", 1))
+    return lacks(strategy, offer, f"draft head {head}", f"set head to {numbers}")
 
 
 def require(strategy: Strategy, offer: Offer) -> None:

@@ -117,7 +117,12 @@ HEADED = replace(pair_of(), draft=None)
     ("strategy", "pair", "words"),
     [
         (speclab.DraftHead(), TABLE, ("DraftHead", "heads=", "draft=")),
-        (speclab.DraftHead(head=3), HEADED, ("head 3", "0 to 0")),
+        (speclab.DraftHead(head=3), HEADED, ("head 3", "set head to 0.")),
+        (
+            speclab.DynaTree(head=7),
+            replace(HEADED, heads=HEADED.heads * 3),
+            ("draft head 7", "set head to 0, 1 or 2."),
+        ),
         (speclab.SequoiaTree(source="draft"), TABLE, ("choose PromptLookup",)),
         (speclab.DualDraft(), TABLE, ("head 1", "heads=")),
         (
