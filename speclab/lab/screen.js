@@ -33,12 +33,19 @@ async function plotlyFrom(model) {
   }
 }
 
+// JupyterLab takes single letters for its commands, as x to cut the cell, and the arrows that a
+// slider or a select needs.
+function keepKey(event) {
+  const { ctrlKey, altKey, metaKey, shiftKey, key } = event;
+  if (!ctrlKey && !altKey && !metaKey && !(shiftKey && key === "Enter")) event.stopPropagation();
+}
+
 // Calls `gone` when the kernel ends in any way, and `back` when a lost connection is there again;
 // returns how to stop.
 // JupyterLab and Notebook have these signals; other hosts mark their widgets themselves.
 function watchKernel(manager, gone, back) {
-  const kernel = manager?.kernel,
-    session = manager?.context?.sessionContext;
+  const kernel = manager?.kernel;
+  const session = manager?.context?.sessionContext;
   let lost = 0;
   const found = () => clearTimeout(lost);
   const status = (_, name) => {
@@ -70,9 +77,9 @@ export default {
   async render({ model, el }) {
     const plotly = await plotlyFrom(model);
     el.classList.add("speclab-lab"); // now the static output below may hide
-    let gone = false,
-      // moves: how often the kernel moved the page; what the page says of earlier places comes late
-      moves = 0;
+    let gone = false;
+    // how often the kernel moved the page; what the page says of earlier places comes late
+    let moves = 0;
     const send = message => {
       if (!gone) model.send(message.do === "shown" ? { ...message, moves } : message);
     };
@@ -85,6 +92,7 @@ export default {
     model.on("msg:custom", hear);
     const host = { kind: "kernel", send, on: handler => heard.push(handler), keys: el };
     const page = mount(el, host, plotly);
+    el.addEventListener("keydown", keepKey); // after the page's own keys
     const end = () => {
       gone = true;
       page.handle({ type: "gone", sentence: GONE });

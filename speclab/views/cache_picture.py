@@ -85,8 +85,7 @@ class _Strips:
     moves: list[tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=list)
 
     def heading(self, text: str) -> None:
-        place = {"xref": "x", "yref": "y", "yanchor": "middle", "font": {"size": 12, "color": INK}}
-        self.notes.append(note(plot_text(text), -0.5, len(self.cells), **place))
+        self.notes.append(note(plot_text(text), -0.5, len(self.cells), **STYLE["heading"]))
         self.cells.append([])
 
     def row(self, label: str, states: list[str]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from math import exp
+from math import ceil, exp
 from typing import Any, TypeAlias
 
 import networkx as nx
@@ -176,6 +176,14 @@ def _with_stubs(made: Graph, shown: set[Any]) -> Graph:
         small.add_node(f"+{keeper}", **data, verdict="folded", accepted=False, folded=folded)
         small.add_edge(keeper, f"+{keeper}")
     return small
+
+
+def least_room(widths: Sequence[int]) -> int:
+    """Pixels of a tree whose labels can be read: 9 characters, a token of about 6."""
+    sizes = STYLE["tree"]
+    label = sizes["char"] * sum(min(width, sizes["read"]) for width in widths)
+    gaps = sizes["gaps"][0] * (len(widths) - 1)
+    return ceil(sizes["left"] + sizes["mark"] * len(widths) + gaps + label) + sizes["after"]
 
 
 def columns(widths: Sequence[int], room: float) -> tuple[list[float], list[int]]:

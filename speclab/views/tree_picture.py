@@ -15,7 +15,7 @@ from math import floor, sqrt
 from typing import Any
 
 from speclab.trace.records import Event, Step
-from speclab.views.networks import OWN, Graph, columns, fold, leaf_rows, step_graph
+from speclab.views.networks import OWN, Graph, columns, fold, leaf_rows, least_room, step_graph
 from speclab.views.phases import (
     WHOLE,
     Position,
@@ -201,7 +201,9 @@ def tree_figure(
     second: Mapping[Any, str] | None = None,
     rings: set[int] | None = None,
 ) -> Spec:
-    """The figure of a table. `second`: second lines. `rings`: ringed nodes."""
+    """The figure of a table, wider where labels would be cut to nothing. `second`: second lines.
+    `rings`: ringed nodes."""
+    width = max(width, least_room(column_widths([entries])))
     margins = SIZES["top"] + SIZES["bottom"]
     needed = margins + row_count(entries) * SIZES["row"]
     high = min(height, max(SIZES["heights"][0], needed))

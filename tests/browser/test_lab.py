@@ -85,6 +85,34 @@ def test_step_changes_every_picture_and_back_restores_them(lab):
     lab.at_iteration(3, 3)
 
 
+FOCUSED = "document.activeElement.closest('.speclab-lab') !== null"
+
+
+def test_the_lab_keeps_its_keys_and_the_focus(lab):
+    """JupyterLab would cut the cell at x, and take the arrows of a slider or a select for cells."""
+    lab.tab("settings")
+    cell = lab.page.locator(".sl-cell", has_text="high confidence")
+    value = cell.locator("output").inner_text()
+    for control in ("[data-tab=settings]", ".sl-cell input", ".sl-until select", ".speclab-body"):
+        lab.page.locator(control).first.focus()
+        for key in ("x", "b", "d", "d"):
+            lab.page.keyboard.press(key)
+        assert lab.read(FOCUSED), control
+    cell.locator("input").focus()
+    lab.page.keyboard.press("ArrowLeft")
+    assert cell.locator("output").inner_text() != value
+    lab.page.keyboard.press("ArrowRight")
+    lab.rest()
+    assert lab.read("jupyterapp.shell.currentWidget.content.widgets.length") == 1
+    lab.page.focus("button.speclab-step")
+    before = lab.cursor()
+    lab.page.keyboard.press("Enter")
+    lab.at_iteration(before + 1)
+    assert lab.read(FOCUSED)
+    lab.page.keyboard.press(" ")
+    lab.at_iteration(before + 2)
+
+
 def test_a_node_is_selected_in_tree_and_mask_and_python_knows(lab):
     click_node(lab, 1)
     lab.wait("document.querySelectorAll('.speclab-mask .shapelayer path').length >= 2")

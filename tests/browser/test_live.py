@@ -11,6 +11,7 @@ from serving import served
 import speclab
 
 STATUS = text("sl-said")
+LABELS = "[...document.querySelectorAll('.speclab-tree text')].map(label => label.textContent)"
 SLIDE = """([name, value]) => {
   const slider = document.querySelector(`.speclab-setting-${name} input`);
   slider.value = value;
@@ -91,6 +92,9 @@ def test_a_tree_is_built_by_hand_and_predicted(live):
     page.click("button.speclab-step:not([disabled])")
     live.at_iteration(2, 2)
     assert page.is_disabled("[data-phase=accept]")
+    for tab in ("metrics", "node", "caches"):
+        page.click(f"[data-tab={tab}]")
+        live.wait(f"{text('sl-panel')}.includes('after your guess')")
     page.focus(".speclab-tree")
     page.keyboard.press("ArrowRight")
     live.wait(f"{STATUS}.includes('of 1')")
@@ -101,6 +105,8 @@ def test_a_run_is_stopped_and_fits_a_phone(live):
     page.set_viewport_size({"width": 390, "height": 800})
     page.emulate_media(color_scheme="dark")
     live.wait("document.documentElement.scrollWidth <= 390")  # pictures are drawn again first
+    labels = live.read(LABELS)
+    assert max(map(len, labels)) >= 7, f"no token can be read: {labels}"
     page.click("button.speclab-run")
     page.click(".sl-stop:visible")
     live.wait("document.querySelector('.sl-stop').hidden")

@@ -61,13 +61,7 @@ function cacheFigures(step, promptLength = 0, selected = null) {
 function addStrip(strips, step, record, prompt) {
   const { prefix_length: prefix } = step;
   const heading = text => {
-    const look = {
-      xref: "x",
-      yref: "y",
-      yanchor: "middle",
-      font: { size: 12, color: "var(--sl-ink)" }
-    };
-    strips.notes.push(noteAt(plotText(text), -0.5, strips.cells.length, look));
+    strips.notes.push(noteAt(plotText(text), -0.5, strips.cells.length, LOOKS.heading));
     strips.cells.push([]);
   };
   heading(words("cache", "heading", cacheValues(record)));
@@ -179,16 +173,11 @@ function cacheTraces({ cells, signs, moves }) {
  * @returns {{label: string, color: string, sign: string}[]}
  */
 function cacheKey(step) {
-  const used = new Set(["free"]);
-  for (const record of step.caches)
-    for (const after of [false, true])
-      slotStates(
-        record,
-        step.prefix_length,
-        1,
-        firstSlot(record, step.prefix_length),
-        after
-      ).forEach(state => used.add(state));
+  const { prefix_length: prefix } = step;
+  const states = step.caches.flatMap(record =>
+    [false, true].flatMap(after => slotStates(record, prefix, 1, firstSlot(record, prefix), after))
+  );
+  const used = new Set(["free", ...states]);
   return Object.entries(LOOKS.caches)
     .filter(([state]) => used.has(state))
     .map(([, look]) => look);

@@ -12,7 +12,11 @@ function barOf(context) {
   const backTitle = { class: "sl-back", title: "one iteration back (←)", "aria-label": "back" };
   const back = button("◀", backTitle, () => dispatch({ type: "go", cursor: state().cursor - 1 }));
   const stepTitle = { class: "speclab-step", title: "one iteration on (space, →)" };
-  const step = button(live ? "Step" : "▶", stepTitle, () => dispatch({ type: "next" }));
+  const step = button(live ? "Step" : "▶", stepTitle, () => {
+    dispatch({ type: "next" });
+    // while it is off, a button loses the focus
+    step.closest("[tabindex]").focus({ preventScroll: true });
+  });
   const place = span("sl-place");
   const phases = phasesOf(dispatch);
   const guessTitle = { class: "sl-guess", title: "guess what will be accepted, then see it" };
@@ -115,11 +119,14 @@ function untilOf({ send, kernel }) {
 function menuOf({ state, dispatch, send, live, kernel }) {
   const file = made("input", { type: "file", accept: ".gz,.json,.jsonl" });
   file.hidden = true;
-  file.addEventListener("change", async () => {
-    const bytes = new Uint8Array(await file.files[0].arrayBuffer());
-    let binary = "";
-    for (const byte of bytes) binary += String.fromCharCode(byte);
-    send({ do: "open", name: file.files[0].name, data: btoa(binary) });
+  file.addEventListener("change", () => {
+    const [chosen] = file.files;
+    const reader = new FileReader();
+    reader.onload = () => {
+      const [, data] = String(reader.result).split(",");
+      send({ do: "open", name: chosen.name, data });
+    };
+    reader.readAsDataURL(chosen);
     file.value = "";
   });
   const entry = (label, click) =>
@@ -240,21 +247,14 @@ function keysOf({ state, dispatch, live }) {
     " ": () => dispatch({ type: "next" })
   };
   return event => {
+    const { key, ctrlKey, altKey, metaKey, defaultPrevented } = event;
     const target = /** @type {any} */ (event.target);
     const typed = target.matches?.("input, textarea, select, [contenteditable], [role=slider]");
-    if (
-      !keys[event.key] ||
-      typed ||
-      event.ctrlKey ||
-      event.altKey ||
-      event.metaKey ||
-      event.defaultPrevented
-    )
-      return;
-    if (event.key === " " && (!live || target.matches?.("button, summary, a"))) return;
+    if (!keys[key] || typed || ctrlKey || altKey || metaKey || defaultPrevented) return;
+    if (key === " " && (!live || target.matches?.("button, summary, a"))) return;
     event.preventDefault();
     event.stopPropagation();
-    keys[event.key]();
+    keys[key]();
   };
 }
 

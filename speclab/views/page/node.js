@@ -155,12 +155,7 @@ function residualFigure(step) {
   const { tokens } = step.residual;
   const column = name =>
     new Map(tokens.filter(one => one[name] !== null).map(one => [one.token, one[name]]));
-  const names = [
-    ["p", "target"],
-    ["q", "draft"],
-    ["residual", "residual"]
-  ];
-  const panels = names
+  const panels = Object.entries({ p: "target", q: "draft", residual: "residual" })
     .map(([name, field]) => ({ name, probs: column(field) }))
     .filter(panel => panel.probs.size);
   const nodes = stoppedAt(step);

@@ -37,7 +37,6 @@ function mount(element, host, Plotly) {
   const context = { state: () => state, dispatch, send, live, kernel };
   const parts = partsOf(context);
   element.classList.add("speclab-page");
-  element.dataset.lmSuppressShortcuts = "true";
   element.replaceChildren(parts.top, parts.whole);
   const plot = plotter(Plotly, () => rolesOf(element));
   const update = () => drawAll(state, parts, plot, context);
@@ -263,9 +262,8 @@ function drawLines(state, parts, { send, dispatch, kernel }) {
     !status.busy;
   const cut = status.finished === "max_new_tokens";
   if (ended) words.push(cut ? "The length you set is reached." : "The text has ended.");
-  const key = words.join(" ") + String(ended) + String(status.busy) + String(status.new_run);
-  if (parts.pending.said === key) return;
-  parts.pending.said = key;
+  const line = words.join(" ");
+  if (shows(parts.pending, [line, ended, status.busy, status.new_run])) return;
   const actions = [];
   const step = from => () => send({ do: "step", from });
   if (!gone && status.pending?.length && !status.new_run && !status.busy)
@@ -289,7 +287,7 @@ function drawLines(state, parts, { send, dispatch, kernel }) {
         })
       );
   }
-  parts.pending.replaceChildren(words.join(" "), ...actions.flatMap(action => [" ", action]));
+  parts.pending.replaceChildren(line, ...actions.flatMap(action => [" ", action]));
   parts.pending.classList.toggle("sl-wrong", Boolean(gone));
 }
 
@@ -331,11 +329,10 @@ function drawStage(state, parts, plot, context) {
   parts.said.textContent = saidOf(state, overlay);
   parts.node.textContent = step && !commit ? nodeWords(state, overlay) : "";
   parts.rows.hidden = !state.rows || !step || asking(state);
-  if (!parts.rows.hidden && parts.rows.of !== step) {
+  if (!parts.rows.hidden && !shows(parts.rows, [step])) {
     const { columns, rows } = nodeRows(step);
     const sentence = `Draft tree of iteration ${step.index + 1}`;
     parts.rows.replaceChildren(tableOf({ head: columns, rows, sentence }));
-    parts.rows.of = step;
   }
 }
 
@@ -360,24 +357,22 @@ function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }) {
   const rows = maskFigure(step, now, { selected: node });
   const beside = Math.max(width - Math.ceil(rows.layout.width) - 20, 240);
   const room = width < 560 ? width : beside;
-  const drawn = { width: room, selected: state.node, overlay: overlayShown(state) };
+  const overlay = overlayShown(state);
+  const drawn = { width: room, fitted: true, selected: state.node, overlay };
   const key = [step, state.tick, state.preview, width];
   plot(
     tree,
     ["tree", ...key, state.node],
-    () => fittedTree(step, now, drawn),
-    ({ customdata }) => {
-      if (customdata !== undefined && customdata !== null) select(customdata);
-    }
+    () => treeFigure(step, now, drawn),
+    ({ customdata }) => customdata != null && select(customdata)
   );
+  tree.style.maxWidth = `${room}px`; // it scrolls
   stage.style.minHeight = `${tree.layout.height}px`; // the commit's caches take the same room
   plot(
     mask,
     ["mask", ...key, node],
     () => rows,
-    ({ y }) => {
-      if (y < step.nodes.length) select(y);
-    }
+    ({ y }) => y < step.nodes.length && select(y)
   );
 }
 
@@ -449,15 +444,17 @@ function drawPanel(state, parts, plot, context) {
  * @returns {any[]}
  */
 function panelParts(state, parts, context) {
-  const step = stepShown(state);
+  const asked = asking(state);
+  if (asked && ["caches", "node", "metrics"].includes(state.tab))
+    return [paragraph("Shown after your guess.")];
+  const step = asked ? null : stepShown(state);
   const width = Math.max(parts.panel.clientWidth, 320);
   const tabs = {
     settings: () => [
       parts.settings.element,
       context.live && parts.byHand.element,
       state.curve?.points?.length && curveFigure(state.curve),
-      ...redoneParts(state, width),
-      ...(step ? draftParts(step, width) : [])
+      ...(step ? [...redoneParts(state, width), ...draftParts(step, width)] : [])
     ],
     caches: () => (step ? cacheParts(step, state.header.prompt_ids.length) : []),
     node: () => (step ? nodeParts(step, state.node ?? 0) : []),
@@ -473,8 +470,6 @@ function panelParts(state, parts, context) {
       tableOrNull(gapTable(state.steps))
     ]
   };
-  if (asking(state) && ["caches", "node"].includes(state.tab))
-    return [paragraph("Shown after your guess.")];
   return tabs[state.tab]().filter(Boolean);
 }
 
@@ -511,10 +506,13 @@ function metricParts(state) {
 /** @param {Context} context */
 function checkLine({ send }) {
   const check = button("Check", { class: "sl-check" }, () => send({ do: "check" }));
-  const does =
+  return made(
+    "p",
+    {},
+    check,
     " Looks for contradictions in the record, and compares its answers with the target's " +
-    "on every path.";
-  return made("p", {}, check, does);
+      "on every path."
+  );
 }
 
 /**

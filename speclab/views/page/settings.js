@@ -271,7 +271,7 @@ function settingsOf({ state, dispatch, send, live, kernel }) {
     const step = stepShown(now);
     const key = JSON.stringify([wanted.name, all, values]);
     const edited = element.contains(document.activeElement);
-    if (!built || (!edited && key !== built) || !grid.childElementCount) {
+    if (!built || (!edited && key !== built)) {
       built = key;
       const names = decidingFirst(Object.keys(fields), step, fields);
       const first = all ? names : names.slice(0, FIRST_SETTINGS);
@@ -467,14 +467,7 @@ function strategyFields(catalog, wanted, missing, send) {
  * @returns {[string, HTMLElement][]}
  */
 function sessionFields(session, send) {
-  const fields = {
-    max_new_tokens: "length",
-    temperature: "temperature",
-    top_k: "top-k",
-    top_p: "top-p",
-    seed: "seed"
-  };
-  return Object.entries(fields)
+  return Object.entries(WORDS.session)
     .filter(([name]) => name in session)
     .map(([name, label]) => {
       const input = made("input", {

@@ -254,6 +254,19 @@ function columnPlaces(widths, room) {
   return { x, chars };
 }
 
+/**
+ * The width of a tree whose labels have at most `most` characters.
+ * @param {Entry[]} table
+ * @param {number} most
+ * @param {number} gap pixels between columns
+ */
+function roomFor(table, most, gap) {
+  const { mark, char, left, after } = LOOKS.tree;
+  const widths = columnWidths(table);
+  const labels = widths.reduce((total, width) => total + char * Math.min(width, most), 0);
+  return Math.ceil(left + mark * widths.length + gap * (widths.length - 1) + labels) + after;
+}
+
 /** A curve from each parent's label to its child, one trace for each kind of link. */
 function linkTraces(table, kinds, { x, chars }) {
   const { mark, char, bend } = LOOKS.tree;
@@ -321,7 +334,7 @@ function treeTraces(table, kinds, { width, height, second = {}, rings = new Set(
   const ends = x[x.length - 1] + mark + char * chars[chars.length - 1];
   const ticktext = x.map((_, depth) => (depth ? `${depth}` : "depth 0"));
   const xaxis = { tickvals: x, ticktext, range: [0, Math.max(width, ends)] };
-  return { data, axes: { xaxis, yaxis: { range: [middle + half, middle - half] } }, rows, ends };
+  return { data, axes: { xaxis, yaxis: { range: [middle + half, middle - half] } }, rows };
 }
 
 /** The symbols; plotly shows no hover boxes, the page's node line says more. */
@@ -422,35 +435,45 @@ function decidedParts(events) {
 }
 
 /**
- * The tree at a position. `height`: the most; the figure takes what it needs. `first`: nodes never
- * folded. `overlay`: another tree laid over it.
+ * The tree at a position. `height`: the most; the figure takes what it needs. It is wider than
+ * `width` where labels would be cut to nothing, and if `fitted` no wider than it needs, so that the
+ * mask stands at its edge. `first`: nodes never folded. `overlay`: another tree laid over it.
  * @param {Step} step
  * @param {Position} position
- * @param {{width?: number, height?: number, selected?: any, first?: any[], overlay?:
- *   ReturnType<typeof overlayOf> | null}} options
+ * @param {{width?: number, height?: number, selected?: any, first?: any[], fitted?: boolean,
+ *   overlay?: ReturnType<typeof overlayOf> | null}} options
  */
 function treeFigure(
   step,
   position = WHOLE,
-  { width = 900, height = LOOKS.tree.heights[1], selected = null, first = [], overlay = null } = {}
+  {
+    width: room = 900,
+    height = LOOKS.tree.heights[1],
+    selected = null,
+    first = [],
+    overlay = null,
+    fitted = false
+  } = {}
 ) {
-  const { top, bottom, pitch, row, heights } = LOOKS.tree;
-  const most = Math.floor((height - top - bottom) / pitch[0]);
+  const { top, bottom, pitch, row, heights, gaps, read } = LOOKS.tree;
+  const lines = Math.floor((height - top - bottom) / pitch[0]);
   const marked = step.findings
     .map(finding => finding.node)
     .filter(node => node !== null)
     .slice(0, NEVER_FOLDED);
   const kept = overlay ? [...overlay.graph.keys()].filter(id => !Number.isInteger(id)) : marked;
-  const table = treeTable(overlay?.graph ?? stepGraph(step), most, [...kept, ...first]);
+  const table = treeTable(overlay?.graph ?? stepGraph(step), lines, [...kept, ...first]);
   if (!overlay && !reached(position, "verify"))
     for (const entry of table) Object.assign(entry, { choice: false, border: 1 });
+  const most = fitted ? Math.min(room, roomFor(table, Infinity, gaps[1])) : room;
+  const width = Math.max(most, roomFor(table, read, gaps[0]));
   const kinds = entryKinds(table, overlay?.kinds ?? kindsAt(step, position));
   const rings = new Set(overlay ? [] : fresh(step, position));
   if (selected !== null) rings.add(selected);
   const rows = Math.round(Math.max(...table.map(entry => entry.row))) + 1;
   const high = Math.min(height, Math.max(heights[0], top + bottom + rows * row));
   const second = overlay?.second ?? secondLines(step, position);
-  const { data, axes, ends } = treeTraces(table, kinds, {
+  const { data, axes } = treeTraces(table, kinds, {
     width,
     height: high - top - bottom,
     second,
@@ -462,23 +485,8 @@ function treeFigure(
     data,
     layout,
     table: table.map((entry, place) => ({ ...entry, kind: kinds[place] })),
-    rows,
-    ends
+    rows
   };
-}
-
-/**
- * The tree no wider than it needs, so that the mask stands at its edge.
- * @param {Step} step
- * @param {Position} position
- * @param {Record<string, any>} options as of `treeFigure`
- */
-function fittedTree(step, position, options) {
-  const figure = treeFigure(step, position, options);
-  const needed = Math.ceil(figure.ends) + 24;
-  return needed < options.width
-    ? treeFigure(step, position, { ...options, width: needed })
-    : figure;
 }
 
 /**
