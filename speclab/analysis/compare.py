@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from speclab.errors import SpeclabError
+from speclab.errors import SettingsError, SpeclabError, named
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.records import Trace
@@ -87,7 +87,8 @@ class Comparison:
                 (
                     run.name,
                     str(len(run.token_ids)),
-                    *[f"{metrics[name]:.4g}" for name in names if metrics],
+                    *[f"{metrics[name]:.4g}" if metrics else "-" for name in names],
+                    run.problem,
                 )
             )
         return "\n".join("  ".join(f"{cell:20}" for cell in row).rstrip() for row in rows)
@@ -108,12 +109,18 @@ def compare(
     comparison stops with the runs so far.
 
     Raises:
-        SpeclabError: the prompt or a session setting is invalid.
+        SpeclabError: the pair, the mapping, the prompt or a session setting is invalid.
     """
-    from speclab.engine.session import Session  # needs torch; comparing recorded runs does not
+    # these need torch; comparing recorded runs does not
+    from speclab.engine.session import Session
+    from speclab.pair import checked_pair
 
+    if not isinstance(strategies, Mapping):
+        raise SettingsError(
+            f'Expected strategies by name, as in {{"DynaTree": DynaTree()}}, got {named(strategies)}.'
+        )
     SessionSettings(**settings)
-    pair.encode(prompt)
+    checked_pair(pair).encode(prompt)
     runs: list[ComparedRun] = []
     stopped = False
     for name, strategy in strategies.items():

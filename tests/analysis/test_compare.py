@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from support.refusals import PAIR, refused
 from support.table_runner import random_probs, table_pair
 
 import speclab
@@ -21,6 +23,7 @@ def test_runs_are_compared_with_the_first_complete_one():
     plain, lookup, tree = compared.runs
     assert tree.trace is None
     assert tree.problem
+    assert tree.problem in str(compared)
     assert plain.complete
     assert compared.reference is plain
     assert plain.token_ids == lookup.token_ids
@@ -33,3 +36,18 @@ def test_runs_are_compared_with_the_first_complete_one():
     assert (again.differs_at(stopped), again.differs_at(other)) == (None, 0)
     ended = replace(stopped, trace=replace(stopped.trace, finished="end of text"))
     assert again.differs_at(ended) == len(ended.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("pair", "strategies", "words"),
+    [
+        ("mini", {"plain": speclab.Autoregressive()}, ("'mini'", "load_pair")),
+        *(
+            (PAIR, wrong, ("strategies by name",))
+            for wrong in ([speclab.DynaTree()], {speclab.DynaTree()}, speclab.DynaTree(), None)
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(pair, strategies, words):
+    with refused(speclab.SettingsError, *words):
+        compare(pair, strategies, [1, 2, 3])
