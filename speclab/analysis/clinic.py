@@ -23,13 +23,14 @@ from speclab.analysis.detectors import DETECTORS, RECORDED, Before, name
 from speclab.analysis.diff import diff
 from speclab.analysis.drafts import explain_draft
 from speclab.analysis.explain import explain_answers
-from speclab.analysis.faults import FAULTS, BrokenPair, Fault, broken
+from speclab.analysis.faults import FAULTS, Fault, broken
 from speclab.analysis.measure import Measured, measure
 from speclab.analysis.oracle import FLOOR, SAMPLE, Oracle, Progress
 from speclab.analysis.report import COLUMNS, Report
+from speclab.analysis.runs import checked
 from speclab.analysis.sampled import SampledChecks
 from speclab.engine.session import Session
-from speclab.errors import SettingsError, named
+from speclab.errors import SettingsError
 from speclab.loading.presets import PRESETS
 from speclab.pair import ModelPair, load_pair
 from speclab.trace.records import TIE, Finding, Step, Trace
@@ -224,7 +225,16 @@ def assert_lossless(
 
 
 def load_target(target: str, **options: Any) -> ModelPair:
-    """A pair by its name, or a target by its hub id, folder or file."""
+    """A pair by its name, or a target by its hub id, folder or file.
+
+    Raises:
+        SettingsError: there is no name.
+    """
+    if not target:
+        raise SettingsError(
+            f"Expected the target of a run, got {target!r}: give a pair, its name, a hub id or a "
+            "folder."
+        )
     if target in PRESETS:
         return load_pair(target, **options)
     return load_pair(target=target, **options)
@@ -274,38 +284,6 @@ def on_answers(
     before = measured[first - 1] if first else None
     wrong, _ = explain_answers(oracle, measured[first], before)
     return (wrong,), tuple([tie for tie in ties if tie.iteration < first])
-
-
-def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelPair | None]:
-    """The trace of a run, and the healthy pair to compare it with.
-
-    Raises:
-        SettingsError: `run` is not a run, nothing is decoded, or the pair has another vocabulary.
-    """
-    if isinstance(run, Session) and pair is None:
-        pair = run.pair
-    trace = run.trace if isinstance(run, Session) else run
-    if not isinstance(trace, Trace):
-        raise SettingsError(f"Expected a session or a trace, got {named(run)}.")
-    if not trace.steps:
-        raise SettingsError(
-            "No iteration is decoded yet: Step or Run, then check what was decoded."
-        )
-    if isinstance(pair, BrokenPair) and pair.healthy is not None:
-        pair = pair.healthy
-    most = max(
-        (
-            *trace.prompt_ids,
-            *trace.token_ids(),
-            *(token for step in trace.steps for token in step.texts),
-        )
-    )
-    if pair is not None and most >= pair.vocab_size:
-        raise SettingsError(
-            f"Token {most} is outside the {pair.vocab_size} of {pair.name}: give the pair of this "
-            "run."
-        )
-    return trace, pair
 
 
 def on_records(trace: Trace, pair: ModelPair | None) -> tuple[Finding, ...]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from speclab.analysis.measure import measure
 from speclab.analysis.oracle import Oracle
+from speclab.analysis.runs import checked
+from speclab.engine.session import Session
 from speclab.errors import SettingsError
 from speclab.pair import ModelPair
 from speclab.trace.records import Step, Trace
@@ -65,18 +67,23 @@ class Diff:
         return asdict(self)
 
 
-def diff(a: Trace, b: Trace, pair: ModelPair | None = None, *, close: float | None = None) -> Diff:
+def diff(
+    a: Trace | Session,
+    b: Trace | Session,
+    pair: ModelPair | None = None,
+    *,
+    close: float | None = None,
+) -> Diff:
     """Compares two runs of one prompt up to where their texts part; after that nothing is compared.
 
     Args:
-        pair: decides, where the runs differ, which of them is wrong.
+        pair: decides, where the runs differ, which of them is wrong; by default a session's own.
 
     Raises:
         SettingsError: they are not two runs of one prompt.
     """
-    for run in (a, b):
-        if not run.steps:
-            raise SettingsError("A diff needs two runs with at least one iteration each.")
+    a, pair = checked(a, pair)
+    b, pair = checked(b, pair)
     prompt = len(_prompt(a))
     if _prompt(a) != _prompt(b):
         raise SettingsError("These runs have different prompts: compare two runs of one prompt.")

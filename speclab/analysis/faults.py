@@ -20,7 +20,7 @@ from speclab.errors import SettingsError
 from speclab.models.answer import Answer
 from speclab.models.probe import sharing_weights
 from speclab.models.runner import Runner
-from speclab.pair import ModelPair
+from speclab.pair import ModelPair, checked_pair
 from speclab.tree import Bools
 
 PADDING = 8
@@ -213,6 +213,7 @@ def broken(pair: ModelPair, fault: str) -> BrokenPair:
     Raises:
         SettingsError: the fault does not exist, or cannot be injected into this pair.
     """
+    checked_pair(pair)
     if fault not in FAULTS:
         raise SettingsError(f"There is no fault {fault!r}: choose one of {', '.join(FAULTS)}.")
     if lacks := FAULTS[fault].lacks(pair):

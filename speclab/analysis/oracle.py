@@ -17,6 +17,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from speclab.analysis.detectors import GREEDY
 from speclab.analysis.known_text import session_settings
+from speclab.errors import SettingsError
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 from speclab.sampling import transform
@@ -87,6 +88,11 @@ class Oracle:
         progress: Progress | None = None,
         close: float | None = None,
     ) -> None:
+        given: object = close
+        if given is not None and not (isinstance(given, int | float) and given >= 0):
+            raise SettingsError(
+                f"Expected close as a difference of log-probabilities from 0 on, got {close!r}."
+            )
         self.pair = pair
         self.trace = trace
         self.close = close

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from speclab.errors import SettingsError, named
 from speclab.files import write_whole
 from speclab.prompts import Message
 from speclab.trace.codecs import (
@@ -348,3 +349,26 @@ class Trace:
             TraceError: the folder is missing, read-only or full.
         """
         return write_whole(path, gzip.compress(adapter(Trace).dump_json(self), mtime=0))
+
+
+def trace_of(run: object) -> Trace:
+    """The trace of a session, or the trace itself.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    trace = getattr(run, "trace", run)
+    if isinstance(trace, Trace):
+        return trace
+    raise SettingsError(
+        f"Expected a session or a trace, got {named(run)}: speclab.load_trace opens a file."
+    )
+
+
+def step_of(step: object) -> Step:
+    """The iteration itself; raises `SettingsError` for anything else."""
+    if isinstance(step, Step):
+        return step
+    raise SettingsError(
+        f"Expected an iteration, got {named(step)}: take one of session.steps or trace.steps."
+    )

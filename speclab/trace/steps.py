@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic_core import from_json
 
-from speclab.errors import TraceError
+from speclab.errors import SettingsError, TraceError, named
 from speclab.recorder import FORMAT, OPTIONAL
 from speclab.trace.codecs import Real
 from speclab.trace.metrics import Counts
@@ -49,6 +49,10 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
         TraceError: the file is missing, larger than 1 GB, of another version, or has an invalid
             line.
     """
+    if pair is not None and not hasattr(pair, "vocab_size"):
+        raise SettingsError(
+            f'Expected a pair of models, got {named(pair)}: load it, as in speclab.load_pair("mini").'
+        )
     header: Header | None = None
     steps: list[Step] = []
     finished = ""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.pairs import PROMPT, headed_pair, library_text, pair_of
+from support.refusals import refused
 from support.variants import VARIANTS
 
 import speclab
@@ -201,6 +202,28 @@ def test_what_cannot_be_is_refused():
         clinic.check(speclab.Session(pair, STRATEGIES[0], PROMPT, max_new_tokens=4))
     with pytest.raises(speclab.SettingsError, match="session or a trace"):
         clinic.check("run.json.gz")
+    with refused(speclab.SettingsError, "'mini'", "load_pair"):
+        clinic.broken("mini", "sibling visible")
+
+
+def test_sessions_are_compared_as_traces_are_and_wrong_arguments_are_refused(tmp_path):
+    session = speclab.Session(pair_of("llama"), STRATEGIES[0], PROMPT, max_new_tokens=6)
+    session.run()
+    assert clinic.diff(session, session).verdict == "same"
+    assert clinic.check(session, close=1) == ()
+    for run in ("run.json.gz", None, session.steps[0]):
+        with refused(speclab.SettingsError, "session or a trace", "load_trace"):
+            clinic.diff(session, run)
+    with refused(speclab.SettingsError, "'mini'", "load_pair"):
+        clinic.check(session.trace, "mini")
+    with refused(speclab.SettingsError, "'mini'", "load_pair"):
+        speclab.load_steps(tmp_path / "run.jsonl", "mini")
+    for close in (-1, "a", float("nan")):
+        with refused(speclab.SettingsError, "close", repr(close)):
+            clinic.check(session, close=close)
+    for target in (None, ""):
+        with refused(speclab.SettingsError, "target", repr(target)):
+            clinic.assert_lossless(tmp_path / "run.jsonl", target)
 
 
 @pytest.mark.model
