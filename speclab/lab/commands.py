@@ -127,7 +127,7 @@ class Commands:
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Fork at the cursor with other settings; the former session stays unchanged."""
         if self._runs.session is None:
-            self._runs.start()
+            self._runs.ready()
         assert self._state.applied is not None
         config = self._state.applied.changed(strategy, settings)
         session = self._runs.fork(self._state.cursor, config)

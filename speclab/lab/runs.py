@@ -121,11 +121,8 @@ class Runs:
 
     def ready(self, start: str = "here") -> Session:
         """The session at the cursor with all changes applied, or a new one if `start` is "start"."""
+        self._decodes()
         state = self.state
-        if state.trace is not None and not state.live:
-            raise SettingsError(
-                "This run was opened from a file: switch to one of your own runs to decode."
-            )
         wanted = self.wanted()
         if self.session is None or state.applied is None or start == "start":
             return self.start()
@@ -138,11 +135,18 @@ class Runs:
 
     def fork(self, at: int, config: LabConfig) -> Session:
         """Fork the session after `at` iterations, and show the fork."""
+        self._decodes()
         assert self.session is not None
         session = self.session.fork(at, strategy=config.strategy, **config.settings.model_dump())
         changes = differences(self.state.applied or config, config)
         self.take(session, config, at, "; ".join(changes) or "the same settings")
         return session
+
+    def _decodes(self) -> None:
+        if self.state.trace is not None and not self.state.live:
+            raise SettingsError(
+                "This run was opened from a file: switch to one of your own runs to decode."
+            )
 
     def take(
         self, session: Session, config: LabConfig, at: int | None = None, name: str = ""
