@@ -17,8 +17,9 @@ from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speclab.errors import NotRecordedError
+from speclab.errors import NotRecordedError, SettingsError, named
 from speclab.files import write_whole
+from speclab.trace.records import Step, Trace, step_of, trace_of
 from speclab.views.cache_picture import draw_cache
 from speclab.views.compare_picture import draw_compare, draw_curve
 from speclab.views.mask_picture import draw_mask
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from speclab.analysis.curves import Curve
     from speclab.analysis.whatif import WhatIf
     from speclab.engine.session import Session
-    from speclab.trace.records import Step, Trace
 
 __all__ = [
     "cache", "compare", "curve", "event_words", "export_html", "graph", "marginals", "mask",
@@ -134,7 +134,7 @@ def residual(step: Step, *, theme: ThemeName = "light") -> Figure:
     Raises:
         NotRecordedError: the iteration drew nothing, as at temperature 0.
     """
-    if step.residual is None:
+    if step_of(step).residual is None:
         raise NotRecordedError(
             "This iteration drew from no residual: decode at a temperature above 0."
         )
@@ -143,24 +143,29 @@ def residual(step: Step, *, theme: ThemeName = "light") -> Figure:
 
 def whatif(step: Step, found: WhatIf, *, theme: ThemeName = "light") -> Figure:
     """The tree that another setting would have drafted (`speclab.what_if`), over the tree of the iteration."""
-    return _figure(draw_whatif(step, found), theme)
+    return _figure(draw_whatif(step_of(step), found), theme)
 
 
-def timeline(trace: Trace, cursor: int | None = None, *, theme: ThemeName = "light") -> Figure:
+def timeline(
+    trace: Trace | Session, cursor: int | None = None, *, theme: ThemeName = "light"
+) -> Figure:
     """One bar per iteration: accepted tokens, the target's token, and the depth of the draft.
 
     Args:
         cursor: iterations shown, all by default; later ones are fainter.
     """
-    return _figure(draw_timeline(trace, cursor), theme)
+    return _figure(draw_timeline(trace_of(trace), cursor), theme)
 
 
-def metrics(trace: Trace, cursor: int | None = None, *, theme: ThemeName = "light") -> Figure:
+def metrics(
+    trace: Trace | Session, cursor: int | None = None, *, theme: ThemeName = "light"
+) -> Figure:
     """Tokens per iteration, and milliseconds by phase, over the iterations up to `cursor`.
 
     Raises:
         NotRecordedError: the run has no iteration yet.
     """
+    trace = trace_of(trace)
     if not trace.steps[:cursor]:
         raise NotRecordedError("This run has no iteration yet: decode one first.")
     return _figure(draw_metrics(trace, cursor), theme)
@@ -198,7 +203,12 @@ def marginals(
 
     Raises:
         NotRecordedError: a drafter drafted nothing, or the target's choices were not recorded.
+        SettingsError: `runs` is no mapping, or empty.
     """
+    if not isinstance(runs, Mapping) or not runs:
+        raise SettingsError(
+            f'Expected runs by name, as in {{"DynaTree": [session]}}, got {named(runs)}.'
+        )
     # needs pandas, which is slow to import
     from speclab.views.marginals_picture import draw_marginals
 
@@ -214,16 +224,16 @@ def graph(step: Step) -> DiGraph[int | str]:
     kv_slot, mask_row, as far as they were recorded.
     Graph attributes: index, prefix_length, rule and the settings of the iteration.
     """
-    return with_tops(step_graph(step), step)
+    return with_tops(step_graph(step_of(step)), step)
 
 
-def text(trace: Trace, cursor: int | None = None) -> Html:
+def text(trace: Trace | Session, cursor: int | None = None) -> Html:
     """The prompt and the text of `cursor` iterations as HTML, with the origin of each token."""
-    return Html(f"<style>{style()}</style>{text_html(trace, cursor)}")
+    return Html(f"<style>{style()}</style>{text_html(trace_of(trace), cursor)}")
 
 
 def export_html(
-    trace: Trace,
+    trace: Trace | Session,
     path: str | os.PathLike[str],
     *,
     cursor: int | None = None,
@@ -240,10 +250,11 @@ def export_html(
     Raises:
         TraceError: the folder is missing, read-only or full.
     """
-    return write_whole(path, page(trace, Path(path).stem, cursor, diff).encode())
+    return write_whole(path, page(trace_of(trace), Path(path).stem, cursor, diff).encode())
 
 
 def _check(step: Step, selected: int | None) -> None:
+    step_of(step)
     if selected is not None and not 0 <= selected < len(step.tree):
         raise NotRecordedError(
             f"There is no node {selected}: the tree has {len(step.tree)} nodes, from 0."

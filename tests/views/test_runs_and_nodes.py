@@ -252,11 +252,25 @@ def test_every_view_is_a_figure_in_the_colours_of_its_theme(theme):
         lambda: views.residual(five_nodes()),
         lambda: views.metrics(replace(trace(1), steps=())),
         lambda: views.cache(replace(five_nodes(), caches=())),
+        *(
+            lambda draw=draw, wrong=wrong: draw(wrong)
+            for draw in (views.tree, views.mask, views.cache, views.node, views.graph)
+            for wrong in (None, trace(1))
+        ),
+        *(lambda draw=draw: draw(five_nodes()) for draw in (views.text, views.timeline)),
+        *(lambda runs=runs: views.marginals(runs) for runs in ({}, trace(1))),
     ],
 )
 def test_what_a_record_lacks_is_one_sentence(draw):
     with refused(SpeclabError):
         draw()
+
+
+def test_a_session_stands_for_its_trace():
+    session = speclab.Session(table_pair(random_probs(8, 1), None, 8), speclab.ByHand(), PROMPT[:1])
+    session.step()
+    assert views.text(session) == views.text(session.trace)
+    assert views.timeline(session) == views.timeline(session.trace)
 
 
 def test_a_run_for_the_page_is_its_header_and_its_steps_as_a_trace_writes_them():
