@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from speclab.errors import SettingsError, named
-from speclab.trace.records import UNKNOWN, Step, Trace
+from speclab.trace.records import UNKNOWN, Step, Trace, trace_of
 
 if TYPE_CHECKING:
     from speclab.engine.session import Session
@@ -60,16 +59,11 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
     Raises:
         SettingsError: an argument is not a run.
     """
-    runs: list[Any] = (
-        [traces] if isinstance(traces, Trace) or hasattr(traces, "trace") else list(traces)
-    )
+    several = isinstance(traces, Iterable) and not isinstance(traces, str)
+    runs: list[Any] = list(traces) if several else [traces]
     rows: list[dict[str, Any]] = []
     for number, run in enumerate(runs):
-        trace = getattr(run, "trace", run)
-        if not isinstance(trace, Trace):
-            raise SettingsError(
-                f"Expected traces or sessions, got {named(run)}: speclab.load_trace reads a file."
-            )
+        trace = trace_of(run)
         strategy = str(trace.settings.get("strategy", ""))
         for step in trace.steps:
             rows += [{"run": number, "strategy": strategy, **row} for row in _rows(step)]

@@ -163,8 +163,9 @@ def test_without_drafts_the_columns_are_there_and_anything_else_is_refused():
         frame = speclab.nodes(runs)
         assert len(frame) == 0
         assert list(frame.columns) == list(COLUMNS)
-    with refused(SettingsError, "'run.json.gz'", "load_trace"):
-        speclab.nodes(["run.json.gz"])
+    for wrong in (["run.json.gz"], "run.json.gz", None, finished(STRATEGIES["plain"]).steps[0]):
+        with refused(SettingsError, "got", "load_trace"):
+            speclab.nodes(wrong)
 
 
 def test_kinds_of_tokens():
