@@ -59,8 +59,9 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
     Raises:
         SettingsError: an argument is not a run.
     """
-    several = isinstance(traces, Iterable) and not isinstance(traces, str)
-    runs: list[Any] = list(traces) if several else [traces]
+    given: Any = traces
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    runs: list[Any] = list(given) if several else [given]
     rows: list[dict[str, Any]] = []
     for number, run in enumerate(runs):
         trace = trace_of(run)

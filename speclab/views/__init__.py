@@ -205,7 +205,8 @@ def marginals(
         NotRecordedError: a drafter drafted nothing, or the target's choices were not recorded.
         SettingsError: `runs` is no mapping, or empty.
     """
-    if not isinstance(runs, Mapping) or not runs:
+    given: object = runs
+    if not (isinstance(given, Mapping) and given):
         raise SettingsError(
             f'Expected runs by name, as in {{"DynaTree": [session]}}, got {named(runs)}.'
         )
