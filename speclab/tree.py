@@ -58,6 +58,11 @@ class DraftTree:
     def __post_init__(self) -> None:
         for name, kind in (("token", np.int64), ("parent", np.int64), ("log_prob", np.float64)):
             given = np.asarray(getattr(self, name))
+            if given.ndim != 1:
+                raise SettingsError(
+                    f"A draft tree's {name} has one number per node, and this one has the shape "
+                    f"{list(given.shape)}: pass a flat list"
+                )
             if given.size and not np.can_cast(given.dtype, kind, "same_kind"):
                 raise SettingsError(
                     f"A draft tree's {name} is {np.dtype(kind)}, and this one is {given.dtype}: "

@@ -91,27 +91,19 @@ def test_nodes_grown_in_any_order_make_the_same_tree(tree, random):
 
 
 def test_one_source_is_every_node_s():
-    tree, _ = DraftTree.grown([1, 2, 3], [-1, 0, 1], [0.0] * 3, "trees")
-    assert tree == DraftTree.of([1, 2, 3], [-1, 0, 1], [0.0] * 3, "trees")
-    assert tree.source == ("trees",) * 3
+    tree, _ = DraftTree.grown([1, 2], [-1, 0], [0, 0], "trees")
+    assert tree.source == ("trees", "trees")
 
 
 @pytest.mark.parametrize(
-    ("parent", "log_prob", "words"),
-    [
-        ([], [], ("at least a root",)),
-        ([-1, 0], [0.0], ("one length",)),
-        ([-1, 5], [0.0] * 2, ("Node 1", "parent 5", "0 to 1")),
-        ([-1, -2], [0.0] * 2, ("Node 1", "parent -2")),
-        ([-1, "0"], [0.0] * 2, ("Node 1", "parent '0'")),
-        ([-1, -1], [0.0] * 2, ("Node 1", "parent -1")),
-        ([1, 0], [0.0] * 2, ("Node 0", "parent 1")),
-        ([-1, 0, 3, 2], [0.0] * 4, ("Node 2", "circle")),
-    ],
+    "columns",
+    ["", "-1 5", "-1 -2", "-1 -1", "1 0", "-1 0 3 2"],
+    ids=["empty", "outside", "below -1", "two roots", "no root", "circle"],
 )
-def test_what_did_not_grow_below_one_root_is_refused(parent, log_prob, words):
-    with refused(SettingsError, *words):
-        DraftTree.grown([0] * len(parent), parent, log_prob, "draft")
+def test_what_did_not_grow_below_one_root_is_refused(columns):
+    parents = [int(parent) for parent in columns.split()]
+    with refused(SettingsError, "draft tree"):
+        DraftTree.grown(parents, parents, parents, "draft")
 
 
 def test_columns_are_copies_and_cannot_be_written():
@@ -148,3 +140,5 @@ def test_what_is_no_number_is_refused_and_never_rounded(name, wrong):
     columns = {"token": [0], "parent": [-1], "log_prob": [0.0]} | {name: wrong}
     with pytest.raises(SettingsError, match=f"tree's {name} is "):
         DraftTree.of(**columns, source="draft")
+    with refused(SettingsError, name, "[1, 1]"):
+        DraftTree.of(**(columns | {name: [[0]]}), source="draft")

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from speclab.errors import NoDraftError, SettingsError, named
 from speclab.settings import SessionSettings, Settings
 from speclab.trace.records import Adaptation, Event, Proposal, Value
-from speclab.tree import Bools, DraftTree, Floats
+from speclab.tree import Bools, CandidateSampling, DraftTree, Floats
 
 if TYPE_CHECKING:
     from speclab.loading.presets import Offer
@@ -307,7 +307,45 @@ def checked_draft(draft: object, context: Context, name: str, vocabulary: int, r
         raise SettingsError(
             f"A log-probability of {name} is above 0 or not a number: use 0 if it is unknown."
         )
+    _check_beside(draft, context, name)
     return draft
+
+
+def _check_beside(draft: Draft, context: Context, name: str) -> None:
+    """What a draft says beside its tree."""
+    tree = draft.tree
+    n = len(tree)
+    for node in {*draft.topk, *draft.draft_probs}:
+        if node not in range(n):
+            raise SettingsError(
+                f"The topk or draft_probs of {name} names node {node!r}, but its tree has {n} nodes, "
+                "numbered from 0."
+            )
+    sampled = tree.candidate_sampling is not CandidateSampling.DETERMINISTIC
+    if sampled and context.sampling.temperature > 0:
+        for node, children in enumerate(tree.children):
+            if children and node not in draft.draft_probs:
+                raise SettingsError(
+                    f"{name} drew the children of node {node} without saying from what: give their "
+                    f"distribution as draft_probs[{node}], or leave candidate_sampling out."
+                )
+    if draft.mask is not None:
+        checked_mask(draft.mask, n)
+
+
+def checked_mask(mask: object, n: int) -> Bools:
+    """Which nodes each of `n` rows sees.
+
+    Raises:
+        SettingsError: it is not `[n, n]` bool.
+    """
+    shown = np.asarray(mask)
+    if shown.shape != (n, n) or not (shown.dtype == np.bool_ or np.isin(shown, (0, 1)).all()):
+        raise SettingsError(
+            f"Expected a mask of {n} × {n} booleans, got {list(shown.shape)} of {shown.dtype}: "
+            "start from tree.ancestor_mask()."
+        )
+    return shown.astype(np.bool_)
 
 
 # Stores that drafters learn into

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from speclab.drafters.base import Draft, Drafter, Strategy, TopK
+from speclab.drafters.base import Draft, Drafter, Strategy, TopK, checked_mask
 from speclab.drafters.chain import RootAlone
 from speclab.errors import NotRecordedError, SettingsError, named
 from speclab.trace.records import Step
@@ -180,11 +180,6 @@ def given_draft(given: DraftTree | TreeEdit, mask: Any) -> Draft:
         raise SettingsError(f"The tree has {n} nodes, but one pass takes at most {MOST}: prune it.")
     if mask is None:
         return Draft(edit.tree, topk=edit.topk())
-    shown = np.asarray(mask)
-    if shown.shape != (n, n) or not (shown.dtype == np.bool_ or np.isin(shown, (0, 1)).all()):
-        raise SettingsError(
-            f"Expected a mask of {n} × {n} booleans, got {list(shown.shape)} of {shown.dtype}: "
-            "start from tree.ancestor_mask()."
-        )
+    shown = checked_mask(mask, n)
     implied = bool((shown == edit.tree.ancestor_mask()).all())
-    return Draft(edit.tree, topk=edit.topk(), mask=None if implied else shown.astype(np.bool_))
+    return Draft(edit.tree, topk=edit.topk(), mask=None if implied else shown)

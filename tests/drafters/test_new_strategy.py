@@ -6,8 +6,10 @@ import contextlib
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import test_architecture as gates
 from support.records import assert_same
@@ -20,8 +22,10 @@ from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters import from_str, to_str
 from speclab.drafters.base import DEFINED
 from speclab.lab import Lab
+from speclab.tree import CandidateSampling
 
 VOCAB = 12
+DRAWN = CandidateSampling.INDEPENDENT
 PROMPT = [1, 2, 3, 1, 2]
 PROBS = random_probs(VOCAB, 3, low=0.5, high=2.5)
 NEAR = mixed_probs(PROBS, random_probs(VOCAB, 4), 0.2)
@@ -136,8 +140,16 @@ def chain(context, tokens):
             ("Mine", str(VOCAB), "outside the vocabulary"),
         ),
         (lambda context: Draft(chain(context, [1] * 60)), ("60 deep", "context.max_depth")),
+        (
+            lambda context: Draft(replace(chain(context, [1]), candidate_sampling=DRAWN)),
+            ("Mine", "node 0", "draft_probs[0]"),
+        ),
+        (
+            lambda context: Draft(chain(context, [1]), mask=np.ones((3, 3), bool)),
+            ("2 × 2", "[3, 3]"),
+        ),
+        (lambda context: Draft(chain(context, [1]), topk={7: ((1, 0.0),)}), ("node 7", "2 nodes")),
     ],
-    ids=["nothing", "a tree alone", "another root", "no such token", "too deep"],
 )
 def test_what_no_pass_can_verify_is_refused_in_one_sentence(propose, words):
     """A wrong root would make the text wrong, and the rest end in the depth of a model."""
@@ -148,7 +160,7 @@ def test_what_no_pass_can_verify_is_refused_in_one_sentence(propose, words):
             drafter.draft = propose
             return drafter
 
-    session = speclab.Session(pair(), Mine(), PROMPT, max_new_tokens=8)
+    session = speclab.Session(pair(), Mine(), PROMPT, max_new_tokens=8, temperature=1)
     with refused(speclab.SettingsError, *words):
         session.step()
     assert session.steps == ()
