@@ -127,9 +127,9 @@ def test_steps_of_another_decoder_are_opened(sent, tmp_path):
     assert len(page.steps) == 2
     assert (lab.session, lab.state.cursor) == (None, 1)
     assert lab.goto(2).index == 1
-    for decode in (lab.step, lab.fork):
+    for run_on in (lab.step, lab.fork):
         with pytest.raises(speclab.SettingsError, match="opened from a file"):
-            decode()
+            run_on()
     page.say(do="open", name="run.jsonl", data=base64.b64encode(path.read_bytes()).decode())
     assert len(lab.state.trace.steps) == 2
     lab.close()
