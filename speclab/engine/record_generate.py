@@ -6,12 +6,13 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
-from speclab.errors import SettingsError
+from speclab.errors import SettingsError, TraceError
 from speclab.models.answer import KEPT
 from speclab.recorder import Recorder, topk
 
@@ -27,7 +28,12 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
 
     Raises:
         SettingsError: `generate` was called twice inside; a file holds one call.
+        TraceError: the folder of `path` is missing or read-only.
     """
+    if not os.access(Path(path).absolute().parent, os.W_OK):
+        raise TraceError(
+            f"{path} cannot be written: choose a file in a folder that exists and is writable."
+        )
     module: Any = model
     candidate_generator = module._get_candidate_generator
     recorders: list[Recorder] = []

@@ -247,6 +247,9 @@ def test_the_library_s_own_assisted_generation_is_healthy(how, tmp_path):
         twice()
         with pytest.raises(SpeclabError, match="one call"):
             twice()
+    nowhere = speclab.record_generate(pair.target.model, tmp_path / "none" / "run.jsonl")
+    with pytest.raises(TraceError, match="folder that exists"), nowhere:
+        twice()
 
 
 @pytest.mark.parametrize("count", range(9, 14))
