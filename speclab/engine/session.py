@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Integral
 from threading import RLock
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -239,7 +240,7 @@ class Session:
     def goto(self, index: int) -> Step | None:
         """Shows the text after `index` iterations, 0 to `len(steps)`, without a model call."""
         with self._lock:
-            if index not in range(len(self.steps) + 1):
+            if not self._has(index):
                 raise SettingsError(
                     f"Iteration {index} does not exist: {len(self.steps)} are decoded. Use step() "
                     "or run() for more."
@@ -288,7 +289,11 @@ class Session:
         with self._lock:
             history = self._history
             at = history.cursor if at is None else at
-            if at not in range(len(history.steps) + 1):
+            if isinstance(at, Strategy):
+                raise SettingsError(
+                    f"fork takes an iteration first, got {type(at).__name__}: pass strategy=…."
+                )
+            if not self._has(at):
                 raise SettingsError(
                     f"Cannot fork at iteration {at}: choose one from 0 to {len(history.steps)}."
                 )
@@ -372,6 +377,10 @@ class Session:
             return self._checker.compare(first, iteration.rule), None
         except ExactnessError as fault:
             return 0, fault
+
+    def _has(self, index: object) -> bool:
+        """Whether it counts decoded iterations."""
+        return isinstance(index, Integral) and index in range(len(self.steps) + 1)
 
     def _length(self, steps: int) -> int:
         return (

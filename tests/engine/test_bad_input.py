@@ -30,7 +30,7 @@ PROMPTS = {
     # bytes that are not text, as from a terminal
     b"w1 \xff w2".decode(errors="surrogateescape"): ("UTF-8",),
     **{(1, token): (str(token), f"0 to {VOCAB - 1}") for token in (-1, VOCAB)},
-    **dict.fromkeys([("a",), (True,), 7], ("token ids",)),
+    **dict.fromkeys([("a",), (True,), 7, b"abc"], ("token ids",)),
 }
 CALLS = [
     *((PromptError, SPEAKING, DynaTree(), prompt, words) for prompt, words in PROMPTS.items()),
@@ -87,11 +87,13 @@ def session() -> Session:
     return session
 
 
-@pytest.mark.parametrize("index", [-1, 99, "1"])
+@pytest.mark.parametrize("index", [-1, 99, "1", 1.0])
 def test_going_where_nothing_is_decoded(session, index):
     for move in (session.goto, session.fork):
         with refused(SettingsError, str(index), str(len(session.steps))):
             move(index)
+    with refused(SettingsError, "Goose", "strategy="):
+        session.fork(speclab.Goose())
     assert session.cursor == len(session.steps)
 
 
