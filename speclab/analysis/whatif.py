@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from math import inf, log
 
 from speclab.drafters import strategies
-from speclab.drafters.base import Strategy, TopK
+from speclab.drafters.base import Strategy, TopK, checked
 from speclab.drafters.ddtree import best_paths, grown, pops
 from speclab.drafters.draft_pass import DRAFT, TOP_K
 from speclab.drafters.grow import BLANK, CONTEXT, Grown, GrownStrategy, Nodes, grow
 from speclab.engine.acceptance import sample_and_match
 from speclab.errors import NotRecordedError
 from speclab.settings import SessionSettings, parse_value
-from speclab.trace.records import Event, Step
+from speclab.trace.records import Event, Step, step_of
 from speclab.tree import CandidateSampling, DraftTree
 
 _UNKNOWN = -1
@@ -76,9 +76,10 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
 
     Raises:
         NotRecordedError: the record cannot answer; the message names the reason.
+        SettingsError: `step` is no iteration, or `strategy` no strategy.
     """
-    was = in_force(step)
-    for each in (was, strategy):
+    was = in_force(step_of(step))
+    for each in (was, checked(strategy)):
         if not (each.from_block or isinstance(each, GrownStrategy)):
             raise NotRecordedError(
                 f"What {type(each).__name__} drafts does not follow from a draft model's recorded "

@@ -15,7 +15,7 @@ import numpy as np
 from speclab.drafters.base import Draft, Drafter, Strategy, TopK, checked_mask
 from speclab.drafters.chain import RootAlone
 from speclab.errors import NotRecordedError, SettingsError, named
-from speclab.trace.records import Step
+from speclab.trace.records import Step, step_of
 from speclab.tree import CandidateSampling, DraftTree
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class TreeEdit:
         Raises:
             NotRecordedError: its root was drafted.
         """
-        if step.root_choice is not None:
+        if step_of(step).root_choice is not None:
             raise NotRecordedError(
                 f"The root of iteration {step.index + 1} was drafted, but a tree built by hand "
                 "starts at the newest token of the text: start from the root alone."

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.refusals import refused
 from support.sessions import DRAFT, PROMPT, TARGET
 from support.table_runner import mixed_probs, random_probs, table_pair
 from support.variants import VARIANTS, dynatrees
@@ -16,7 +17,7 @@ from speclab.analysis.whatif import WhatIf, in_force, what_if
 from speclab.drafters.base import Strategy
 from speclab.drafters.grow import GrownStrategy
 from speclab.engine.session import Session
-from speclab.errors import NotRecordedError
+from speclab.errors import NotRecordedError, SettingsError
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step
 from speclab.tree import DraftTree
@@ -144,7 +145,11 @@ def test_the_best_of_all_candidates_are_chosen_again_from_the_record(budget, dep
 
 
 def test_what_the_record_lacks_is_named():
-    step = session(speclab.FixedTree(depth=2, branching=2)).step()
+    run = session(speclab.FixedTree(depth=2, branching=2))
+    step = run.step()
+    for wrong in ((run, speclab.DynaTree()), (step, speclab.DynaTree)):
+        with refused(SettingsError, "Expected"):
+            what_if(*wrong)
     deeper = what_if(step, speclab.FixedTree(depth=3, branching=2))
     assert columns(deeper.tree) == columns(step.tree)
     assert deeper.unknown == (3, 4, 5, 6)

@@ -169,6 +169,7 @@ WIDEST = TreeEdit(DraftTree.of(range(MOST), [-1, *[0] * (MOST - 1)], [0.0] * MOS
         ),
         (lambda: WIDEST.add(0, MOST), (str(MOST), "prune")),
         (lambda: TreeEdit("x"), ("Expected a DraftTree",)),
+        (lambda: TreeEdit.of(3), ("an iteration", "3")),
     ],
 )
 def test_what_cannot_be_edited(edit, words):
