@@ -63,6 +63,17 @@ def tree_inputs(parents, prefix):
     return torch.tensor(positions), torch.tensor(rows)
 
 
+# %% tree_inputs: two lists, a mask of numbers
+def tree_inputs(parents, prefix):
+    positions, rows = [], []
+    for node, parent in enumerate(parents):
+        positions.append(prefix if parent < 0 else positions[parent] + 1)
+        row = [1.0] * prefix + [0.0] * len(parents) if parent < 0 else list(rows[parent])
+        row[prefix + node] = 1.0
+        rows.append(row)
+    return positions, rows
+
+
 # %% tree_inputs: numpy and int32
 def tree_inputs(parents, prefix):
     import numpy as np
