@@ -23,6 +23,18 @@ def test_another_value_and_changed_arguments_are_not(answer):
         expect(answer, [1, 2], expected=[1, 2])
 
 
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_what_an_answer_changes_is_not_the_notebook_s(kind):
+    def spoil(row, nested):
+        row[0] = nested["deep"][0] = 9
+        return 9
+
+    row, nested = kind([1, 2]), {"deep": kind([3])}
+    with pytest.raises(AssertionError, match="changed what it was given"):
+        expect(spoil, row, nested, expected=9)
+    assert [*row, *nested["deep"]] == [1, 2, 3]
+
+
 def double(number):
     """Twice the number."""
     return 2 * number if number < 90 else 0

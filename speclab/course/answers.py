@@ -61,8 +61,12 @@ def check(
 
 
 def expect(function: Answer, *arguments: Any, expected: object, name: str = "") -> None:
-    """Assert what a function returns, and that its arguments are the same before and after."""
+    """Assert what a function returns, and that its arguments are the same before and after.
+
+    It gets copies of lists, dicts, arrays and tensors: what it changes is not the caller's.
+    """
     before = _shown(arguments)
+    arguments = tuple(_copied(each) for each in arguments)
     name = name or getattr(function, "__name__", "the function")
     _tested.append(name)
     try:
@@ -116,6 +120,17 @@ def version(function: Answer) -> Answer:
         return function(*arguments, **named)
 
     return call
+
+
+def _copied(value: Any) -> Any:
+    """Containers, arrays and tensors anew, with what is in them; anything else as it is."""
+    if type(value) is dict:
+        return {name: _copied(each) for name, each in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(map(_copied, value))
+    if hasattr(value, "tolist"):
+        return value.clone() if hasattr(value, "clone") else value.copy()
+    return value
 
 
 def _shown(arguments: Sequence[Any]) -> str:
