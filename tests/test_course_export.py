@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import nbformat
 import pytest
@@ -49,6 +50,14 @@ def test_a_student_s_edition_has_no_solution_and_folded_tests(editions):
             assert not cell.outputs
         assert all(cell.metadata.jupyter.source_hidden for cell in _code(path, "test"))
         assert all("# TODO" in cell.source for cell in _code(path, "exercise"))
+
+
+def test_answers_to_predictions_stay_without_the_code(editions):
+    text = nbformat.read(editions[1]["student"][1], as_version=4)
+    prose = "\n".join(cell.source for cell in text.cells if cell.cell_type == "markdown")
+    answers = re.findall(r"<summary>Answer</summary>\s*(.*?)\s*</details>", prose, re.DOTALL)
+    assert any(answer.startswith("40 passes read 53 tokens") for answer in answers)
+    assert "```python" not in prose
 
 
 def test_solutions_are_filled_in(editions):

@@ -22,7 +22,8 @@ HEADING = re.compile(
     r"^### Exercise ([A-Z]) · ([★☆]{3}) · (\d+) minutes · (\d+) points?$", re.MULTILINE
 )
 SOLUTION = re.compile(
-    r"<details>\s*<summary>Solution</summary>.*?```python\n(.*?)```.*?</details>\s*", re.DOTALL
+    r"<details>\s*<summary>Solution</summary>.*?```python\n(.*?)```\s*(.*?)\s*</details>\s*",
+    re.DOTALL,
 )
 QUIZ = re.compile(
     r"\*\*\d\.\*\* (.*?)\s*<details>\s*<summary>Answer</summary>\s*(.*?)\s*</details>", re.DOTALL
@@ -89,7 +90,7 @@ def _cells(cells: list[Cell], edition: str, seed: int) -> Iterator[Cell]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             heading = [*HEADING.finditer(text)][-1] if HEADING.search(text) else heading
-            if rest := SOLUTION.sub("", text).strip():
+            if rest := SOLUTION.sub(_answer, text).strip():
                 yield {**cell, "source": rest}
         elif "exercise" in cell["metadata"].get("tags", ()) and heading:
             parts = _parts(heading, cells[number : number + 3], seed)
@@ -97,6 +98,14 @@ def _cells(cells: list[Cell], edition: str, seed: int) -> Iterator[Cell]:
             yield from answer + test
         elif "test" not in cell["metadata"].get("tags", ()):
             yield {**cell, "execution_count": None, "outputs": []}
+
+
+def _answer(solution: re.Match[str]) -> str:
+    """What a solution says below its code, folded: the answer to a prediction, say."""
+    words = solution[2]
+    if not words or "```" in words:
+        return ""
+    return f"<details><summary>Answer</summary>\n\n{words}\n\n</details>\n\n"
 
 
 def _parts(heading: re.Match[str], cells: list[Cell], seed: int) -> Parts:
