@@ -183,7 +183,8 @@ def least_room(widths: Sequence[int]) -> int:
     sizes = STYLE["tree"]
     label = sizes["char"] * sum(min(width, sizes["read"]) for width in widths)
     gaps = sizes["gaps"][0] * (len(widths) - 1)
-    return ceil(sizes["left"] + sizes["mark"] * len(widths) + gaps + label) + sizes["after"]
+    room = sizes["left"] + sizes["mark"] * len(widths) + gaps + label
+    return int(ceil(room) + sizes["after"])
 
 
 def columns(widths: Sequence[int], room: float) -> tuple[list[float], list[int]]:
