@@ -50,7 +50,7 @@ model: $(READY) ## tests on trained and random models and on a device double, an
 	$(PYTEST) $(CODE) -m model
 	$(PYTEST) --dist worksteal -p no:nbval tests/double
 
-notebooks: $(READY) ## run every notebook, as shipped and with its exercises solved
+notebooks: $(READY) $(SITE) ## run every notebook, as shipped and with its exercises solved
 	$(PYTEST) --dist worksteal -W default --nbval-lax --nbval-current-env --nbval-cell-timeout 180 notebooks/00_lab.ipynb tests/notebooks
 
 browser: $(READY) $(SITE) ## drive the lab, the exported page and the site in headless Chromium

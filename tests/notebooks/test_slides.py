@@ -15,7 +15,6 @@ pytestmark = pytest.mark.notebook
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_a_deck_has_every_section_and_no_exercise(path: Path) -> None:
-    pytest.importorskip("sphinx_revealjs")
     page = runpy.run_path(str(ROOT / "docs" / "site" / "slides.py"))["deck"](path)
     found = re.findall(r"<h([23])[^>]*>(.*?)</h\1>", page, re.DOTALL)
     shown = [unescape(re.sub(r"<a .*?</a>|<[^>]*>", "", title)) for _, title in found]
