@@ -75,7 +75,7 @@ SHARES = {
     "course": 4_000,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 171_500, "tests": 183_900}
+WHOLE = {"speclab": 172_000, "tests": 183_900}
 SCRIPTS = {"speclab/views": 38_500, "speclab/lab": 1_000, "speclab/live": 12_000}
 """Most tokens of JavaScript."""
 LONGEST = 60

@@ -127,7 +127,7 @@ def explain(
 ) -> Finding | None:
     """The cause of the first wrong answers, measured; None if every recorded answer is right.
 
-    Its `kind`: position, mask, prefix, order (rows that were kept), token, answer (another row's, or
+    Its `kind`: position, mask, prefix, order (rows that were kept), commit, token, answer (another row's, or
     no cause won), norm, scale, window, temperature, cache, layer, stale_logits, precision or choice.
 
     Raises:
@@ -260,7 +260,9 @@ def _found(
         wrong = tuple(draws.findings())
     first = wrong[0].iteration if wrong else len(trace.steps)
     drafts = explain_draft(trace, oracle.pair, oracle.progress, first)
-    return measured, (*wrong, *drafts, *on_records(trace, oracle.pair), *ties)
+    found = [*wrong, *drafts, *on_records(trace, oracle.pair)]
+    found.sort(key=lambda finding: finding.iteration)
+    return measured, (*found, *ties)
 
 
 def on_answers(

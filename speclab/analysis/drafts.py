@@ -20,8 +20,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from speclab.analysis.explain import Fit, cost_of, explain_answers
+from speclab.analysis.known_text import session_settings
 from speclab.analysis.measure import Measured, measure
-from speclab.analysis.oracle import Oracle, Passes, Progress, lowered, runner_of
+from speclab.analysis.oracle import FLOOR, Oracle, Passes, Progress, lowered, runner_of
 from speclab.analysis.passes import Change
 from speclab.drafters.draft_pass import DRAFT
 from speclab.heads.runner import HeadRunner
@@ -30,6 +31,7 @@ from speclab.models.cache import HiddenStates
 from speclab.models.probe import sharing_weights
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
+from speclab.sampling import transform
 from speclab.trace.records import UNKNOWN, Finding, NodeRecord, Step, Trace
 
 PASSES = 48
@@ -123,6 +125,15 @@ class HeadOracle(Oracle):
         return rows
 
 
+class SampledDraft(Oracle):
+    """A draft model in the place of the target, by what it sampled from: after temperature, top-k and
+    top-p."""
+
+    def log_probs(self, step: Step, logits: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
+        drawn = transform(logits, session_settings(self.trace))
+        return drawn.float().log().clamp_min(FLOOR).cpu()
+
+
 def _known(answer: Answer) -> Tensor:
     assert answer.rows is not None
     return answer.rows.float().cpu()
@@ -211,6 +222,8 @@ def _sources(
         if isinstance(runner, Runner):
             draft = ModelPair(runner, tokenizer=pair.tokenizer, name=pair.name)
             yield name, Oracle(turned, draft, progress)
+            if outside and trace.settings.get("temperature"):
+                yield name, SampledDraft(turned, draft, progress)
             continue
         yield name, HeadOracle(turned, pair, runner, progress)
         if runner.conditions:

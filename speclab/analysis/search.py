@@ -190,6 +190,9 @@ class Search:
             "rows see no other row": eye,
             "no row sees the root": own & ~(root & ~eye),
             "rows do not see themselves": own & ~eye,
+            "drafted rows do not see themselves": own & ~(eye & ~root),
+            "rows see all rows": root | ~root,
+            "rows have the mask of the row before": own[np.maximum(rows - 1, 0)],
             "the mask is transposed": own.T,
             "the mask is shifted by one column, and rows see the root": np.roll(own, 1, 1)
             | eye
@@ -229,7 +232,12 @@ class Search:
             for row in self.wrong[: SCAN // self.bench.n]:
                 if gaps[row] > 2 * self.measured.levels[row]:
                     others = [tree[row] ^ (rows == other) for other in rows if other != row]
-                    options[row] = [*others, rows >= 0, *[shape[row] for shape in shapes]]
+                    options[row] = [
+                        tree[row],
+                        *others,
+                        rows >= 0,
+                        *[shape[row] for shape in shapes],
+                    ]
             tree = np.array(self._scanned("tree", tree, options))
             gaps = self.bench.gaps([self.base._replace(tree=tree)])[0]
         changed = np.argwhere(tree != own).tolist()
@@ -282,6 +290,7 @@ class Search:
             f"no row sees {what}": list(range(self.bench.n)),
             f"drafted rows do not see {what}": list(range(1, self.bench.n)),
             f"wrong rows do not see {what}": self.wrong,
+            f"row {row} does not see {what}": [row],
         }
         for says, rows in groups.items():
             entries = np.tile(self.shown, (self.bench.n, 1))

@@ -65,12 +65,16 @@ def _record(sampler: Any, logits: Any, batch: Any, output: Any, requests: Reques
 def _header(sampler: Any, states: Any, request: str) -> dict[str, Any]:
     index = states.req_id_to_index[request]
     length = int(_host(states.prompt_len)[index])
-    tokens = _host(getattr(states, "all_token_ids", None) or states.prefill_token_ids)
+    every = getattr(states, "all_token_ids", None)
+    tokens = _host(states.prefill_token_ids if every is None else every)
     temperature = float(_host(sampler.sampler.sampling_states.temperature)[index])
     rule = {"rule": "rejection"} if temperature else {}
     return {"prompt_ids": tokens[index][:length], "temperature": temperature, **rule}
 
 
 def _host(buffer: Any) -> Any:
-    """The numpy side of a buffer that has two."""
+    """The numpy side of a buffer that has two, or a copy of what lies on the device alone."""
+    staged = getattr(buffer, "gpu", None)
+    if staged is not None and not hasattr(buffer, "np"):
+        return staged.cpu().numpy()
     return getattr(buffer, "np", buffer)

@@ -204,6 +204,10 @@ def _wrong_header(header: Header) -> Iterator[str]:
         yield f"prompt_ids must be {_MEANINGS['prompt_ids']}"
     if header.rule and header.rule not in RULES:
         yield f"rule must be {_MEANINGS['rule']}, not {header.rule!r}"
+    if header.rule not in ("", "greedy") and not header.temperature:
+        yield f"rule is {header.rule}, but temperature is 0: write what was sampled at"
+    if -header.position_offset >= len(header.prompt_ids) > 0:
+        yield "position_offset pads the whole prompt: it is less than its length"
     if header.rule == "greedy" and header.temperature:
         yield f"rule is greedy, but temperature is {header.temperature:g}: leave one of them out"
 

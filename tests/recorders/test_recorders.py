@@ -78,7 +78,9 @@ class Sampler:
 
     def __init__(self):
         states = Object(
-            req_id_to_index={"a": 0}, prompt_len=np.array([3]), prefill_token_ids=np.array([PROMPT])
+            req_id_to_index={"a": 0},
+            prompt_len=np.array([3]),
+            all_token_ids=Object(gpu=torch.tensor([PROMPT])),
         )
         sampling = Object(temperature=Object(np=np.array([0.0])))
         self.sampler = Object(req_states=states, sampling_states=sampling)
