@@ -245,7 +245,8 @@ LINE = {
 HEADERS = [
     {"prompt_ids": "abc"}, {"prompt_ids": []}, {"prompt_ids": [-1]}, {"prompt_ids": [1.5]}, {"prompt_ids": None},
     {"prompt_ids": {"a": 1}}, {"temperature": -1}, {"temperature": "hot"}, {"temperature": math.nan},
-    {"engine": 3}, {"dtype": 16}, {"rule": "guess"}, {"rule": "rejection"}, {"position_offset": -99}, {"rule": "greedy", "temperature": 0.8}, {"eos_ids": 2},
+    {"engine": 3}, {"dtype": 16}, {"rule": "guess"}, {"rule": "greedy", "temperature": 0.8}, {"eos_ids": 2},
+    {"rule": "rejection"}, {"position_offset": -99},
     {"eos_ids": [-2]}, {"processed": "perhaps"}, {"position_offset": 1.5}, {"top_p": 2}, {"top_k": -1}, {"seed": -1},
     {"colour": "red"}, {"format": "speclab.steps/2"}, {"format": None}, {"min_p": "x"}, {"ignore_eos": 7},
 ]  # fmt: skip
