@@ -312,7 +312,7 @@ function drawStage(state, parts, plot, context) {
   parts.tree.hidden = parts.mask.hidden = !step || commit;
   parts.cache.hidden = !commit;
   const overlay = overlayShown(state);
-  drawPictures(state, parts, plot, context);
+  drawPictures(state, parts, plot, context, overlay);
   const first = firstShown(state.steps.length, state.cursor);
   plot(
     parts.timeline,
@@ -342,8 +342,9 @@ function drawStage(state, parts, plot, context) {
  * @param {Record<string, any>} parts
  * @param {any} plot
  * @param {Context} context
+ * @param {any} overlay
  */
-function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }) {
+function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }, overlay) {
   const step = stepShown(state);
   const now = positionShown(state);
   const width = stage.clientWidth;
@@ -357,7 +358,6 @@ function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }) {
   const rows = maskFigure(step, now, { selected: node });
   const beside = Math.max(width - Math.ceil(rows.layout.width) - 20, 240);
   const room = width < 560 ? width : beside;
-  const overlay = overlayShown(state);
   const drawn = { width: room, fitted: true, selected: state.node, overlay };
   const key = [step, state.tick, state.preview, width];
   plot(
