@@ -76,8 +76,8 @@ SHARES = {
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
 WHOLE = {"speclab": 172_000, "tests": 183_900}
-SCRIPTS = {"speclab/views": 38_500, "speclab/lab": 1_000, "speclab/live": 12_000}
-"""Most tokens of JavaScript."""
+SCRIPTS = {"speclab/views": 38_400, "speclab/lab": 830, "speclab/live": 11_700}
+"""Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""
 
@@ -249,7 +249,7 @@ def test_every_room_keeps_to_its_share():
 
 
 def _leaves(node: Node) -> Iterator[Node]:
-    if node.type != "comment":
+    if node.type not in {"comment", "import_statement", "export"}:
         if not node.children:
             yield node
         for child in node.children:
@@ -286,13 +286,8 @@ def test_scripts_stay_small():
 
 
 def test_scripts_are_as_wide_as_the_python():
-    wide = [
-        f"{path.name}, line {number}"
-        for path in sorted(PACKAGE.rglob("*.js"))
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if len(line) > 100
-    ]
-    assert wide == []
+    for path in PACKAGE.rglob("*.js"):
+        assert max(map(len, path.read_text(encoding="utf-8").splitlines())) <= 100
 
 
 def test_no_function_is_longer_than_a_screen():

@@ -35,7 +35,8 @@ from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
 from speclab.trace.records import Finding, Step, Trace
 from speclab.views import export_html
-from speclab.views.run_data import plotly_js, script, style
+from speclab.views.modules import joined
+from speclab.views.run_data import plotly_js, style
 
 if TYPE_CHECKING:
     from speclab.analysis.diff import Diff
@@ -105,7 +106,7 @@ class Lab(AnyWidget):
             invalid.
     """
 
-    _esm = script() + Path(__file__).with_name("screen.js").read_text(encoding="utf-8")
+    _esm = joined(Path(__file__).with_name("screen.js"))
     _css = style()
 
     cursor = Int()

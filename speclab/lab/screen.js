@@ -1,5 +1,10 @@
+// @ts-check
 // anywidget's side of the page: plotly.js once a browser page, messages in their order, and the
 // kernel's end.
+
+import { mount } from "../views/page/page.js";
+import { unpacked } from "../views/page/unpack.js";
+
 const GONE =
   "The kernel is gone: run the cell again. You can still step through the decoded iterations.";
 const PATIENCE = 4000; // milliseconds that a connection may be lost
@@ -18,11 +23,9 @@ async function plotlyFrom(model) {
   const bytes = packed.buffer
     ? new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength)
     : packed;
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const source = await new Response(stream).text();
   const module = [
     "const module={exports:{}},exports=module.exports;let define;",
-    source,
+    await unpacked(new Blob([bytes])),
     "export default module.exports;"
   ].join("\n");
   const url = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));

@@ -2,6 +2,9 @@
 // Greedy speculative decoding, one iteration at a time; each is a Step as a trace writes it. As
 // engine/decode.py and engine/record.py.
 
+import { shapeOf } from "../views/page/phases.js";
+import { accept, grow, rulesOf } from "./grow.js";
+
 // most probable tokens of the draft and of the target in a record
 const TOP = { drafted: 8, recorded: 5 };
 
@@ -44,7 +47,7 @@ function pathsOf(tree) {
 }
 
 /** One text. Steps are added, never changed; to go back, fork. */
-class Session {
+export class Session {
   /**
    * @param {Models} models
    * @param {Settings} strategy
@@ -384,7 +387,7 @@ function tokensOf({ tree, committed, nodes, events }) {
  * @param {Session} session
  * @param {Record<string, any>} models what ran where
  */
-function traceOf(
+export function traceOf(
   { prompt, tokens, steps, strategy, most, prefill, finished, models: { tokenizer } },
   models
 ) {

@@ -9,9 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,9 @@ from speclab.errors import SpeclabError, UnsupportedModelError
 from speclab.files import write_whole
 from speclab.loading.presets import find
 from speclab.prompts import examples
-from speclab.views.run_data import page_style, plotly_js, script, strategy_data
-from speclab.views.run_data import read as read_view
+from speclab.views.modules import joined
+from speclab.views.run_data import SCRIPTS as PAGE
+from speclab.views.run_data import page_style, plotly_js, strategy_data
 
 NODES = 16
 """The default node budget: nobody times a browser, where each row costs the same."""
@@ -42,8 +41,8 @@ FIXED = {"history", "root", "commit", "candidates", "head"}
 NOTE = "In a lab with a kernel: sampling, draft heads and routing, other models and strategies, history, comparing."
 LINKS = "<!--LINKS-->"
 """Where a site may add links to the page's HTML."""
-DECODER = ("forward.js", "tokenizer.js", "grow.js", "decode.js")
-"""The files of the decoder, in order; they also read views/page/phases.js."""
+SCRIPTS = Path(__file__).parent
+"""The folder of the decoder's ES modules, and of the page's HTML."""
 
 
 def export_live(path: str | os.PathLike[str], pair: str = "mini") -> Path:
@@ -79,10 +78,8 @@ def export_live(path: str | os.PathLike[str], pair: str = "mini") -> Path:
         "wanted": _first(),
     }
     parts = {
-        "page.js.gz": _packed(script()),
-        "worker.js.gz": _packed(
-            f"const LAB = {json.dumps(lab)};\n{decoder()}\n{read('worker.js')}"
-        ),
+        "page.js.gz": _packed(joined(PAGE / "page.js")),
+        "worker.js.gz": _packed(f"const LAB = {json.dumps(lab)};\n{joined(SCRIPTS / 'worker.js')}"),
         "plotly.js.gz": plotly_js(),
         "index.html": index().encode(),
     }
@@ -113,22 +110,11 @@ def catalog() -> dict[str, Any]:
     }
 
 
-@cache
-def read(name: str) -> str:
-    """Read a file of this folder."""
-    return files("speclab.live").joinpath(name).read_text(encoding="utf-8")
-
-
-def decoder() -> str:
-    """The decoder's files in one scope."""
-    return "\n".join([read_view("page/phases.js"), *map(read, DECODER)])
-
-
 def index() -> str:
     """The page's HTML."""
-    return (
-        read("index.html").replace("/*STYLE*/", page_style()).replace("/*START*/", read("start.js"))
-    )
+    html = SCRIPTS.joinpath("index.html").read_text(encoding="utf-8")
+    start = joined(SCRIPTS / "start.js")
+    return html.replace("/*STYLE*/", page_style()).replace("/*START*/", start)
 
 
 def _offered(strategy: Strategy) -> dict[str, Any]:

@@ -141,7 +141,7 @@ function gelu(x) {
  * One model and its cache. `tokens`: of the entries, inverted (~) for rows of a tree until they are
  * kept; `kept`: what the last `keep` left.
  */
-class Model {
+export class Model {
   /**
    * @param {any} config of config.json
    * @param {ArrayBuffer} file

@@ -3,6 +3,8 @@
 // of it.
 // As drafters/grow.py; reads shapeOf of views/page/phases.js.
 
+import { shapeOf } from "../views/page/phases.js";
+
 /** @typedef {Record<string, any>} Settings a strategy's, with its name as `strategy` */
 /** @typedef {[number, number][]} Top tokens and their probabilities, best first */
 /**
@@ -56,7 +58,7 @@ const GROWS = {
  * The gates and branches of a strategy; null if its trees do not grow.
  * @param {Settings} settings
  */
-function rulesOf(settings) {
+export function rulesOf(settings) {
   const rules = GROWS[settings.strategy];
   return rules ? { ...OPEN, ...rules(settings) } : null;
 }
@@ -68,7 +70,7 @@ function rulesOf(settings) {
  */
 
 /** p(u), the draft's probability of the whole path. @param {Growing} tree @param {number} node */
-function pathProb(tree, node) {
+export function pathProb(tree, node) {
   return Math.exp(tree.path[node]);
 }
 
@@ -91,7 +93,7 @@ function bestOf({ path, depth }, count, nodes) {
  * @param {number} root the newest token of the text
  * @param {number} maxDepth the end of the models' context
  */
-async function grow(rules, nextTokens, root, maxDepth) {
+export async function grow(rules, nextTokens, root, maxDepth) {
   const tree = { token: [root], parent: [-1], depth: [0], logProb: [0], path: [0] };
   const { token, depth } = tree;
   const events = [];
@@ -285,7 +287,7 @@ function pruned(rules, tree, events, tops) {
  * @param {(node: number) => number} choose the target's token after a node
  * @returns {{accepted: number[], bonus: number}}
  */
-function accept(tree, choose) {
+export function accept(tree, choose) {
   const path = [0];
   for (;;) {
     const bonus = choose(path.at(-1));

@@ -1,15 +1,15 @@
 // @ts-check
 // Starts the live page: fetches its parts, and mounts the page with a worker as its kernel.
 
+import { unpacked } from "../views/page/unpack.js";
+
 /** The text of a packed part; some servers unpack it on their own. @param {string} name */
 async function part(name) {
   const response = await fetch(name);
   if (!response.ok) throw new Error(`${name} is not in this folder`);
   const bytes = await response.blob();
   const [first] = new Uint8Array(await bytes.slice(0, 1).arrayBuffer());
-  return new Response(
-    first === 0x1f ? bytes.stream().pipeThrough(new DecompressionStream("gzip")) : bytes
-  ).text();
+  return first === 0x1f ? unpacked(bytes) : bytes.text();
 }
 
 async function startLive() {

@@ -4,7 +4,7 @@
 
 const PIECES = /'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu;
 
-class Tokenizer {
+export class Tokenizer {
   /** @param {any} file a parsed tokenizer.json */
   constructor({ model, added_tokens: [end] }) {
     this.end = end;

@@ -4,6 +4,10 @@
 // Begins with BASE, the folder's address; QUERY, the page's; and LAB, what export.py wrote:
 // catalog, files, configs, models, the first setup.
 
+import { Session, traceOf } from "./decode.js";
+import { Model } from "./forward.js";
+import { Tokenizer } from "./tokenizer.js";
+
 class Refusal extends Error {}
 
 const BUSY = {

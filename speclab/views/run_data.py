@@ -17,19 +17,14 @@ from speclab.drafters import strategies
 from speclab.drafters.base import Strategy, measure_of, small_matters
 from speclab.trace.codecs import adapter
 from speclab.trace.records import Step, Trace
+from speclab.views.modules import joined
 from speclab.views.sentences import summary, title
 from speclab.views.text_html import text_pieces
 from speclab.views.tree_picture import tree_rows
 
 Data = dict[str, Any]
-PURE = (
-    "text.js", "figure.js", "phases.js", "words.js", "tree.js", "mask.js", "caches.js", "node.js", "metrics.js",
-)  # fmt: skip
-"""The page's files from a record to figures, in order: no DOM, no state."""
-PAGE = ("whatif.js", "state.js", "draw.js", "controls.js", "settings.js", "compare.js", "page.js")
-"""The files that preview settings and show the figures, in order."""
-GROWTH = "../live/grow.js"
-"""How a tree grows, for previews without a kernel."""
+SCRIPTS = Path(__file__).with_name("page")
+"""The page's ES modules."""
 _STYLE = """
 :root { color-scheme: light dark }
 body { margin: 0; padding: 8px 20px 24px; background: #fff }
@@ -38,30 +33,6 @@ body { margin: 0; padding: 8px 20px 24px; background: #fff }
     --jp-border-color2: #3a4048; --jp-layout-color1: #111111; --jp-error-color1: #ff7b72 }
   body { background: #111 }
 }
-"""
-_START = """
-const unpack = async packed => {
-  const bytes = Uint8Array.from(atob(packed), letter => letter.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
-};
-(async () => {
-  const data = JSON.parse(document.getElementById("data").textContent), root = document.getElementById("page");
-  try {
-    const script = document.createElement("script");
-    script.textContent = await unpack(data.plotly);
-    document.head.append(script);
-    const run = JSON.parse(await unpack(data.run));
-    const page = mount(root, { kind: "none", send() {}, on() {}, keys: document }, window.Plotly);
-    page.handle({ type: "run", keep: 0, ...run });
-    page.handle({ type: "diffed", diff: run.diff });
-    const { strategy, ...settings } = run.steps[0]?.settings ?? {};
-    if (rulesOf({ strategy, ...settings }) === null) return;
-    page.handle({ type: "catalog", strategies: data.strategies });
-    page.handle({ type: "status", wanted: { strategy: { name: strategy, settings } } });
-  } catch (error) {
-    root.append(`The pictures cannot be shown (${error.message}): open the page in a browser of 2024 or later.`);
-  }
-})();
 """
 
 
@@ -109,17 +80,9 @@ def strategy_data(kind: type[Strategy]) -> Data:
     }
 
 
-@cache
-def script() -> str:
-    """The page's files in one scope, after the templates and looks that they read."""
-    data = [f"const {name.upper()} = {read(name + '.json')};" for name in ("words", "looks")]
-    scripts = [read(f"page/{name}") for name in (*PURE, *PAGE)]
-    return "\n".join([*data, read(GROWTH), *scripts])
-
-
 def style() -> str:
     """The page's style sheet."""
-    return read("page.css")
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def page_style() -> str:
@@ -153,7 +116,7 @@ def page(
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{page_style()}</style></head><body>'
         f'<main id="page"></main>{without}<script type="application/json" id="data">{data}</script>'
-        f"<script>{script()}{_START}</script></body></html>"
+        f"<script>{joined(SCRIPTS / 'exported.js')}</script></body></html>"
     )
 
 
@@ -186,9 +149,3 @@ def plotly_js() -> bytes:
     return gzip.compress(
         files("plotly").joinpath("package_data", "plotly.min.js").read_bytes(), 6, mtime=0
     )
-
-
-@cache
-def read(name: str) -> str:
-    """Read a file of this folder."""
-    return Path(__file__).parent.joinpath(name).read_text(encoding="utf-8")

@@ -33,22 +33,22 @@ def scripts(folder):
     }
 
 
+def setup(folder):
+    text = scripts(folder)["worker.js.gz"]
+    return json.JSONDecoder().raw_decode(text, text.index("{"))[0]
+
+
 def test_the_code_is_small_and_names_no_other_address(folder):
     texts = [*scripts(folder).values(), (folder / "index.html").read_text()]
     assert {
         address for text in texts for address in re.findall(r"https?://[\w.:/]*\w", text)
     } <= OWN
-    code = [
-        path
-        for path in folder.iterdir()
-        if path.name in {"index.html", "page.js.gz", "worker.js.gz"}
-    ]
-    assert sum(path.stat().st_size for path in code) < 150_000
+    code = ("index.html", "page.js.gz", "worker.js.gz")
+    assert sum((folder / name).stat().st_size for name in code) < 150_000
 
 
 def test_the_worker_knows_the_size_and_the_hash_of_each_file(folder):
-    text = scripts(folder)["worker.js.gz"]
-    lab = json.JSONDecoder().raw_decode(text, text.index("{"))[0]
+    lab = setup(folder)
     assert {one["name"] for one in lab["files"]} == {
         "target.safetensors",
         "draft.safetensors",
@@ -61,8 +61,7 @@ def test_the_worker_knows_the_size_and_the_hash_of_each_file(folder):
 
 
 def test_every_offered_preset_and_default_is_valid_and_needs_no_kernel(folder):
-    text = scripts(folder)["worker.js.gz"]
-    lab = json.JSONDecoder().raw_decode(text, text.index("{"))[0]
+    lab = setup(folder)
     known = speclab.strategies()
     for offered in lab["catalog"]["strategies"]:
         for settings in (

@@ -11,7 +11,7 @@ from support.node import assert_equal
 import speclab
 from speclab.errors import NotRecordedError
 from speclab.lab.tasks import tree_data
-from speclab.views.run_data import read, step_data
+from speclab.views.run_data import step_data
 
 OTHERS = [
     speclab.DynaTree(node_budget=4),
@@ -65,8 +65,7 @@ def test_previews_are_those_of_the_kernel():
             for other in OTHERS:
                 cases.append({"step": step_data(step), "wanted": other.describe()})
                 expected.append(own(step, other))
-    script = f"{read('page/whatif.js')}\n{PREVIEWS}"
-    found = json.loads(in_node(script, cases))
+    found = json.loads(in_node(PREVIEWS, cases))
     answered = 0
     for case, page, kernel in zip(cases, found, expected, strict=True):
         if kernel is not None and page is not None:

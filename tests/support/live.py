@@ -9,7 +9,9 @@ from typing import Any
 from support.node import printed
 
 import speclab
-from speclab.live.export import decoder
+from speclab.live.export import SCRIPTS
+from speclab.views.modules import joined
+from speclab.views.run_data import SCRIPTS as PAGE
 
 MINI = Path(speclab.__file__).parent / "models" / "mini"
 RUNS = """
@@ -23,6 +25,12 @@ const model = name => {
 const tokenizer = new Tokenizer(json("tokenizer/tokenizer.json"));
 const models = { target: model("target"), draft: model("draft"), tokenizer };
 """
+FILES = (
+    SCRIPTS / "decode.js",
+    SCRIPTS / "forward.js",
+    SCRIPTS / "tokenizer.js",
+    PAGE / "whatif.js",
+)
 DECODED = """
 (async () => {
   for (const { strategy, prompt, tokens } of runs) {
@@ -36,8 +44,8 @@ DECODED = """
 
 
 def in_node(script: str, data: Any) -> str:
-    """What a script prints after the decoder's files; `data` is its standard input."""
-    return printed(f"{decoder()}\n{script}", data)
+    """What a script prints after the decoder's files and whatif.js; `data` is its standard input."""
+    return printed(f"{joined(*FILES)}\n{script}", data)
 
 
 def decoded(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

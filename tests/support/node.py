@@ -10,10 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import speclab
-from speclab.views.run_data import PURE
+from speclab.views.modules import joined
+from speclab.views.run_data import SCRIPTS
 
-VIEWS = Path(speclab.__file__).parent / "views"
+PURE = ("mask.js", "caches.js", "node.js", "metrics.js")
+"""The page's files from a record to figures; they import the others."""
 
 
 def _node() -> str:
@@ -42,14 +43,8 @@ def printed(script: str, data: Any) -> str:
 
 def evaluated(expression: str, data: Any, files: tuple[str, ...] = PURE) -> Any:
     """The value of a JavaScript expression, in the scope of the page's pure files; `data` is its input."""
-    scripts = [(VIEWS / "page" / name).read_text(encoding="utf-8") for name in files]
-    words, looks = (
-        (VIEWS / name).read_text(encoding="utf-8") for name in ("words.json", "looks.json")
-    )
     script = "\n".join([
-        f"const WORDS = {words};",
-        f"const LOOKS = {looks};",
-        *scripts,
+        joined(*[SCRIPTS / name for name in files]),
         'const data = JSON.parse(require("fs").readFileSync(0, "utf8"));',
         f"process.stdout.write(JSON.stringify({expression}));",
     ])  # fmt: skip

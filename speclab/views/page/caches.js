@@ -2,6 +2,11 @@
 // The KV caches over an iteration: a strip for each, 64 slots a row, during the pass and after the
 // commit. As cache_picture.py.
 
+import { LOOKS } from "./data.js";
+import { codeMap, frameAt, layoutOf, noteAt } from "./figure.js";
+import { byteCount, plotText } from "./text.js";
+import { words } from "./words.js";
+
 const CACHE_ROW = 64;
 const CACHE_PITCH = 18;
 const ORDER = "123456789abcdefghijklmnopqrstuvwxyz";
@@ -41,7 +46,7 @@ function firstSlot(record, prefix) {
  * @param {number} promptLength
  * @param {number | null} selected
  */
-function cacheFigures(step, promptLength = 0, selected = null) {
+export function cacheFigures(step, promptLength = 0, selected = null) {
   if (!step.caches.length) return [];
   const strips = { cells: [], labels: [], notes: [], signs: [], moves: [] };
   for (const record of step.caches) addStrip(strips, step, record, promptLength);
@@ -172,7 +177,7 @@ function cacheTraces({ cells, signs, moves }) {
  * @param {Step} step
  * @returns {{label: string, color: string, sign: string}[]}
  */
-function cacheKey(step) {
+export function cacheKey(step) {
   const { prefix_length: prefix } = step;
   const states = step.caches.flatMap(record =>
     [false, true].flatMap(after => slotStates(record, prefix, 1, firstSlot(record, prefix), after))
@@ -200,7 +205,7 @@ function cacheValues(record) {
 }
 
 /** A line per cache. @param {Step} step @returns {string[]} */
-function cacheLines(step) {
+export function cacheLines(step) {
   return step.caches.map(record => words("cache", "line", cacheValues(record)));
 }
 

@@ -1,8 +1,13 @@
 // @ts-check
 // Several strategies on this prompt, side by side; and the curve of a setting.
 
+import { LOOKS, WORDS } from "./data.js";
+import { button, div, made, refusal, shows, tableOf } from "./draw.js";
+import { layoutOf, noteAt } from "./figure.js";
+import { plotText } from "./text.js";
+
 /** @param {Context} context */
-function compareOf({ send }) {
+export function compareOf({ send }) {
   const list = div("sl-choices");
   const run = button("Compare", { class: "sl-compare" }, () => {
     const names = [...list.querySelectorAll("input:checked")].map(box => box.value);
@@ -16,9 +21,8 @@ function compareOf({ send }) {
       const first = [catalog.current, "Autoregressive", "LinearSpeculation"];
       list.append(
         ...[catalog.current, ...catalog.strategies.map(one => one.name)].map(name => {
-          const box = made("input", { type: "checkbox", value: name });
-          box.checked = first.includes(name);
-          return made("label", { "data-name": name }, box, ` ${name}`);
+          const look = { type: "checkbox", value: name, checked: first.includes(name) };
+          return made("label", { "data-name": name }, made("input", look), ` ${name}`);
         })
       );
     }
@@ -54,7 +58,7 @@ function comparedTable({ rows }) {
 }
 
 /** Tokens per pass over the values of a setting. @param {Record<string, any>} curve */
-function curveFigure({ name, points, plain, here }) {
+export function curveFigure({ name, points, plain, here }) {
   const known = points.filter(point => !point.refused);
   const numbers = known.filter(point => typeof point.value === "number");
   const along = list => ({

@@ -1,13 +1,19 @@
 // @ts-check
 // The bar, the menu, the runs, the tree built by hand, and the keys.
 
+import { WORDS } from "./data.js";
+import { button, choiceOf, div, later, made, span } from "./draw.js";
+import { OWN, PHASES } from "./phases.js";
+import { LATER, asking, positionShown, stepShown } from "./state.js";
+import { labelOf } from "./text.js";
+
 /**
  * @typedef {{state: () => State, dispatch: (event: PageEvent) => void, send: (message: Message)
  *   => void, live: boolean, kernel: boolean}} Context live: more can be decoded
  */
 
 /** @param {Context} context */
-function barOf(context) {
+export function barOf(context) {
   const { state, dispatch, send, live } = context;
   const backTitle = { class: "sl-back", title: "one iteration back (←)", "aria-label": "back" };
   const back = button("◀", backTitle, () => dispatch({ type: "go", cursor: state().cursor - 1 }));
@@ -84,9 +90,7 @@ function untilOf({ send, kernel }) {
   const kinds = Object.entries(WORDS.until).filter(([name]) => kernel || name !== "expression");
   const options = kinds.map(([name, [label]]) => [name, label]);
   const kind = choiceOf(options, options[0][0], chosen, { "aria-label": "Run until" });
-  const value = made("input", { "aria-label": "condition", size: "12" });
   const hint = made("span", { class: "sl-hint", role: "status" });
-  value.hidden = true;
   const wish = () => ({
     kind: kind.value,
     value: value.type === "number" ? Number(value.value) : value.value
@@ -104,9 +108,12 @@ function untilOf({ send, kernel }) {
     value.value = type === "number" ? "2" : "";
     value.placeholder = kind.value === "expression" ? "accepted < 2" : "";
   }
-  value.addEventListener("input", () => soon(() => send({ do: "condition", until: wish() })));
-  value.addEventListener("keydown", event => {
-    if (event.key === "Enter") run.click();
+  const value = made("input", {
+    "aria-label": "condition",
+    size: 12,
+    hidden: true,
+    input: () => soon(() => send({ do: "condition", until: wish() })),
+    keydown: ({ key }) => key === "Enter" && run.click()
   });
   return {
     element: span("sl-until", "Run until ", kind, value, run, hint),
@@ -117,9 +124,7 @@ function untilOf({ send, kernel }) {
 
 /** @param {Context} context */
 function menuOf({ state, dispatch, send, live, kernel }) {
-  const file = made("input", { type: "file", accept: ".gz,.json,.jsonl" });
-  file.hidden = true;
-  file.addEventListener("change", () => {
+  const change = () => {
     const [chosen] = file.files;
     const reader = new FileReader();
     reader.onload = () => {
@@ -128,7 +133,8 @@ function menuOf({ state, dispatch, send, live, kernel }) {
     };
     reader.readAsDataURL(chosen);
     file.value = "";
-  });
+  };
+  const file = made("input", { type: "file", accept: ".gz,.json,.jsonl", hidden: true, change });
   const entry = (label, click) =>
     button(label, { class: "sl-entry" }, () => {
       menu.open = false;
@@ -163,7 +169,7 @@ function menuOf({ state, dispatch, send, live, kernel }) {
  * @param {State} state
  * @param {(message: Message) => void} send
  */
-function runsOf({ runs }, send) {
+export function runsOf({ runs }, send) {
   if (runs.length < 2) return null;
   const below = (parent, depth) =>
     runs
@@ -182,7 +188,7 @@ function runsOf({ runs }, send) {
 }
 
 /** @param {Context} context */
-function byHandOf({ state, send }) {
+export function byHandOf({ state, send }) {
   const child = made("select", { "aria-label": "child token" });
   const typed = made("input", {
     "aria-label": "or type a token",
@@ -232,7 +238,7 @@ function byHandOf({ state, send }) {
 }
 
 /** @param {Context} context @returns {(event: KeyboardEvent) => void} */
-function keysOf({ state, dispatch, live }) {
+export function keysOf({ state, dispatch, live }) {
   const go = cursor => dispatch({ type: "go", cursor });
   const keys = {
     ArrowLeft: () => go(state().cursor - 1),
@@ -263,7 +269,7 @@ function keysOf({ state, dispatch, live }) {
  * @param {Context} context
  * @param {any} tree
  */
-function treeKeysOf({ state, dispatch }, tree) {
+export function treeKeysOf({ state, dispatch }, tree) {
   return event => {
     const table = tree.figure?.table;
     if (!table || !["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(event.key)) return;
@@ -286,7 +292,7 @@ function treeKeysOf({ state, dispatch }, tree) {
 }
 
 /** Left and right go along the row of tabs. @param {Context} context @param {HTMLElement} tabs */
-function tabKeysOf({ state, dispatch }, tabs) {
+export function tabKeysOf({ state, dispatch }, tabs) {
   return event => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by) return;

@@ -2,22 +2,25 @@
 // The stage, the timeline, the text and the tabs: figures of the pure files, put on the page only
 // if they changed.
 
-const PLOT = { displayModeBar: false, responsive: false, doubleClick: "reset" };
-const ROLES = ["ink", "muted", "line", "faint", "paper"];
+import { LOOKS } from "./data.js";
+import { score, textPieces } from "./metrics.js";
+import { reached } from "./phases.js";
+import { asking, positionShown } from "./state.js";
+import { markOf, words } from "./words.js";
 
 /**
  * An element.
  * @param {string} tag
- * @param {Record<string, any>} attributes
+ * @param {Record<string, any>} attributes functions are listeners, truth values properties
  * @param {...any} children
  * @returns {any}
  */
-function made(tag, attributes = {}, ...children) {
+export function made(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "click") element.addEventListener("click", value);
+    if (typeof value === "function") element.addEventListener(name, value);
     else if (name === "class") element.className = value;
-    else if (name === "hidden") element.hidden = value;
+    else if (typeof value === "boolean") element[name] = value;
     else if (value !== null && value !== undefined) element.setAttribute(name, value);
   }
   element.append(...children.filter(child => child !== null && child !== undefined));
@@ -25,27 +28,27 @@ function made(tag, attributes = {}, ...children) {
 }
 
 /** @param {string} name its class @param {...any} children */
-function div(name, ...children) {
+export function div(name, ...children) {
   return made("div", { class: name }, ...children);
 }
 
 /** @param {string} name its class @param {...any} children */
-function span(name, ...children) {
+export function span(name, ...children) {
   return made("span", { class: name }, ...children);
 }
 
 /** @param {string} label @param {Record<string, any>} attributes @param {() => void} click */
-function button(label, attributes, click) {
+export function button(label, attributes, click) {
   return made("button", { type: "button", ...attributes, click }, label);
 }
 
 /** Where a refusal is shown: beside what it refuses. @param {string} name */
-function refusal(name) {
+export function refusal(name) {
   return made("span", { class: "sl-refused", "data-where": name, role: "alert" });
 }
 
 /** Calls the last action only, when none came for these milliseconds. @param {number} wait */
-function later(wait) {
+export function later(wait) {
   let timer = 0;
   return action => {
     clearTimeout(timer);
@@ -60,11 +63,11 @@ function later(wait) {
  * @param {(value: string) => void} changed
  * @param {Record<string, any>} attributes
  */
-function choiceOf(options, value, changed, attributes = {}) {
+export function choiceOf(options, value, changed, attributes = {}) {
   const choices = options.map(([one, label]) => made("option", { value: one }, label));
-  const select = made("select", attributes, ...choices);
+  const change = () => changed(select.value);
+  const select = made("select", { ...attributes, change }, ...choices);
   select.value = value;
-  select.addEventListener("change", () => changed(select.value));
   return select;
 }
 
@@ -73,10 +76,10 @@ function choiceOf(options, value, changed, attributes = {}) {
  * @param {HTMLElement} element
  * @returns {Record<string, string>}
  */
-function rolesOf(element) {
+export function rolesOf(element) {
   const style = getComputedStyle(element);
   return Object.fromEntries(
-    ROLES.map(role => [
+    Object.keys(LOOKS.themes.light).map(role => [
       `var(--sl-${role})`,
       style.getPropertyValue(`--sl-${role}`).trim() || "#888"
     ])
@@ -105,7 +108,7 @@ function themed(value, colors, key = "") {
  * @param {any} element
  * @param {any[]} values
  */
-function shows(element, values) {
+export function shows(element, values) {
   const { drawn } = element;
   element.drawn = values;
   return drawn?.length === values.length && drawn.every((value, index) => value === values[index]);
@@ -116,7 +119,7 @@ function shows(element, values) {
  * @param {any} Plotly
  * @param {() => Record<string, string>} colors
  */
-function plotter(Plotly, colors) {
+export function plotter(Plotly, colors) {
   return (place, key, figureOf, clicked) => {
     const theme = colors();
     if (shows(place, [...key, JSON.stringify(theme)])) return;
@@ -127,13 +130,13 @@ function plotter(Plotly, colors) {
     const width = layout.width ?? Math.max(place.clientWidth, 200);
     const first = !place.data;
     const looks = { ...themed(layout, theme), width, template, uirevision: key[0] };
-    Plotly.react(place, themed(data, theme), looks, PLOT);
+    Plotly.react(place, themed(data, theme), looks, LOOKS.plot);
     if (first && clicked) place.on("plotly_click", ({ points: [point] }) => clicked(point));
   };
 }
 
 /** @param {Table} table @returns {HTMLElement} */
-function tableOf({ head, rows, sentence }) {
+export function tableOf({ head, rows, sentence }) {
   const heads = head.map(cell => made("th", { scope: "col" }, cell));
   const cellOf = cell =>
     made("td", { class: typeof cell === "number" ? "sl-number" : "" }, String(cell));
@@ -161,7 +164,7 @@ function readable(text) {
  * @param {HTMLElement} body
  * @param {State} state
  */
-function drawText(body, state) {
+export function drawText(body, state) {
   const now = positionShown(state);
   const known = state.cursor - Number(state.cursor > 0 && !reached(now, "commit"));
   const seen = asking(state) ? state.cursor - 1 : known;
@@ -184,7 +187,7 @@ function drawText(body, state) {
 }
 
 /** The set-up: what decoded the iteration shown. @param {State} state @returns {string} */
-function titleOf({ header, steps, cursor, catalog, status }) {
+export function titleOf({ header, steps, cursor, catalog, status }) {
   const { wanted } = status;
   const names = wanted ? [wanted.models?.name, wanted.strategy.name] : [];
   if (!header) return names.filter(Boolean).join(" · ");
@@ -208,7 +211,7 @@ function titleOf({ header, steps, cursor, catalog, status }) {
 }
 
 /** @param {State} state @returns {string} */
-function scoreWords(state) {
+export function scoreWords(state) {
   const known = state.steps.slice(0, state.cursor - Number(asking(state)));
   const { tokensPerPass: rate, passesSaved: saved } = score(known);
   return rate ? words("score", "line", { rate, saved }) : "";
@@ -219,7 +222,7 @@ function scoreWords(state) {
  * @param {State} state
  * @param {(event: PageEvent) => void} dispatch
  */
-function findingsOf({ steps }, dispatch) {
+export function findingsOf({ steps }, dispatch) {
   const groups = steps.flatMap(({ findings }) =>
     Object.values(Object.groupBy(findings, one => one.kind))
   );

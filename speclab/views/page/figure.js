@@ -1,6 +1,8 @@
 // @ts-check
 // Parts of figures: what does not change stands in looks.json. As theme.py.
 
+import { LOOKS } from "./data.js";
+
 /**
  * The layout of a figure: what looks.json says, with changes.
  * @param {string} name
@@ -8,7 +10,7 @@
  * @param {Record<string, any>} changes
  * @returns {Record<string, any>}
  */
-function layoutOf(name, sentence, changes) {
+export function layoutOf(name, sentence, changes) {
   const layout = { ...LOOKS.layouts[name], meta: { name, sentence } };
   for (const [key, value] of Object.entries(changes)) {
     const merges = layout[key] && typeof layout[key] === "object";
@@ -24,7 +26,7 @@ function layoutOf(name, sentence, changes) {
  * @param {number} y
  * @param {object} more
  */
-function noteAt(text, x, y, more = {}) {
+export function noteAt(text, x, y, more = {}) {
   return { ...LOOKS.note, text, x, y, ...more };
 }
 
@@ -33,7 +35,7 @@ function noteAt(text, x, y, more = {}) {
  * @param {number[][]} z
  * @param {string[]} colors
  */
-function codeMap(z, colors) {
+export function codeMap(z, colors) {
   const count = colors.length;
   const colorscale = colors.flatMap((color, code) => [
     [code / count, color],
@@ -49,11 +51,11 @@ function codeMap(z, colors) {
  * @param {number} y0
  * @param {number} y1
  */
-function frameAt(x0, x1, y0, y1) {
+export function frameAt(x0, x1, y0, y1) {
   return { type: "rect", x0, x1, y0, y1, line: LOOKS.frame };
 }
 
 /** Only the traces that have a value. @param {Record<string, any>[]} traces */
-function withValues(traces) {
+export function withValues(traces) {
   return traces.filter(trace => trace.y.some(value => value !== null));
 }

@@ -2,19 +2,14 @@
 // The mask of a verification pass: the prefix folded into a band, then the nodes, then rows that
 // are no candidates. As mask_picture.py.
 
+import { LOOKS, WORDS } from "./data.js";
+import { codeMap, frameAt, layoutOf, noteAt } from "./figure.js";
+import { WHOLE, kindsAt, reached, shapeOf } from "./phases.js";
+import { clip, columnsOf, labelOf, plotText } from "./text.js";
+import { markOf, words } from "./words.js";
+
 const MASK = { hidden: 0, ancestor: 1, self: 2, missing: 3, extra: 4, seen: 5 };
-const MASK_SIZE = {
-  top: 40,
-  bottom: 22,
-  right: 8,
-  band: 46,
-  gap: 5,
-  cells: 170,
-  most: 380,
-  name: 9,
-  char: 6.7
-};
-const EVERY = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
+const MASK_SIZE = LOOKS.mask.size; // pixels, and characters of a name
 
 /** Bits of a hexadecimal row. @param {string} row @param {number} count @returns {boolean[]} */
 function bitsOf(row, count) {
@@ -124,14 +119,18 @@ function maskSizes(step) {
 }
 
 /** @param {Step} step @param {Position} position @param {{selected?: number | null}} options */
-function maskFigure(step, position = WHOLE, { selected = null } = {}) {
+export function maskFigure(step, position = WHOLE, { selected = null } = {}) {
   const sizes = maskSizes(step);
   const { size, wide, high, left, labels, start } = sizes;
   const cells = maskCells(step, position);
   const known = cells.length;
   const multiples = count => [...Array(size).keys()].filter(row => row % count === 0);
-  const rows = multiples(EVERY.find(count => count * high >= 12)).filter(row => row < known);
-  const columns = multiples(EVERY.find(count => count * wide >= 8 * String(size).length + 6));
+  const rows = multiples(LOOKS.mask.every.find(count => count * high >= 12)).filter(
+    row => row < known
+  );
+  const columns = multiples(
+    LOOKS.mask.every.find(count => count * wide >= 8 * String(size).length + 6)
+  );
   const gap = wide < 5 ? 0 : 1;
   const heat = { ...codeMap(cells, LOOKS.mask.colors), xgap: gap, ygap: gap };
   const shapes = maskRules(step, start, size, high);
@@ -200,28 +199,21 @@ function maskRules(step, start, size, high) {
 /** The prefix, and the depths below the columns. */
 function maskNotes(step, size, wide) {
   const depth = shapeOf(step.tree).depth;
-  const look = { xref: "x", yref: "y", font: { size: 11, color: "var(--sl-muted)" } };
-  const below = { ...look, xanchor: "center", yanchor: "top" };
+  const looks = LOOKS.mask.notes;
   const low = size - 0.5;
   // above the ticks, so that a long prefix never covers one
   const notes = [
-    noteAt(words("mask", "prefix note", { length: step.prefix_length }), -0.5, -0.5, {
-      ...look,
-      xanchor: "right",
-      xshift: -MASK_SIZE.gap - 2,
-      yshift: 14
-    }),
-    noteAt("depth", -0.7, low, { ...below, xanchor: "right" })
+    noteAt(words("mask", "prefix note", { length: step.prefix_length }), -0.5, -0.5, looks.prefix),
+    noteAt("depth", -0.7, low, looks.depth)
   ];
   for (let level = 0; level <= Math.max(...depth); level += 1) {
     const first = depth.indexOf(level);
     const count = depth.lastIndexOf(level) - first + 1;
     if (count * wide >= 8 * String(level).length)
-      notes.push(noteAt(String(level), first + (count - 1) / 2, low, below));
+      notes.push(noteAt(String(level), first + (count - 1) / 2, low, looks.level));
   }
   const extra = (step.nodes.length + size - 1) / 2;
-  if (step.extra.length)
-    notes.push(noteAt(WORDS.mask["no candidates"], extra, low, { ...below, yshift: -11 }));
+  if (step.extra.length) notes.push(noteAt(WORDS.mask["no candidates"], extra, low, looks.extra));
   return notes;
 }
 
@@ -231,13 +223,6 @@ function maskFindings(step) {
   for (const finding of step.findings)
     if (finding.node !== null && !signs.has(finding.node))
       signs.set(finding.node, markOf(finding)[0]);
-  const look = {
-    xref: "x",
-    yref: "y",
-    xanchor: "right",
-    yanchor: "middle",
-    font: { color: "#1F2328" },
-    xshift: -MASK_SIZE.gap - 2
-  };
+  const look = LOOKS.mask.notes.finding;
   return [...signs].sort((a, b) => a[0] - b[0]).map(([row, sign]) => noteAt(sign, -0.5, row, look));
 }

@@ -2,6 +2,12 @@
 // Runs over iterations: timeline, metrics, the payoff, the text. As run_picture.py and
 // text_html.py.
 
+import { LOOKS, WORDS } from "./data.js";
+import { layoutOf, noteAt, withValues } from "./figure.js";
+import { decisions, ownKind, shapeOf } from "./phases.js";
+import { joinedBytes } from "./text.js";
+import { filled, markOf, words } from "./words.js";
+
 const MOST = 120; // iterations in a picture
 const LEAST = 16; // iterations that an axis has room for
 
@@ -10,7 +16,7 @@ const LEAST = 16; // iterations that an axis has room for
  * @param {number} count
  * @param {number} cursor
  */
-function firstShown(count, cursor) {
+export function firstShown(count, cursor) {
   return Math.max(Math.min(cursor - MOST / 2, count - MOST), 0);
 }
 
@@ -40,47 +46,33 @@ function iterationAxis(first, count) {
  * @param {number | null} hidden its index
  * @param {number} cursor
  */
-function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length) {
+export function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length) {
   const shown = steps.slice(first, first + MOST);
   const x = shown.map(step => step.index + 1);
   const known = (step, value) => (step.index === hidden ? null : value);
   const accepted = shown.map(step => known(step, gainedByDraft(step)));
   const own = kind =>
     shown.map(step => known(step, step.bonus !== null && ownKind(step) === kind ? 1 : null));
-  const bar = { ...LOOKS.traces.iterations, x, customdata: x };
-  const { bonus, corrected } = LOOKS.nodes;
+  const bars = (name, y, more = {}) => {
+    const looks = { ...LOOKS.traces.iterations, ...LOOKS.timeline[name] };
+    return { ...looks, x, y, customdata: x, ...more };
+  };
   const data = withValues([
-    {
-      ...bar,
-      y: shown.map(step => step.counts.longest_path + 1),
-      marker: { color: "var(--sl-faint)" },
-      name: "drafted"
-    },
-    { ...bar, y: accepted, marker: { color: LOOKS.nodes.accepted.color }, name: "accepted" },
-    { ...bar, y: own("bonus"), base: accepted, marker: { color: bonus.color }, name: "bonus" },
-    {
-      ...bar,
-      y: own("corrected"),
-      base: accepted,
-      marker: { color: corrected.color, pattern: LOOKS.hatch },
-      name: "corrected"
-    }
+    bars(
+      "drafted",
+      shown.map(step => step.counts.longest_path + 1)
+    ),
+    bars("accepted", accepted),
+    bars("bonus", own("bonus"), { base: accepted }),
+    bars("corrected", own("corrected"), { base: accepted })
   ]);
   const above = { xref: "x", xanchor: "center", yanchor: "top" };
   const signs = shown
     .filter(step => step.findings.length)
     .map(step => noteAt(markOf(step.findings[0])[0], step.index + 1, 1, above));
-  const frame = { type: "rect", x0: cursor - 0.5, x1: cursor + 0.5, yref: "paper", y0: 0, y1: 1 };
-  const shapes = [{ ...frame, line: { color: "var(--sl-ink)", width: 1.5 } }];
+  const shapes = [{ ...LOOKS.cursor, x0: cursor - 0.5, x1: cursor + 0.5 }];
   const end = first + shown.length;
-  const veil = {
-    x0: cursor + 0.5,
-    x1: end + 0.5,
-    fillcolor: "var(--sl-paper)",
-    opacity: 0.6,
-    line: { width: 0 }
-  };
-  if (cursor < end) shapes.push({ ...frame, ...veil });
+  if (cursor < end) shapes.push({ ...LOOKS.veil, x0: cursor + 0.5, x1: end + 0.5 });
   if (first)
     signs.push(
       noteAt(words("timeline", "earlier", { count: first }), 0, 1, {
@@ -98,7 +90,7 @@ function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length) 
  * @param {Step[]} steps up to the cursor
  * @param {number} first left out
  */
-function metricsFigure(steps, first = 0) {
+export function metricsFigure(steps, first = 0) {
   const shown = steps.slice(first);
   const x = shown.map(step => step.index + 1);
   const bar = { ...LOOKS.traces.metrics, x, customdata: x };
@@ -131,7 +123,7 @@ function metricsFigure(steps, first = 0) {
  * @param {Step[]} steps
  * @returns {Table | null}
  */
-function gapTable(steps) {
+export function gapTable(steps) {
   /** @type {(number | null)[][][]} */
   const depths = [];
   for (const step of steps)
@@ -165,7 +157,7 @@ function gapTable(steps) {
  * target's own.
  * @param {Record<string, any>} diff
  */
-function diffFigure({ passes, names, text, answers, proposals, sentence }) {
+export function diffFigure({ passes, names, text, answers, proposals, sentence }) {
   const { accepted, bonus } = LOOKS.nodes;
   const data = passes.flatMap((run, side) =>
     [accepted, bonus].map(({ color }, own) => ({
@@ -218,7 +210,7 @@ function countsOf(steps) {
  * @param {Step[]} steps
  * @returns {{name: string, value: string, definition: string}[]}
  */
-function metricNumbers(steps) {
+export function metricNumbers(steps) {
   const total = countsOf(steps);
   return WORDS.numbers.map(({ name, part, whole, format, definition }) => {
     const value = total[whole] ? total[part] / total[whole] : 0;
@@ -237,7 +229,7 @@ function metricsSentence(steps) {
  * The payoff: tokens per pass of the target, and passes that plain decoding needs besides.
  * @param {Step[]} steps
  */
-function score(steps) {
+export function score(steps) {
   const { committed = 0, target_calls: passes = 0 } = countsOf(steps);
   return {
     tokensPerPass: passes ? committed / passes : 0,
@@ -256,7 +248,7 @@ function score(steps) {
  * @param {Step[]} steps
  * @returns {Piece[][]}
  */
-function textPieces(header, steps) {
+export function textPieces(header, steps) {
   const parts = header.prompt_parts.length
     ? header.prompt_parts
     : [[null, 0, header.prompt_ids.length]];

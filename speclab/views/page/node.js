@@ -2,6 +2,29 @@
 // The distributions after a node, the draw where sampling stopped, what decided an iteration, and
 // the trees it chose between. As node_picture.py and decisions.py.
 
+import { LOOKS, WORDS } from "./data.js";
+import { layoutOf, noteAt } from "./figure.js";
+import { OWN, kindsAt, lastOnPath, ownKind, shapeOf } from "./phases.js";
+import { clip, columnsOf, general, labelOf, percent, plotText, quoted } from "./text.js";
+import {
+  attach,
+  columnWidths,
+  entryKinds,
+  graphOf,
+  stepGraph,
+  treeTable,
+  treeTraces
+} from "./tree.js";
+import {
+  adaptationWords,
+  eventWords,
+  nodeSentence,
+  plainSentence,
+  rankedTokens,
+  verdictWords,
+  words
+} from "./words.js";
+
 const BARS = 9; // most tokens: the children, the target's choice, then the most probable ones
 const PANELS = ["p", "q", "residual", "plain"];
 
@@ -25,7 +48,7 @@ function panelsOf(step) {
  * @param {Step} step
  * @param {number} node
  */
-function nodeFigure(step, node) {
+export function nodeFigure(step, node) {
   const record = step.nodes[node];
   const target = new Map(record.target_top);
   const draft = new Map(record.draft_top);
@@ -150,7 +173,7 @@ function stoppedAt(step) {
  * at temperature 0.
  * @param {Step} step
  */
-function residualFigure(step) {
+export function residualFigure(step) {
   if (!step.residual) return null;
   const { tokens } = step.residual;
   const column = name =>
@@ -200,7 +223,7 @@ function ratioOf({ target, against }) {
  * @param {Step} step
  * @returns {Table | null}
  */
-function blockTable(step) {
+export function blockTable(step) {
   const block = step.events.filter(event => event.kind === "marginal");
   if (!block.length) return null;
   const { depth } = shapeOf(step.tree);
@@ -217,7 +240,7 @@ function blockTable(step) {
  * @param {Step} step
  * @returns {Table | null}
  */
-function decidedRows(step) {
+export function decidedRows(step) {
   const routes = step.events.filter(event => event.kind === "route");
   const before = { ...step.adaptation.before };
   for (const { values } of routes)
@@ -243,7 +266,7 @@ function decidedRows(step) {
 }
 
 /** A value of a setting. @param {any} value */
-function settingText(value) {
+export function settingText(value) {
   if (value === null) return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
   return typeof value === "number" ? general(Number(value.toPrecision(4))) : String(value);
@@ -255,7 +278,7 @@ function settingText(value) {
  * @param {Step} step
  * @param {number} width
  */
-function draftsFigure(step, width = 1040) {
+export function draftsFigure(step, width = 1040) {
   if (!step.proposals.length) return null;
   const trees = step.proposals.map(proposal => {
     const verified = proposal.chosen && proposal.tree.token.length === step.nodes.length;
@@ -302,7 +325,7 @@ function followedKinds(step, tree) {
 }
 
 /** @param {Step} step */
-function draftsSentence(step) {
+export function draftsSentence(step) {
   if (!step.proposals.length) return "";
   const trees = step.proposals
     .map(one => words("drafts", "tree", { ...one, nodes: one.tree.token.length - 1 }))
@@ -359,7 +382,7 @@ function treesBeside(trees, sentence, width) {
  * @param {Step} after
  * @param {[string, string]} names
  */
-function pairFigure(before, after, names = ["before", "decoded again"], width = 1040) {
+export function pairFigure(before, after, names = ["before", "decoded again"], width = 1040) {
   const trees = [before, after].map((step, index) => {
     const table = treeTable(stepGraph(step), 64);
     const values = {
@@ -381,7 +404,7 @@ function pairFigure(before, after, names = ["before", "decoded again"], width = 
  * @param {Step} step
  * @returns {{columns: string[], rows: (string | number)[][]}}
  */
-function nodeRows(step) {
+export function nodeRows(step) {
   const { depth } = shapeOf(step.tree);
   const number = value => (value === null ? "" : value.toFixed(3));
   const rows = step.nodes.map((record, node) => [

@@ -1,13 +1,58 @@
 // @ts-check
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
+import { cacheFigures, cacheKey, cacheLines } from "./caches.js";
+import { compareOf, curveFigure } from "./compare.js";
+import { barOf, byHandOf, keysOf, runsOf, tabKeysOf, treeKeysOf } from "./controls.js";
+import { LOOKS, WORDS } from "./data.js";
+import {
+  button,
+  div,
+  drawText,
+  findingsOf,
+  later,
+  made,
+  plotter,
+  rolesOf,
+  scoreWords,
+  shows,
+  span,
+  tableOf,
+  titleOf
+} from "./draw.js";
+import { maskFigure } from "./mask.js";
+import {
+  diffFigure,
+  firstShown,
+  gapTable,
+  metricNumbers,
+  metricsFigure,
+  timelineFigure
+} from "./metrics.js";
+import {
+  blockTable,
+  decidedRows,
+  draftsFigure,
+  draftsSentence,
+  nodeFigure,
+  nodeRows,
+  pairFigure,
+  residualFigure
+} from "./node.js";
+import { OWN, findingsAt, kindsAt } from "./phases.js";
+import { formOf, previewHere, settingsOf } from "./settings.js";
+import { asking, firstState, overlayShown, positionShown, reduce, stepShown } from "./state.js";
+import { bytesOf } from "./unpack.js";
+import { treeFigure } from "./tree.js";
+import { markOf, nodeSentence, positionSentence } from "./words.js";
+
 /**
  * @param {HTMLElement} element
  * @param {Record<string, any>} host kind ("kernel", "worker": a tab that decodes, "none": a
  *   record), send, on, keys
  * @param {any} Plotly
  */
-function mount(element, host, Plotly) {
+export function mount(element, host, Plotly) {
   let state = firstState();
   let frame = 0;
   const tell = later(30);
@@ -612,8 +657,7 @@ async function pictureOf(place, Plotly) {
 
 /** @param {PageEvent} file */
 function download({ name, data, mime }) {
-  const bytes = Uint8Array.from(atob(data), letter => letter.charCodeAt(0));
-  const url = URL.createObjectURL(new Blob([bytes], { type: mime }));
+  const url = URL.createObjectURL(new Blob([bytesOf(data)], { type: mime }));
   made("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }

@@ -1,8 +1,8 @@
 // @ts-check
 // What is known at each position of an iteration's phases. As phases.py.
 
-const PHASES = ["draft", "flatten", "verify", "accept", "commit", "all"];
-const OWN = "own"; // the target's own token, bonus or correction; drafted nodes have numbers
+export const PHASES = ["draft", "flatten", "verify", "accept", "commit", "all"];
+export const OWN = "own"; // the target's own token, bonus or correction; drafted nodes have numbers
 
 /** @typedef {{phase: string, level: number | null}} Position level: null is the end of the phase */
 /**
@@ -15,10 +15,10 @@ const OWN = "own"; // the target's own token, bonus or correction; drafted nodes
  *   number[]}>}
  */
 const SHAPES = new WeakMap();
-const WHOLE = { phase: "all", level: null };
+export const WHOLE = { phase: "all", level: null };
 
 /** Depths, children and probabilities of a tree's columns. @param {Record<string, any>} tree */
-function shapeOf(tree) {
+export function shapeOf(tree) {
   let shape = SHAPES.get(tree);
   if (shape) return shape;
   const children = tree.parent.map(() => []);
@@ -39,12 +39,12 @@ function shapeOf(tree) {
 }
 
 /** Whether a phase has begun. @param {Position} position @param {string} phase */
-function reached(position, phase) {
+export function reached(position, phase) {
   return PHASES.indexOf(position.phase) >= PHASES.indexOf(phase);
 }
 
 /** Whether node 0 was committed before the iteration. @param {Step} step */
-function verifiedRoot(step) {
+export function verifiedRoot(step) {
   return step.nodes[0].verdict === "root";
 }
 
@@ -52,19 +52,19 @@ function verifiedRoot(step) {
  * The node that the target's own token follows; -1 if a drafted root was rejected.
  * @param {Step} step
  */
-function lastOnPath(step) {
+export function lastOnPath(step) {
   if (step.accepted.length) return step.accepted[step.accepted.length - 1];
   return verifiedRoot(step) ? 0 : -1;
 }
 
 /** "bonus" if the path was accepted to a leaf, else "corrected". @param {Step} step */
-function ownKind(step) {
+export function ownKind(step) {
   const node = lastOnPath(step);
   return node < 0 || shapeOf(step.tree).children[node].length ? "corrected" : "bonus";
 }
 
 /** The decisions of acceptance in order. @param {Step} step @returns {Decision[]} */
-function decisions(step) {
+export function decisions(step) {
   const { children } = shapeOf(step.tree);
   let node = verifiedRoot(step) ? 0 : -1;
   const before = step.root_choice ?? step.tree.token[0];
@@ -83,7 +83,7 @@ function decisions(step) {
  * @param {Step} step
  * @returns {number[]}
  */
-function growth(step) {
+export function growth(step) {
   const pops = step.events.filter(event => event.kind === "pop");
   if (!pops.length) return shapeOf(step.tree).depth;
   const order = new Map(pops.map(event => [event.node, event.values.order]));
@@ -91,7 +91,7 @@ function growth(step) {
 }
 
 /** Every position of an iteration in order. @param {Step} step @returns {Position[]} */
-function positions(step) {
+export function positions(step) {
   const last = Math.max(...growth(step));
   const draft = Array.from({ length: last + 1 }, (_, level) => ({ phase: "draft", level }));
   const accept = decisions(step).map((_, index) => ({ phase: "accept", level: index + 1 }));
@@ -101,7 +101,7 @@ function positions(step) {
 
 /** A name of LOOKS.nodes for each node and for "own"; null if not known yet.
  *  @param {Step} step @param {Position} position @returns {Record<string, string | null>} */
-function kindsAt(step, position = WHOLE) {
+export function kindsAt(step, position = WHOLE) {
   const taken = decisions(step);
   const { phase, level } = position;
   /** @type {Record<string, string | null>} */
@@ -127,7 +127,7 @@ function kindsAt(step, position = WHOLE) {
  * @param {Position} position
  * @returns {Set<number>}
  */
-function fresh(step, position) {
+export function fresh(step, position) {
   const { phase, level } = position;
   if (level === null) return new Set();
   if (phase === "accept")
@@ -147,7 +147,7 @@ function fresh(step, position) {
  * @param {Step} step
  * @param {Position} position
  */
-function eventsUntil(step, { phase, level }) {
+export function eventsUntil(step, { phase, level }) {
   const drafted = growth(step);
   if (phase !== "draft" || level === null || level >= Math.max(...drafted)) return step.events;
   return step.events.filter(({ kind, node }) => {
@@ -157,11 +157,6 @@ function eventsUntil(step, { phase, level }) {
 }
 
 /** The findings of a check at a node. @param {Step} step @param {number | null} node */
-function findingsAt(step, node) {
+export function findingsAt(step, node) {
   return step.findings.filter(finding => finding.node === node);
-}
-
-/** `⚠ position`: how pictures mark a finding. @param {{kind: string}} finding */
-function markOf(finding) {
-  return `${finding.kind === "tie" ? LOOKS.signs.tie : LOOKS.signs.fault} ${finding.kind}`;
 }

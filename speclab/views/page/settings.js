@@ -2,16 +2,12 @@
 // The set-up form and the settings of a strategy, made from its JSON schema; a threshold is dragged
 // on the values of the iteration.
 
-const COUNTS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024];
-const SMALL = [
-  0,
-  ...[-3, -2, -1].flatMap(power =>
-    [1, 1.5, 2, 3, 4, 5, 7].map(digit => Number((digit * 10 ** power).toFixed(4)))
-  ),
-  1
-];
-const GROUPS = ["papers", "baselines", "training-free", "yours"];
-const FIRST_SETTINGS = 6;
+import { LOOKS, WORDS } from "./data.js";
+import { button, choiceOf, div, later, made, refusal, span } from "./draw.js";
+import { settingText } from "./node.js";
+import { shapeOf } from "./phases.js";
+import { stepShown } from "./state.js";
+import { whatIf } from "./whatif.js";
 
 /**
  * The values that a slider offers; null if it is no slider.
@@ -32,10 +28,12 @@ function offered(field, value) {
   let values;
   if (number.type === "number") {
     if (low < 0 || high > 1) return null;
-    values = field["x-small"] ? SMALL : Array.from({ length: 101 }, (_, index) => index / 100);
+    values = field["x-small"]
+      ? LOOKS.sliders.small
+      : Array.from({ length: 101 }, (_, index) => index / 100);
   } else if (!words.length && high - low <= 64)
     values = Array.from({ length: high - low + 1 }, (_, index) => low + index);
-  else values = COUNTS;
+  else values = LOOKS.sliders.counts;
   const inside = values.filter(one => one >= low && one <= high);
   if (typeof value === "number" && !inside.includes(value)) inside.push(value);
   return [...words, ...inside.sort((a, b) => a - b)];
@@ -142,19 +140,20 @@ function settingOf(name, field, value, changed, curve) {
  * @param {(value: any) => void} set
  */
 function sliderOf(values, value, label, set) {
+  const input = () => {
+    const chosen = values[range.value];
+    range.setAttribute("aria-valuetext", settingText(chosen));
+    set(chosen);
+  };
   const range = made("input", {
     type: "range",
     min: 0,
     max: values.length - 1,
     value: values.indexOf(value),
-    "aria-label": label
+    "aria-label": label,
+    "aria-valuetext": settingText(value),
+    input
   });
-  const tell = () => range.setAttribute("aria-valuetext", settingText(values[range.value]));
-  range.addEventListener("input", () => {
-    set(values[range.value]);
-    tell();
-  });
-  tell();
   return range;
 }
 
@@ -172,14 +171,11 @@ function controlOf(field, value, label, set) {
     return choiceOf(options, value, chosen, { "aria-label": label });
   }
   if (field.type === "boolean") {
-    const box = made("input", { type: "checkbox" });
-    box.checked = value;
-    box.addEventListener("change", () => set(box.checked));
-    return box;
+    const change = ({ target }) => set(target.checked);
+    return made("input", { type: "checkbox", checked: value, change });
   }
-  const input = made("input", { type: "text", value: value ?? "", size: 8, "aria-label": label });
-  input.addEventListener("change", () => set(parsed(input.value)));
-  return input;
+  const change = ({ target }) => set(parsed(target.value));
+  return made("input", { value: value ?? "", size: 8, "aria-label": label, change });
 }
 
 /**
@@ -230,7 +226,7 @@ function parsed(text) {
  * The settings of the wanted strategy, those that decided this iteration first.
  * @param {Context} context
  */
-function settingsOf({ state, dispatch, send, live, kernel }) {
+export function settingsOf({ state, dispatch, send, live, kernel }) {
   const grid = div("sl-settings");
   const apply = button(
     "Apply",
@@ -274,10 +270,10 @@ function settingsOf({ state, dispatch, send, live, kernel }) {
     if (!built || (!edited && key !== built)) {
       built = key;
       const names = decidingFirst(Object.keys(fields), step, fields);
-      const first = all ? names : names.slice(0, FIRST_SETTINGS);
+      const first = all ? names : names.slice(0, LOOKS.sliders.first);
       cells = cellsOf(first, fields, values, changed, curve);
       grid.replaceChildren(...Object.values(cells).map(one => one.cell));
-      more.hidden = names.length <= FIRST_SETTINGS;
+      more.hidden = names.length <= LOOKS.sliders.first;
       more.textContent = all ? "Fewer settings" : "More settings";
     }
     drawDots(cells, fields, values, step?.settings.strategy === wanted.name ? step : null);
@@ -292,7 +288,7 @@ function settingsOf({ state, dispatch, send, live, kernel }) {
  * @param {Context} context
  * @param {Message} message
  */
-async function previewHere({ state, dispatch, live }, { do: name, strategy }) {
+export async function previewHere({ state, dispatch, live }, { do: name, strategy }) {
   const step = stepShown(state());
   if (!step || !(strategy || name === "reset")) return;
   const { strategy: own, ...settings } = step.settings;
@@ -326,7 +322,7 @@ function decidingFirst(names, step, fields) {
 }
 
 /** Models, strategy, prompt, sampling. @param {Context} context */
-function formOf({ state, dispatch, send }) {
+export function formOf({ state, dispatch, send }) {
   const element = div("speclab-form");
   let built = null;
   const update = now => {
@@ -386,11 +382,8 @@ function modelFields(catalog, chosen, send) {
   });
   const devices = catalog.devices.map(one => [one.value ?? "", one.label]);
   const device = choiceOf(devices, chosen?.device ?? "", tell);
-  const place = (value, placeholder) => {
-    const input = made("input", { value: value ?? "", placeholder, size: 22 });
-    input.addEventListener("change", tell);
-    return input;
-  };
+  const place = (value, placeholder) =>
+    made("input", { value: value ?? "", placeholder, size: 22, change: tell });
   const own = {
     target: place(chosen?.target, "hub id or folder"),
     draft: place(chosen?.draft, "hub id or folder"),
@@ -402,12 +395,10 @@ function modelFields(catalog, chosen, send) {
 
 /** @param {string} text @param {(message: Message) => void} send */
 function promptOf(text, send) {
-  const look = { class: "speclab-prompt", rows: 2, dir: "auto", "aria-label": "prompt" };
-  const prompt = made("textarea", look);
-  prompt.value = text;
   const soon = later(250);
-  prompt.addEventListener("input", () => soon(() => send({ do: "want", prompt: prompt.value })));
-  return prompt;
+  const input = ({ target }) => soon(() => send({ do: "want", prompt: target.value }));
+  const look = { class: "speclab-prompt", rows: 2, dir: "auto", "aria-label": "prompt" };
+  return made("textarea", { ...look, input }, text);
 }
 
 /**
@@ -435,18 +426,15 @@ function strategyFields(catalog, wanted, missing, send) {
   const { name, settings } = wanted.strategy;
   const optionOf = one => {
     const title = missing[one.name] ?? one.doc;
-    const disabled = missing[one.name] ? "" : null;
-    return made("option", { value: one.name, title, disabled }, one.name);
+    return made("option", { value: one.name, title, disabled: one.name in missing }, one.name);
   };
-  const groups = GROUPS.map(group => {
+  const groups = LOOKS.sliders.groups.map(group => {
     const members = catalog.strategies.filter(one => one.group === group);
     return members.length ? made("optgroup", { label: group }, ...members.map(optionOf)) : null;
   });
-  const select = made("select", { class: "speclab-strategy" }, ...groups);
+  const change = () => send({ do: "want", strategy: { name: select.value, settings: {} } });
+  const select = made("select", { class: "speclab-strategy", change }, ...groups);
   select.value = name;
-  select.addEventListener("change", () =>
-    send({ do: "want", strategy: { name: select.value, settings: {} } })
-  );
   const presets = catalog.strategies.find(one => one.name === name)?.presets ?? [];
   if (!presets.length) return [["strategy", select]];
   const same = presets.find(one => JSON.stringify(one.settings) === JSON.stringify(settings));
@@ -474,12 +462,10 @@ function sessionFields(session, send) {
         value: session[name] ?? "",
         size: 6,
         inputmode: "decimal",
-        placeholder: name.startsWith("top") ? "all" : ""
+        placeholder: name.startsWith("top") ? "all" : "",
+        disabled: ["top_k", "top_p", "seed"].includes(name) && !session.temperature,
+        change: ({ target }) => send({ do: "want", session: { [name]: parsed(target.value) } })
       });
-      input.disabled = ["top_k", "top_p", "seed"].includes(name) && !session.temperature;
-      input.addEventListener("change", () =>
-        send({ do: "want", session: { [name]: parsed(input.value) } })
-      );
       return [label, input];
     });
 }

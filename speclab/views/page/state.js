@@ -2,7 +2,11 @@
 // What the page shows, as plain data: reduce(state, event) gives the next state and the messages
 // for the kernel.
 
-const LATER = ["verify", "accept", "commit", "all"]; // phases that a guess hides
+import { WHOLE, lastOnPath, positions } from "./phases.js";
+import { overlayOf } from "./tree.js";
+import { ending, words } from "./words.js";
+
+export const LATER = ["verify", "accept", "commit", "all"]; // phases that a guess hides
 
 /**
  * @typedef {Record<string, any>} State
@@ -14,7 +18,7 @@ const LATER = ["verify", "accept", "commit", "all"]; // phases that a guess hide
  * @returns {State} tick: index into the positions of the iteration; asked: index of the iteration
  *   that is guessed
  */
-function firstState() {
+export function firstState() {
   return {
     header: null,
     run: null,
@@ -43,7 +47,7 @@ function firstState() {
 }
 
 /** @param {State} state @returns {Step | null} */
-function stepShown(state) {
+export function stepShown(state) {
   return state.steps[state.cursor - 1] ?? null;
 }
 
@@ -54,18 +58,18 @@ function ticksOf(state) {
 }
 
 /** @param {State} state @returns {Position} */
-function positionShown(state) {
+export function positionShown(state) {
   const ticks = ticksOf(state);
   return ticks[Math.min(state.tick, ticks.length - 1)];
 }
 
 /** @param {State} state */
-function asking(state) {
+export function asking(state) {
   return state.guess.asked !== null && state.guess.asked === state.cursor - 1;
 }
 
 /** The preview of the iteration shown; null elsewhere. @param {State} state */
-function overlayShown(state) {
+export function overlayShown(state) {
   const step = stepShown(state);
   const { preview } = state;
   if (
@@ -112,7 +116,7 @@ function phaseTick(state, name, level = null) {
  * @param {PageEvent} event
  * @returns {[State, Message[]]} the next state, and what the kernel is told
  */
-function reduce(state, event) {
+export function reduce(state, event) {
   const told = next => [next, [shownMessage(next)]];
   switch (event.type) {
     case "go":

@@ -27,7 +27,7 @@ function display(text) {
 }
 
 /** The visible text of a token id. @param {number} token @param {Texts} texts */
-function labelOf(token, texts) {
+export function labelOf(token, texts) {
   return token in texts ? display(texts[token]) : `#${token}`;
 }
 
@@ -36,7 +36,7 @@ function labelOf(token, texts) {
  * @param {number} token
  * @param {Texts} texts
  */
-function quoted(token, texts) {
+export function quoted(token, texts) {
   if (!(token in texts)) return `'#${token}'`;
   let visible = display(texts[token]);
   if (!visible.includes("×") && texts[token].trim()) visible = visible.replaceAll("␣", " ");
@@ -47,7 +47,7 @@ function quoted(token, texts) {
  * Columns in a monospaced font: wide characters take two, combining marks none.
  * @param {string} text
  */
-function columnsOf(text) {
+export function columnsOf(text) {
   let columns = 0;
   for (const char of text)
     if (!MARKS.test(char)) columns += WIDE.some(wide => wide.test(char)) ? 2 : 1;
@@ -55,7 +55,7 @@ function columnsOf(text) {
 }
 
 /** @param {string} text @param {number} columns */
-function clip(text, columns) {
+export function clip(text, columns) {
   if (columnsOf(text) <= columns) return text;
   const chars = [...text];
   while (chars.length && columnsOf(chars.join("")) >= columns) chars.pop();
@@ -63,7 +63,7 @@ function clip(text, columns) {
 }
 
 /** Escapes for plotly, which reads `<b>` as markup and `$…$` as a formula. @param {string} text */
-function plotText(text) {
+export function plotText(text) {
   return text
     .replace(/&/g, "&amp;")
     .replace(/</g, "&lt;")
@@ -72,19 +72,19 @@ function plotText(text) {
 }
 
 /** 0.934 → `93 %`, 0.0374 → `3.7 %`, 0.0002 → `<0.1 %`. @param {number} probability */
-function percent(probability) {
+export function percent(probability) {
   const share = 100 * probability;
   if (share >= 9.95 || share === 0) return `${share.toFixed(0)} %`;
   return share >= 0.1 ? `${share.toFixed(1)} %` : "<0.1 %";
 }
 
 /** @param {number} count @param {string} noun @param {string} [nouns] */
-function plural(count, noun, nouns) {
+export function plural(count, noun, nouns) {
   return `${count} ${count === 1 ? noun : (nouns ?? `${noun}s`)}`;
 }
 
 /** A number as Python's `g` writes it. @param {number} value */
-function general(value) {
+export function general(value) {
   if (value !== 0 && Math.abs(value) < 1e-4) {
     const [digits, power] = value.toExponential(5).split("e");
     return `${Number(digits)}e-${power.slice(1).padStart(2, "0")}`;
@@ -93,7 +93,7 @@ function general(value) {
 }
 
 /** `1.5 MiB`. @param {number} bytes */
-function byteCount(bytes) {
+export function byteCount(bytes) {
   const units = ["B", "KiB", "MiB", "GiB"];
   let unit = 0;
   while (bytes >= 1024 && unit < units.length - 1) {
@@ -105,7 +105,7 @@ function byteCount(bytes) {
 
 /** Texts with byte tokens joined to characters; a byte stays `<0xE2>` where it forms none. The
  *  character stands where its last byte is. @param {string[]} texts @returns {string[]} */
-function joinedBytes(texts) {
+export function joinedBytes(texts) {
   const joined = texts.map(() => "");
   /** @type {[number, number][]} */
   let run = []; // index of the text, byte

@@ -2,6 +2,23 @@
 // The draft tree as a figure: leaves in tree order, a parent midway between its children, what does
 // not fit folded. As networks.py and tree_picture.py.
 
+import { LOOKS } from "./data.js";
+import { layoutOf } from "./figure.js";
+import {
+  OWN,
+  WHOLE,
+  eventsUntil,
+  findingsAt,
+  fresh,
+  kindsAt,
+  lastOnPath,
+  reached,
+  shapeOf,
+  verifiedRoot
+} from "./phases.js";
+import { clip, columnsOf, labelOf, percent, plotText } from "./text.js";
+import { markOf, positionSentence, words } from "./words.js";
+
 /**
  * @typedef {{id: any, token: number, label: string, parent: any, depth: number, pathProb: number,
  *   targetProb: number, choice: number, accepted: boolean, below: any[], folded?: any[]}} GraphNode
@@ -20,7 +37,7 @@ const NEVER_FOLDED = 4; // nodes with findings
  * @param {number[]} path
  * @returns {Graph}
  */
-function graphOf(tree, texts, path) {
+export function graphOf(tree, texts, path) {
   const { depth, children, pathProb } = shapeOf(tree);
   return new Map(
     tree.token.map((token, id) => [
@@ -42,7 +59,7 @@ function graphOf(tree, texts, path) {
 }
 
 /** The graph of an iteration, with the target's own token. @param {Step} step @returns {Graph} */
-function stepGraph(step) {
+export function stepGraph(step) {
   const graph = graphOf(step.tree, step.texts, step.accepted);
   step.nodes.forEach((record, node) => {
     graph.get(node).targetProb = record.target_prob ?? 0;
@@ -60,7 +77,7 @@ function stepGraph(step) {
  * @param {Texts} texts
  * @param {any} parent
  */
-function attach(graph, id, token, texts, parent, pathProb = 1) {
+export function attach(graph, id, token, texts, parent, pathProb = 1) {
   const above = graph.get(parent);
   const depth = above ? above.depth + 1 : 0;
   graph.set(id, {
@@ -186,7 +203,7 @@ function withStubs(graph, shown) {
  * @param {any[]} first
  * @returns {Entry[]}
  */
-function treeTable(graph, rows, first = []) {
+export function treeTable(graph, rows, first = []) {
   const small = fold(graph, rows, first);
   const places = leafRows(small);
   const index = new Map([...small.keys()].map((id, place) => [id, place]));
@@ -209,7 +226,7 @@ function treeTable(graph, rows, first = []) {
  * @param {Entry[]} table
  * @param {Record<string, string | null>} kinds
  */
-function entryKinds(table, kinds) {
+export function entryKinds(table, kinds) {
   return table.map(({ id, folded }) =>
     folded ? (folded.some(node => kinds[node]) ? "folded" : null) : (kinds[id] ?? null)
   );
@@ -222,7 +239,7 @@ function entryLabel({ id, label, depth }, chars) {
 }
 
 /** Characters of the widest label at each depth. @param {Entry[]} table @returns {number[]} */
-function columnWidths(table) {
+export function columnWidths(table) {
   const widths = [];
   for (const entry of table)
     widths[entry.depth] = Math.max(widths[entry.depth] ?? 0, columnsOf(entryLabel(entry)));
@@ -305,7 +322,11 @@ function linkKind(entry, kind) {
  * @param {{width: number, height: number, second?: Record<string, string>, rings?: Set<any>,
  *   widths?: number[]}} options
  */
-function treeTraces(table, kinds, { width, height, second = {}, rings = new Set(), widths }) {
+export function treeTraces(
+  table,
+  kinds,
+  { width, height, second = {}, rings = new Set(), widths }
+) {
   const columns = columnPlaces(widths ?? columnWidths(table), width);
   const { x, chars } = columns;
   const { mark, char, pitch: pitches } = LOOKS.tree;
@@ -443,7 +464,7 @@ function decidedParts(events) {
  * @param {{width?: number, height?: number, selected?: any, first?: any[], fitted?: boolean,
  *   overlay?: ReturnType<typeof overlayOf> | null}} options
  */
-function treeFigure(
+export function treeFigure(
   step,
   position = WHOLE,
   {
@@ -495,7 +516,7 @@ function treeFigure(
  * @param {Step} step
  * @param {Record<string, any>} whatIf as the kernel sends it
  */
-function overlayOf(step, whatIf) {
+export function overlayOf(step, whatIf) {
   const { tree, recorded, accepted, bonus, unknown } = whatIf;
   const texts = { ...step.texts, ...whatIf.texts };
   const names = recorded.map((same, node) => same ?? `new ${node}`);

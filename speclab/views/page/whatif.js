@@ -2,13 +2,16 @@
 // The tree that other settings would have drafted in a recorded step; the record answers for the
 // draft model. As analysis/whatif.py.
 
+import { accept, grow, rulesOf } from "../../live/grow.js";
+import { shapeOf } from "./phases.js";
+
 /**
  * The tree that other settings would have drafted in a step, from its record; null if it cannot
  * answer.
  * @param {Step} step
  * @param {Settings} wanted
  */
-async function whatIf(step, wanted) {
+export async function whatIf(step, wanted) {
   const was = step.settings;
   const rules = rulesOf(
     wanted.node_budget === "auto" ? { ...wanted, node_budget: was.node_budget } : wanted

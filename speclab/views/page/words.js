@@ -2,6 +2,19 @@
 // Every sentence of the pictures: templates of words.json, filled with the numbers of a record. As
 // words.py and sentences.py.
 
+import { LOOKS, WORDS } from "./data.js";
+import {
+  OWN,
+  WHOLE,
+  decisions,
+  findingsAt,
+  growth,
+  ownKind,
+  reached,
+  verifiedRoot
+} from "./phases.js";
+import { general, percent, plural, quoted } from "./text.js";
+
 /**
  * A template of a group, filled.
  * @param {string} group
@@ -9,13 +22,13 @@
  * @param {Record<string, any>} values
  * @param {Texts} [texts]
  */
-function words(group, name, values = {}, texts = {}) {
+export function words(group, name, values = {}, texts = {}) {
   return filled(WORDS[group][name], values, texts);
 }
 
 /** A template with its places filled; a value that is not recorded is `?`.
  *  @param {string} template @param {Record<string, any>} values @param {Texts} [texts] */
-function filled(template, values, texts = {}) {
+export function filled(template, values, texts = {}) {
   return template.replace(/\{(\w+)(?::([^}]*))?\}/g, (_, name, form) => {
     const value = values[name];
     return value === null || value === undefined ? "?" : formatted(value, form ?? "", texts);
@@ -37,7 +50,7 @@ function formatted(value, form, texts) {
  * Why the drafter changed its settings; empty if it adapts nothing.
  * @param {{kind: string, values: object}} change
  */
-function adaptationWords(change) {
+export function adaptationWords(change) {
   return filled(WORDS.adapt[change.kind] ?? change.kind, change.values);
 }
 
@@ -46,7 +59,7 @@ function adaptationWords(change) {
  * @param {any} event
  * @param {Texts} [texts]
  */
-function eventWords(event, texts = {}) {
+export function eventWords(event, texts = {}) {
   const values = { ...event.values };
   const how = values.rule || values.gate || values.by;
   const names = [`${event.kind}.${how}.${values.route}`, `${event.kind}.${how}`, event.kind];
@@ -54,6 +67,11 @@ function eventWords(event, texts = {}) {
   if (!("added" in values)) values.added = values.branches;
   const sentence = name ? words("event", name, values, texts) : event.kind;
   return "part" in values ? filled(WORDS.part, { part: values.part, event: sentence }) : sentence;
+}
+
+/** `⚠ position`: how pictures mark a finding. @param {{kind: string}} finding */
+export function markOf(finding) {
+  return `${finding.kind === "tie" ? LOOKS.signs.tie : LOOKS.signs.fault} ${finding.kind}`;
 }
 
 /** `Iteration 3: 10 drafted, 2 accepted, 1 bonus: 3 tokens for one pass.` @param {Step} step */
@@ -83,7 +101,7 @@ function noteWords(step) {
  * @param {Step} step
  * @param {Position} position
  */
-function positionSentence(step, position = WHOLE) {
+export function positionSentence(step, position = WHOLE) {
   const { phase } = position;
   if (phase === "all") return summary(step);
   const values = {
@@ -142,7 +160,7 @@ function draftSentence(step, position) {
  * @param {any} event
  * @param {Step} step
  */
-function rankedTokens({ values }, step) {
+export function rankedTokens({ values }, step) {
   const named = ["token", "second", "third"].filter(name => name in values);
   return named.map(
     name => `${quoted(values[name] ?? 0, step.texts)} ${percent(values[`${name}_prob`] ?? 0)}`
@@ -158,7 +176,7 @@ function outcomeWords(step, decision) {
 }
 
 /** Why the accepted path ends. @param {Step} step */
-function ending(step) {
+export function ending(step) {
   const taken = decisions(step);
   const sentence = taken.length ? outcomeWords(step, taken[taken.length - 1]) : WORDS.outcome.ended;
   return sentence[0].toUpperCase() + sentence.slice(1);
@@ -166,7 +184,7 @@ function ending(step) {
 
 /** What is known of a node: its draft, its verdict, what a check found, why it has children.
  *  @param {Step} step @param {number | string | null} node @param {Position} position */
-function nodeSentence(step, node, position = WHOLE) {
+export function nodeSentence(step, node, position = WHOLE) {
   if (node === null) return WORDS.node.none;
   if (node === OWN) return ending(step);
   const record = step.nodes[node];
@@ -196,7 +214,7 @@ function nodeSentence(step, node, position = WHOLE) {
  * @param {Step} step
  * @param {number} node
  */
-function verdictWords(step, node) {
+export function verdictWords(step, node) {
   const trial = step.trials.find(one => one.node === node);
   const name = verdictName(step, node, Boolean(trial));
   const values = { target_prob: step.nodes[node].target_prob, ...trial };
@@ -234,7 +252,7 @@ function choiceWords(step, node) {
  * @param {Step} step
  * @param {number} node
  */
-function plainSentence(step, node) {
+export function plainSentence(step, node) {
   if (!step.plain.length) return "";
   const [token, prob] = step.plain[node].reduce((best, one) => (one[1] > best[1] ? one : best));
   const recorded = new Map(step.nodes[node].target_top).get(token);

@@ -1,0 +1,8 @@
+// @ts-check
+// The templates of all sentences, and the looks of all pictures.
+
+import templates from "../words.json" with { type: "json" };
+import looks from "../looks.json" with { type: "json" };
+
+export const WORDS = templates;
+export const LOOKS = looks;
