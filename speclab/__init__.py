@@ -7,6 +7,7 @@ without torch, transformers or Jupyter. ``__init__.pyi`` lists them, for type ch
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ __all__ = ["__version__", *_HOME]
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module 'speclab' has no attribute {name!r}{_meant(name)}")
     try:
         value = vars(import_module(home)).get(name) or import_module(f"{home}.{name}")
     except ModuleNotFoundError as error:
@@ -36,5 +37,12 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def _meant(name: str) -> str:
+    """The public name that a misspelt one resembles, whatever its case."""
+    lower = {known.lower(): known for known in __all__}
+    near = get_close_matches(name.lower(), lower, n=1)
+    return f": did you mean {lower[near[0]]}?" if near else ""
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

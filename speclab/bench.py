@@ -32,6 +32,16 @@ if TYPE_CHECKING:
 
     from speclab.pair import ModelPair
 
+__all__ = [
+    "COLUMNS",
+    "Method",
+    "measure",
+    "methods",
+    "report",
+    "summary",
+    "verdict",
+]
+
 Method = Strategy | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A strategy; arguments of transformers' `generate`; or several of them, and the fastest is measured."""
 DRAFT = "draft"
@@ -400,3 +410,7 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
         f"<h2>Where</h2><ul>{where}</ul></html>",
     ]
     return write_whole(path, "\n".join(parts).encode())
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,10 +15,10 @@ A longer one loses its middle, which is usually a value that the user gave.
 def named(value: object) -> str:
     """How a sentence names a wrong value: the value itself if it is short, else its type."""
     if isinstance(value, type):
-        return f"The class {value.__name__}"
+        return f"the class {value.__name__}"
     if value is None or isinstance(value, str | int | float):
         return repr(value)
-    return f"An object of type {type(value).__name__}"
+    return f"an object of type {type(value).__name__}"
 
 
 class SpeclabError(Exception):
@@ -112,3 +112,7 @@ class FinishedError(SpeclabError, RuntimeError):
 
 class CancelledError(SpeclabError):
     """An iteration was stopped before its commit; everything committed earlier is kept."""
+
+
+def __dir__() -> list[str]:
+    return [name for name, value in globals().items() if isinstance(value, type)]

@@ -58,6 +58,8 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
             raise ValueError("it is not a regular file")
         partial = goal.parent / f".{token_hex(8)}.partial"
         partial.write_bytes(data)
+        if goal.exists():  # a private file stays private
+            partial.chmod(goal.stat().st_mode)
         partial.replace(goal)
     except BaseException as error:
         if partial is not None:

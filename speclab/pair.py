@@ -14,6 +14,7 @@ import transformers
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from speclab.display import line, table
 from speclab.errors import (
     ModelNotFoundError,
     PromptError,
@@ -69,6 +70,16 @@ class ModelPair:
     def __post_init__(self) -> None:
         if self.texts is None:
             object.__setattr__(self, "texts", TokenTexts(self.tokenizer))
+
+    def __repr__(self) -> str:
+        names = {role: runner.name for role, runner in self.runners.items()}
+        return line("ModelPair", self.name, **names, heads=", ".join(self.head_names))
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        heads = {f"head_{index}": name for index, name in enumerate(self.head_names)}
+        names = {role: runner.name for role, runner in self.runners.items()} | heads
+        rows = [(role, names[role], f"{count:,}") for role, count in self._parameters.items()]
+        return table(("role", "name", "parameters"), rows)
 
     @property
     def runners(self) -> dict[str, Runner]:

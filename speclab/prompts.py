@@ -11,6 +11,8 @@ from typing import TypeGuard
 
 from speclab.errors import PromptError, SettingsError
 
+__all__ = ["Message", "Prompt", "as_messages", "examples", "kinds"]
+
 _HERE = Path(__file__).parent
 _CONTINUED = _HERE / "models" / "mini" / "prompts.json"
 _ASKED = _HERE / "chat_prompts.json"
@@ -94,3 +96,7 @@ def examples(kind: str | None = None, *, chat: bool = False) -> list[Prompt]:
             f"There are no prompts of the kind {kind!r}: choose one of {', '.join(known)}."
         )
     return [prompt for prompt in found if kind in (None, prompt.kind)]
+
+
+def __dir__() -> list[str]:
+    return __all__

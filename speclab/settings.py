@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from math import inf, nextafter
 from typing import Any, Literal, Self, get_args
@@ -41,6 +41,15 @@ class Settings(BaseModel):
         raise SettingsError(
             f"settings are frozen: take a copy with .changed({name}={_shown(value)})"
         )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """The settings that differ from their defaults, so that a repr is short and valid Python."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value != field.default:
+                yield name, value
+
+    __str__ = BaseModel.__repr__
 
     def changed(self, /, **values: Any) -> Self:
         """A validated copy with some values changed."""
@@ -132,6 +141,7 @@ def bounds(field: FieldInfo, step: float | None = None) -> tuple[float | None, f
 
 
 def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
+    subject = kind.__name__.removesuffix("Settings")
     errors = error.errors()
     first = errors[0]
     name = ".".join(str(part) for part in first["loc"])
@@ -139,7 +149,8 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
         near = get_close_matches(name, kind.model_fields)
         names = [*near, *(field for field in kind.model_fields if field not in near)]
         settings = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        return f"{kind.__name__} has no setting {name!r}; its settings are: {settings or 'none'}"
+        meant = f"did you mean {near[0]}? Its" if near else "its"
+        return f"{subject} has no setting {name!r}: {meant} settings are {settings or 'none'}"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     others = [
@@ -148,7 +159,7 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
         if error["loc"][0] == first["loc"][0]
     ]
     return refusal(
-        kind.__name__, first["loc"][:1], {**first, "msg": " or ".join([first["msg"], *others])}
+        subject, first["loc"][:1], {**first, "msg": " or ".join([first["msg"], *others])}
     )
 
 

@@ -16,6 +16,19 @@ import numpy as np
 
 from speclab.tree import Floats, Ints
 
+__all__ = [
+    "IsotropicShape",
+    "SpineShape",
+    "TreeShape",
+    "best_isotropic",
+    "best_spine",
+    "chain_yield",
+    "isotropic_yield",
+    "optimal_widths",
+    "sequoia_shape",
+    "spine_yield",
+]
+
 Values = Sequence[float] | Floats
 
 
@@ -282,3 +295,7 @@ def _deepen(below: Floats, rates: Floats, left: Ints) -> _Level:
         taken.append(best + 1)
     table = np.stack(gains)
     return _Level(table.max(axis=0), table.argmax(axis=0), np.stack(taken))
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from speclab.display import line
 from speclab.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -141,6 +142,10 @@ class DraftTree:
 
     def __len__(self) -> int:
         return len(self.token)
+
+    def __repr__(self) -> str:
+        sources = ", ".join(dict.fromkeys(self.source))
+        return line("DraftTree", nodes=len(self), depth=int(self.depth[-1]), source=sources)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DraftTree) and self._content == other._content

@@ -28,7 +28,7 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 
-GROUND = {"recorder", "errors", "settings", "files", "tree", "prompts"}
+GROUND = {"recorder", "display", "errors", "settings", "files", "tree", "prompts"}
 MODELS = GROUND | {"models", "loading", "heads", "pair"}
 ENGINE = MODELS | {"trace", "theory", "sampling", "drafters", "engine"}
 ARROWS = {
@@ -36,7 +36,8 @@ ARROWS = {
     "course": {"errors", "host"},
     "recorder": set(),
     "recorders": {"recorder", "errors"},
-    "tree": {"errors"},
+    "display": {"errors"},
+    "tree": {"display", "errors"},
     "settings": {"errors"},
     "files": {"errors"},
     "prompts": {"errors"},

@@ -7,6 +7,8 @@ from dataclasses import astuple, dataclass
 
 from speclab.trace.records import Step
 
+__all__ = ["Attribution", "SourceRate", "attribution", "source_rates"]
+
 SPINE = "context"
 """The source of copied tokens."""
 
@@ -100,3 +102,7 @@ def source_rates(steps: Iterable[Step]) -> dict[str, SourceRate]:
                     rate = SourceRate(len(own), len(tried), 1, sum(accepted), int(accepted[0]))
                 rates[source] = rates.get(source, SourceRate()) + rate
     return rates
+
+
+def __dir__() -> list[str]:
+    return __all__

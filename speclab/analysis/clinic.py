@@ -346,3 +346,7 @@ def notes(trace: Trace) -> tuple[str, ...]:
     if trace.models.get("processed"):
         found.append("Choices were made after logits processors, so answers are compared by top-k.")
     return tuple(found)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from speclab.display import line, table
 from speclab.errors import SettingsError, SpeclabError, named
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
 
+_COLUMNS = ("strategy", "tokens", "tokens_per_iteration", "target_calls", "draft_calls", "problem")
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
     """One run. `trace` is None if it could not begin; `problem`: why it did not finish."""
@@ -26,9 +30,9 @@ class ComparedRun:
     problem: str = ""
 
     @property
-    def token_ids(self) -> tuple[int, ...]:
+    def token_ids(self) -> list[int]:
         """Generated ids, including the prefill's first token."""
-        return () if self.trace is None else self.trace.token_ids()
+        return [] if self.trace is None else self.trace.token_ids
 
     @property
     def complete(self) -> bool:
@@ -78,20 +82,26 @@ class Comparison:
             else None
         )
 
+    def __repr__(self) -> str:
+        rates = {
+            run.name: round(run.trace.metrics.tokens_per_iteration, 2)
+            for run in self.runs
+            if run.trace is not None
+        }
+        return line("Comparison", tokens_per_iteration=rates, stopped=self.stopped or None)
+
     def __str__(self) -> str:
-        names = ("tokens_per_iteration", "target_calls", "draft_calls")
-        rows: list[tuple[str, ...]] = [("strategy", "tokens", *names)]
+        rows = [_COLUMNS, *self._rows()]
+        return "\n".join("  ".join(f"{cell:20}" for cell in row).rstrip() for row in rows)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return table(_COLUMNS, self._rows())
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
         for run in self.runs:
             metrics = run.trace.metrics.as_dict() if run.trace else {}
-            rows.append(
-                (
-                    run.name,
-                    str(len(run.token_ids)),
-                    *[f"{metrics[name]:.4g}" if metrics else "-" for name in names],
-                    run.problem,
-                )
-            )
-        return "\n".join("  ".join(f"{cell:20}" for cell in row).rstrip() for row in rows)
+            figures = [f"{metrics[name]:.4g}" if metrics else "-" for name in _COLUMNS[2:-1]]
+            yield run.name, str(len(run.token_ids)), *figures, run.problem
 
 
 def compare(

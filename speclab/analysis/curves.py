@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from speclab.analysis.replay import Replayer
 
+__all__ = ["Curve", "Point", "by_rows", "span", "sweep", "variable"]
+
 Setting = int | float | str
 """A value of a setting."""
 COUNT = 11
@@ -46,7 +48,7 @@ class Point:
     strategy: Strategy | None = None
     iterations: int = 0
     tokens_per_iteration: float = 0.0
-    tokens_per_second: float = 0.0
+    tokens_per_second: float = field(default=0.0, repr=False)
     draft_calls: int = 0
     rows: int = 0
     inexact: str = ""
@@ -224,3 +226,7 @@ def _allowed(strategy: Strategy, name: str, end: float, now: float) -> float:
         else:
             return value
     return now
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -87,7 +87,7 @@ def diff(
     prompt = len(_prompt(a))
     if _prompt(a) != _prompt(b):
         raise SettingsError("These runs have different prompts: compare two runs of one prompt.")
-    texts = [(*run.prompt_ids, *run.token_ids()) for run in (a, b)]
+    texts = [(*run.prompt_ids, *run.token_ids) for run in (a, b)]
     shared = min(map(len, texts))
     text = next((at for at in range(prompt, shared) if texts[0][at] != texts[1][at]), None)
     end = shared if text is None else text

@@ -58,7 +58,7 @@ class Text:
     def __init__(self, session: Session) -> None:
         self.pair = session.pair
         self.trace = session.trace
-        self.tokens = [*self.trace.prompt_ids, *self.trace.token_ids()]
+        self.tokens = [*self.trace.prompt_ids, *self.trace.token_ids]
         self.rows: dict[Place, Row] = dict(self._recorded(session.answers))
         self.states: HiddenStates | None = None
         self.passes = self.missed = 0

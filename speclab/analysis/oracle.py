@@ -100,7 +100,7 @@ class Oracle:
         self.outside = "format" in trace.models
         offset = int(trace.models.get("position_offset") or 0)
         self.pads = -min(offset, 0) if self.outside else 0
-        self.text = [*trace.prompt_ids, *trace.token_ids()][self.pads :]
+        self.text = [*trace.prompt_ids, *trace.token_ids][self.pads :]
         self.steps = tuple(self._behind_the_text())
         # another decoder's logits are recorded before temperature and top-p
         self.settings = SessionSettings() if self.outside else session_settings(trace)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 from speclab.analysis.known_text import KnownTarget, Text, session_settings
+from speclab.display import line, table
 from speclab.drafters import cost
 from speclab.drafters.base import Strategy, checked
 from speclab.engine.acceptance import Rule
@@ -55,10 +56,25 @@ class Replay:
     """
 
     strategy: Strategy
-    passes: tuple[Passes, ...] = field(repr=False)
-    pair: ModelPair = field(repr=False, compare=False)
+    passes: tuple[Passes, ...]
+    pair: ModelPair = field(compare=False)
     text_passes: int = 0
     inexact: str = ""
+
+    def __repr__(self) -> str:
+        return line("Replay", **self._facts())
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return table(tuple(self._facts()), [tuple(self._facts().values())])
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "strategy": self.strategy,
+            "iterations": self.iterations,
+            "tokens_per_iteration": round(self.tokens_per_iteration, 3),
+            "draft_calls": self.draft_calls,
+            "inexact": self.inexact,
+        }
 
     @property
     def iterations(self) -> int:
@@ -128,6 +144,9 @@ class Replayer:
         self._reported = 0
         self._ask_target = ask_target
 
+    def __repr__(self) -> str:
+        return line("Replayer", tokens=len(self._text.trace.token_ids))
+
     def replay(self, strategy: Strategy, check: Check = lambda: None) -> Replay:
         """Replay the text; `check` is called before each iteration and may raise to end the replay.
 
@@ -188,7 +207,7 @@ def _doubt(text: Text, pair: ModelPair) -> str:
 
 def _check(text: Text) -> None:
     steps = text.trace.steps
-    if not steps and len(text.trace.token_ids()) <= 1:
+    if not steps and len(text.trace.token_ids) <= 1:
         raise NotRecordedError("there is no text to replay yet: decode at least one iteration")
     if any(step.counts.lossy and Rule(step.rule).follows_the_target for step in steps):
         raise NotRecordedError(

@@ -18,6 +18,15 @@ from speclab.trace.records import Proposal, Step, Trace
 if TYPE_CHECKING:
     from speclab.engine.session import Session
 
+__all__ = [
+    "Part",
+    "Regret",
+    "Routing",
+    "followed",
+    "regret",
+    "statistics",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -137,3 +146,7 @@ def regret(session: Session, index: int) -> Regret:
     return Regret(
         tuple(proposal.name for proposal in proposals), accepted, max(accepted) - max(chosen), steps
     )
+
+
+def __dir__() -> list[str]:
+    return __all__

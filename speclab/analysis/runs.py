@@ -29,7 +29,7 @@ def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelP
     if isinstance(pair, BrokenPair) and pair.healthy is not None:
         pair = pair.healthy
     texts = (token for step in trace.steps for token in step.texts)
-    most = max((*trace.prompt_ids, *trace.token_ids(), *texts))
+    most = max((*trace.prompt_ids, *trace.token_ids, *texts))
     if most >= pair.vocab_size:
         raise SettingsError(
             f"Token {most} is outside the {pair.vocab_size} of {pair.name}: give the pair of this "

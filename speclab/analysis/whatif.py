@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, log
+from typing import Any
 
+from speclab.display import line, table
 from speclab.drafters import strategies
 from speclab.drafters.base import Strategy, TopK, checked
 from speclab.drafters.ddtree import best_paths, grown, pops
@@ -45,6 +47,21 @@ class WhatIf:
     accepted: tuple[int, ...]
     settled: bool
     bonus: int | None
+
+    def __repr__(self) -> str:
+        return line("WhatIf", **self._facts())
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return table(tuple(self._facts()), [tuple(self._facts().values())])
+
+    def _facts(self) -> dict[str, int | bool]:
+        return {
+            "nodes": len(self.tree),
+            "new": self.recorded.count(None),
+            "accepted": len(self.accepted),
+            "unknown": len(self.unknown),
+            "settled": self.settled,
+        }
 
 
 def in_force(step: Step) -> Strategy:

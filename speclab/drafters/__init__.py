@@ -12,7 +12,7 @@ from typing import Any
 from speclab.drafters.base import DEFINED, Strategy
 from speclab.errors import SettingsError
 
-__all__ = ["Strategy", "from_str", "setting_names", "strategies", "to_str"]
+__all__ = ["Strategy", "from_str", "setting_names", "strategies"]
 
 
 def strategies(*, by_hand: bool = True) -> dict[str, type[Strategy]]:
@@ -32,14 +32,6 @@ def setting_names() -> tuple[str, ...]:
         "strategy",
         *sorted({name for kind in strategies().values() for name in kind.model_fields}),
     )
-
-
-def to_str(strategy: Strategy) -> str:
-    """`DynaTree(base_depth=3)`: the name, and the settings that differ from the defaults; valid Python."""
-    kind = type(strategy)
-    values = {name: getattr(strategy, name) for name in kind.model_fields}
-    changed = [name for name, field in kind.model_fields.items() if values[name] != field.default]
-    return f"{kind.__name__}({', '.join(f'{name}={values[name]!r}' for name in changed)})"
 
 
 def from_str(text: str) -> Strategy:

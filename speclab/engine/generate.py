@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Never
 
+from speclab.display import line, short
 from speclab.drafters import cost
 from speclab.drafters.base import Strategy, checked
 from speclab.engine.decode import iterate, start
@@ -25,6 +26,15 @@ class Generation:
     metrics: Metrics
     finished: str
 
+    def __repr__(self) -> str:
+        return line(
+            "Generation",
+            tokens=len(self.token_ids),
+            iterations=self.metrics.iterations,
+            finished=self.finished,
+            text=short(self.text),
+        )
+
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during `generate`; `result` holds what was decoded until then."""
@@ -35,7 +45,18 @@ class Interrupted(KeyboardInterrupt):
 
 
 def generate(
-    pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any
+    pair: ModelPair,
+    strategy: Strategy,
+    prompt: PromptInput,
+    *,
+    max_new_tokens: int = 256,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    stop_at_eos: bool = True,
+    check: bool = False,
+    **misspelt: Never,
 ) -> Generation:
     """Decodes `prompt` (text, token ids or messages) with `strategy`; settings are those of a
     `Session`.
@@ -44,7 +65,16 @@ def generate(
         SpeclabError: the prompt, a setting or the pair does not fit.
         Interrupted: on Ctrl-C, with the finished iterations in its `result`.
     """
-    chosen = SessionSettings(**settings)
+    chosen = SessionSettings(
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        stop_at_eos=stop_at_eos,
+        check=check,
+        **misspelt,
+    )
     cost.prepare(checked(strategy), checked_pair(pair))
     began = perf_counter()
     decoding = start(pair.fresh(), strategy, pair.encode(prompt), chosen)

@@ -6,8 +6,9 @@ from dataclasses import replace
 from numbers import Integral
 from threading import RLock
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
+from speclab.display import line, short, view
 from speclab.drafters import cost, setting_names
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.by_hand import REDRAWN, TreeEdit, given_draft
@@ -68,7 +69,11 @@ class Session:
         strategy: settings of the strategy.
         prompt: text; token ids; or messages, such as `[{"role": "user", "content": "…"}]`, for the
             tokenizer's chat template. A last message of the assistant is continued.
-        settings: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
+        max_new_tokens: most tokens to generate, the prefill's first token included.
+        temperature: 0 is greedy. `top_k`, `top_p`: sample among the most probable tokens only.
+        seed: the same seed gives the same text.
+        stop_at_eos: stop at the end-of-text token.
+        check: compare every commit with the target decoding alone.
 
     Attributes:
         messages: the prompt's messages with the token range of their content; all other tokens are
@@ -79,11 +84,32 @@ class Session:
     """
 
     def __init__(
-        self, pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any
+        self,
+        pair: ModelPair,
+        strategy: Strategy,
+        prompt: PromptInput,
+        *,
+        max_new_tokens: int = 256,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+        stop_at_eos: bool = True,
+        check: bool = False,
+        **misspelt: Never,
     ) -> None:
         cost.prepare(checked(strategy), checked_pair(pair))
         began = perf_counter()
-        chosen = SessionSettings(**settings)
+        chosen = SessionSettings(
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            stop_at_eos=stop_at_eos,
+            check=check,
+            **misspelt,
+        )
         ids, messages = pair.read_prompt(prompt)
         decoding = start(pair.fresh(), strategy, ids, chosen)
         prefill = Metrics(Counts(), perf_counter() - began, decoding.pair.target.calls)
@@ -124,6 +150,20 @@ class Session:
             cursor=self._shared,
             ties=0 if self._checker is None else self._checker.compare(first),
         )
+
+    def __repr__(self) -> str:
+        return line(
+            "Session",
+            self.pair.name,
+            self.strategy,
+            tokens=len(self.token_ids),
+            cursor=f"{self.cursor} of {len(self.steps)}",
+            finished=self.finished,
+            text=short(self.text),
+        )
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return view("text", self)
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -358,7 +358,7 @@ class Lab(AnyWidget):
             setattr(self, name, getattr(state, name))
         self.settings = state.wanted.strategy.model_dump()
         if state.trace is not None:
-            tokens = state.trace.token_ids(state.cursor)
+            tokens = state.trace.tokens_at(state.cursor)
             self.text = "".join([state.trace.texts.get(token, "") for token in tokens])
 
     # The worker.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
+from speclab.display import line
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
 from speclab.tree import Bools
@@ -94,6 +95,9 @@ class DraftSource(ABC):
     kept: Kept
     calls: int
     rows: int
+
+    def __repr__(self) -> str:
+        return line(type(self).__name__, self.name, length=self.length)
 
     @property
     def capacity(self) -> int:

@@ -19,11 +19,12 @@ from pydantic_core import from_json
 from speclab.errors import INSTALL, TraceError
 from speclab.files import read_whole
 from speclab.trace.codecs import adapter
-from speclab.trace.former import from_format_2
 from speclab.trace.records import VERSION, Trace
 
 MAX_BYTES = 64 << 20
 """Most bytes that a trace may unpack to by default: about 80,000 verified nodes."""
+MAX_TEXTS = 300_000
+"""Most token texts of a run or a step: the largest vocabularies have 262,144 ids."""
 
 
 def load_trace(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Trace:
@@ -46,9 +47,6 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
     except ValueError as error:
         raise TraceError(f"{name} is not a speclab trace: {error}; save it again") from None
     version = raw.get("version") if isinstance(raw, dict) else None
-    if version == 2 and (former := from_format_2(raw)) is not None:
-        raw = former
-        version = VERSION
     if isinstance(version, int) and version != VERSION:
         way_out = f"{INSTALL} --upgrade" if version > VERSION else "decode it again"
         raise TraceError(
@@ -84,6 +82,8 @@ def _unpacked(packed: bytes, name: str, max_bytes: int) -> bytes:
 
 
 def _wrong_fields(trace: Trace) -> Iterator[str]:
+    if max(len(record.texts) for record in (trace, *trace.steps)) > MAX_TEXTS:
+        yield f"texts has more than {MAX_TEXTS:,} entries"
     for number, step in enumerate(trace.steps):
         if step.index != number:
             yield f"steps.{number}.index must be {number}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 
 from speclab.trace.codecs import Amount, Natural
 
@@ -24,7 +24,7 @@ class Counts:
     longest_path: Natural = 0
     target_calls: Natural = 0
     draft_calls: Natural = 0
-    seconds: Amount = 0.0
+    seconds: Amount = field(default=0.0, repr=False)
     lossy: Natural = 0
 
     def __add__(self, other: Counts) -> Counts:
@@ -40,7 +40,7 @@ class Metrics:
     """The figures of a run: `counts` of the iterations; the prefill gave one token after `ttft` seconds."""
 
     counts: Counts
-    ttft: float = 0.0
+    ttft: float = field(default=0.0, repr=False)
     """Time from the call to the first token, prefill included, in seconds."""
     prefill_calls: int = 1
     """Target passes before the first iteration: the prefill, and one more if the root is drafted."""

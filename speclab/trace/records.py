@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from speclab.display import line, short, view
 from speclab.errors import SettingsError, named
 from speclab.files import write_whole
 from speclab.prompts import Message
@@ -287,6 +288,18 @@ class Step:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __repr__(self) -> str:
+        return line(
+            "Step",
+            self.index,
+            nodes=len(self.tree),
+            accepted=len(self.accepted),
+            committed=short("".join([self.texts.get(token, "") for token in self.committed])),
+        )
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return view("tree", self)
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -310,10 +323,30 @@ class Trace:
     messages: Many[Message] = ()
     version: Natural = VERSION
 
-    def token_ids(self, cursor: int | None = None) -> tuple[int, ...]:
-        """Generated ids after `cursor` iterations (all by default), including the prefill's first token."""
-        steps = self.steps if cursor is None else self.steps[:cursor]
-        return (self.first_token, *(token for step in steps for token in step.committed))
+    def __repr__(self) -> str:
+        generated = self.token_ids
+        return line(
+            "Trace",
+            self.settings.get("strategy", ""),
+            prompt=len(self.prompt_ids),
+            tokens=len(generated),
+            iterations=len(self.steps),
+            finished=self.finished,
+            text=short("".join([self.texts.get(token, "") for token in generated])),
+        )
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return view("text", self)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Generated ids, including the prefill's first token."""
+        return self.tokens_at(len(self.steps))
+
+    def tokens_at(self, cursor: int) -> list[int]:
+        """Generated ids after `cursor` iterations, including the prefill's first token."""
+        committed = [token for step in self.steps[:cursor] for token in step.committed]
+        return [self.first_token, *committed]
 
     def prompt_parts(self) -> list[tuple[str, int, int]]:
         """The prompt as runs of tokens: (role, or "" for the chat template's own tokens; start;

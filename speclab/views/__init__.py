@@ -260,3 +260,7 @@ def _check(step: Step, selected: int | None) -> None:
         raise NotRecordedError(
             f"There is no node {selected}: the tree has {len(step.tree)} nodes, from 0."
         )
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -131,7 +131,7 @@ def text_html(run: Trace, cursor: int | None = None) -> str:
                 body += _struck(losers)
             elif piece.kind != "rejected":
                 body += _token(piece)
-    generated = f"{len(run.token_ids(len(steps)))} generated in {plural(len(steps), 'iteration')}"
+    generated = f"{len(run.tokens_at(len(steps)))} generated in {plural(len(steps), 'iteration')}"
     sentence = escape(f"Text: {prompt_words(run)}, then {generated}.")
     kinds = dict.fromkeys(piece.kind for pieces in lists for piece in pieces)
     return (

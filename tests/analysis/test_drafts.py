@@ -31,7 +31,7 @@ def decoded(pair, strategy, **more):
 @torch.inference_mode()
 def recorded(pair, session, path, late=0, layers=(-1,), **header):
     """The session as another decoder would record it, with the states of `late` positions before."""
-    text = [*session.trace.prompt_ids, *session.trace.token_ids()]
+    text = [*session.trace.prompt_ids, *session.trace.token_ids]
     states = pair.target.model(torch.tensor([text]), output_hidden_states=True).hidden_states
     with Recorder(path, session.trace.prompt_ids, **header) as recorder:
         for step in session.steps:

@@ -92,7 +92,7 @@ def test_a_draft_that_is_the_target_is_calibrated_where_the_target_samples_once(
 def test_right_is_what_the_target_chooses_on_and_off_the_accepted_path(name):
     strategy, settings = RUNS[name]
     trace = finished(strategy, **settings).trace
-    text = [*trace.prompt_ids, *trace.token_ids()]
+    text = [*trace.prompt_ids, *trace.token_ids]
     expected = []
     for step in trace.steps:
         verified = step.root_choice is None

@@ -104,7 +104,7 @@ def test_settings_of_engines_are_no_fault(tmp_path):
     assert "end" in kinds(changed(path, 0, eos_ids=[end]), pair)
     assert kinds(changed(path, 0, ignore_eos=True), pair) == set()
     last = trace.steps[-1].committed[0]
-    seen = [*trace.token_ids()][: -len(trace.steps[-1].committed)]
+    seen = [*trace.token_ids][: -len(trace.steps[-1].committed)]
     if last not in seen:
         assert kinds(changed(path, 0, eos_ids=[last], ignore_eos=False), pair) == set()
     lines = path.read_text().splitlines()

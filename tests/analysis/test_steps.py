@@ -188,7 +188,7 @@ def test_a_cut_last_line_is_left_out_and_said(tmp_path):
     trace = speclab.load_steps(path)
     assert (len(trace.steps), trace.finished) == (1, "line 3 is incomplete and was left out")
     assert trace.steps[0].missing == speclab.load_steps(path).steps[0].missing != ()
-    assert trace.token_ids() == (7, 9, 4)
+    assert trace.token_ids == [7, 9, 4]
 
 
 def test_rows_in_another_order_are_put_breadth_first(tmp_path):
@@ -238,7 +238,7 @@ def test_the_library_s_own_assisted_generation_is_healthy(how, tmp_path):
             0
         ].tolist()
     trace = speclab.load_steps(path, pair)
-    assert [*trace.prompt_ids, *trace.token_ids()] == text
+    assert [*trace.prompt_ids, *trace.token_ids] == text
     assert trace.settings["temperature"] == (0.7 if how == "sampled" else 0)
     assert clinic.check(trace, pair) == ()
     assert not pair.target.model._forward_hooks
@@ -262,7 +262,7 @@ def test_a_text_may_end_inside_the_accepted_path(count, tmp_path):
         model.generate(ids, assistant_model=copy.deepcopy(model), **more)
     trace = speclab.load_steps(path)
     assert clinic.check(trace) == ()
-    assert len(trace.token_ids()) - 1 == count
+    assert len(trace.token_ids) - 1 == count
 
 
 @pytest.mark.model

@@ -118,7 +118,7 @@ def test_every_cache_stands_on_the_text_after_each_step_in_forks_and_behind_a_st
     session.goto(2)
     other = session.fork(strategy=speclab.DDTree(node_budget=4))
     run(other)
-    assert tuple(other.token_ids) == session.trace.token_ids()
+    assert other.token_ids == session.trace.token_ids
     replayed = speclab.replay(session, strategy)
     assert [one.committed for one in replayed.passes] == [step.committed for step in session.steps]
 
@@ -178,7 +178,7 @@ def test_the_next_tokens_depend_on_the_parent_only_with_a_bias():
         session = speclab.Session(pair, strategy, prompt_of(), max_new_tokens=12)
         session.run()
         runs[condition] = session.trace
-    assert runs["auto"].token_ids() == runs["none"].token_ids()
+    assert runs["auto"].token_ids == runs["none"].token_ids
     first = runs["auto"].steps[0].tree
     assert_same(first, runs["parent"].steps[0].tree)
     for condition, shared in (("auto", False), ("none", True)):

@@ -19,7 +19,7 @@ from support.table_runner import mixed_probs, random_probs, table_pair
 import speclab
 from speclab import Draft, Drafter, DraftTree
 from speclab.analysis.whatif import in_force, what_if
-from speclab.drafters import from_str, to_str
+from speclab.drafters import from_str
 from speclab.drafters.base import DEFINED
 from speclab.lab import Lab
 from speclab.tree import CandidateSampling
@@ -78,7 +78,7 @@ def test_it_works_everywhere(code, name, tmp_path):
     kind = run_cell(code, name)
     strategy = kind()
     assert speclab.strategies()[name] is kind
-    assert from_str(to_str(strategy)) == strategy
+    assert from_str(repr(strategy)) == strategy
     plain = speclab.generate(pair(), speclab.Autoregressive(), PROMPT, max_new_tokens=30)
     session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=30, check=True)
     session.run()
@@ -118,7 +118,7 @@ def test_a_setting_that_is_a_list_is_saved_as_text(tmp_path):
     step = session.step()
     opened = speclab.load_trace(session.trace.save(tmp_path / "run"))
     assert opened.settings["lengths"] == opened.steps[0].settings["lengths"] == "[3, 4]"
-    assert in_force(step) == in_force(opened.steps[0]) == from_str(to_str(session.strategy))
+    assert in_force(step) == in_force(opened.steps[0]) == from_str(repr(session.strategy))
 
 
 def chain(context, tokens):

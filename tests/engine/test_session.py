@@ -121,7 +121,7 @@ def test_a_trace_names_what_ran_and_does_not_change_when_the_session_goes_on():
     assert (expected | {"strategy": "LinearSpeculation"}).items() <= trace.settings.items()
     assert {"target", "draft", "device", "threads", "torch", "transformers"} <= trace.models.keys()
     assert trace.prefill_seconds > 0
-    used = {*trace.prompt_ids, *trace.token_ids()}
+    used = {*trace.prompt_ids, *trace.token_ids}
     assert {token: f"#{token}" for token in used}.items() <= trace.texts.items()
 
 

@@ -44,7 +44,7 @@ def own_text() -> list[int]:
 
 def assert_caches_are_those_of_a_fresh_prefill(session: speclab.Session) -> None:
     """Keys and values of all that drafts or is drafted for, row by row, against one pass over the same tokens."""
-    whole = [*session.trace.prompt_ids, *session.trace.token_ids()]
+    whole = [*session.trace.prompt_ids, *session.trace.token_ids]
     assert len(whole) - 1 <= session.pair.target.length
     for runner in (*session.pair.runners.values(), *session.pair.heads):
         assert_cache_is_fresh(runner, whole, session.pair.target.model)
@@ -116,8 +116,8 @@ class Sessions(RuleBasedStateMachine):
         at = place % (len(session.steps) + 1)
         drawn = session.fork(at, temperature=1.0, seed=seed, check=False)
         drawn.run()
-        assert drawn.token_ids[: len(session.trace.token_ids(at))] == list(
-            session.trace.token_ids(at)
+        assert drawn.token_ids[: len(session.trace.tokens_at(at))] == list(
+            session.trace.tokens_at(at)
         )
         assert len(drawn.token_ids) == drawn.settings.max_new_tokens
         assert_caches_are_those_of_a_fresh_prefill(drawn)
@@ -138,7 +138,7 @@ class Sessions(RuleBasedStateMachine):
     @invariant()
     def every_session_has_the_targets_own_text(self) -> None:
         for session, used in self.known.values():
-            text = list(session.trace.token_ids())
+            text = list(session.trace.token_ids)
             assert text == own_text()[: len(text)]
             assert session.token_ids == text[: len(session.token_ids)]
             assert len(session.token_ids) == 1 + sum(

@@ -89,7 +89,7 @@ def test_a_run_is_saved_by_the_page_and_opened_again(page, tmp_path):
     assert file["name"] == "run.json.gz"
     path = tmp_path / file["name"]
     path.write_bytes(base64.b64decode(file["data"]))
-    assert speclab.load_trace(path).token_ids() == tuple(page.lab.session.token_ids)
+    assert speclab.load_trace(path).token_ids == page.lab.session.token_ids
     page.say(do="save", what="page")
     assert page.others.pop()["mime"] == "text/html"
     session = page.lab.session

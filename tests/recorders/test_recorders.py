@@ -69,7 +69,7 @@ def test_values_of_any_kind_are_written_and_a_later_error_stops_the_recording(tm
     recorder.step(**given, accepted=[], committed=[2])
     recorder.close()
     trace = speclab.load_steps(path)
-    assert trace.token_ids() == (7, 8, 2)
+    assert trace.token_ids == [7, 8, 2]
     assert trace.steps[0].nodes[0].target_top[0][0] == 8
 
 
@@ -109,7 +109,7 @@ def test_vllm_s_rows_become_a_chain(tmp_path):
     requests.close()
     trace = speclab.load_steps(tmp_path / "vllm-a.jsonl")
     step = trace.steps[0]
-    assert (trace.prompt_ids, trace.token_ids()) == (tuple(PROMPT), (7, 8, 2))
+    assert (trace.prompt_ids, trace.token_ids) == (tuple(PROMPT), [7, 8, 2])
     assert (step.accepted, step.position, step.request) == ((1,), (3, 4, 5), "a")
     assert step.nodes[0].target_top[0][0] == 8, "the logits before sampling"
     assert speclab.clinic.check(trace) == ()
@@ -193,7 +193,7 @@ def test_published_loops_are_wrapped_and_restored(tmp_path, monkeypatch):
         )
     assert module.tree_decoding is tree_decoding
     trace = speclab.load_steps(tmp_path / "run.jsonl")
-    assert (trace.token_ids(), trace.steps[0].accepted) == ((7, 9, 2), (2,))
+    assert (trace.token_ids, trace.steps[0].accepted) == ([7, 9, 2], (2,))
     assert trace.steps[0].position == (3, 4, 4)
     assert speclab.clinic.check(trace) == ()
 
@@ -228,7 +228,7 @@ def test_ddtree_s_loop_is_wrapped_and_restored(temperature, tmp_path, monkeypatc
     assert (module.compile_ddtree_tree, module.sample, module.follow_verified_tree) == own
     trace = speclab.load_steps(tmp_path / "run.jsonl")
     step = trace.steps[0]
-    assert (trace.prompt_ids, trace.token_ids()) == (tuple(PROMPT), (7, 9, 4))
+    assert (trace.prompt_ids, trace.token_ids) == (tuple(PROMPT), [7, 9, 4])
     assert (step.accepted, step.position) == ((2,), (3, 4, 4))
     assert step.mask[2].tolist() == [True, False, True]
     assert step.rule == ("sample and match" if temperature else "greedy")

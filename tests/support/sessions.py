@@ -66,7 +66,7 @@ def texts(session: speclab.Session) -> list[list[int]]:
 
 def assert_caches_follow(session: speclab.Session) -> None:
     """Both caches hold a prefix of the whole decoded text, the target's all but at most the newest token."""
-    whole = list(session.trace.prompt_ids + session.trace.token_ids())
+    whole = [*session.trace.prompt_ids, *session.trace.token_ids]
     for held in texts(session):
         assert held == whole[: len(held)]
     assert len(whole) - 1 <= session.pair.target.length <= len(whole)

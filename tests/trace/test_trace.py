@@ -38,8 +38,8 @@ def test_impossible_tokens_and_a_wrong_mask_survive(tmp_path):
 
 def test_token_ids_start_with_the_first_token_and_stop_at_the_cursor():
     trace = trace_of(step_of(TREE), step_of(TREE, 1))
-    assert trace.token_ids() == (4, 4, 1, 4)
-    assert [trace.token_ids(i) for i in range(3)] == [(4,), (4, 4, 1), (4, 4, 1, 4)]
+    assert trace.token_ids == [4, 4, 1, 4]
+    assert [trace.tokens_at(i) for i in range(3)] == [[4], [4, 4, 1], [4, 4, 1, 4]]
 
 
 def test_metrics_are_the_sum_of_the_steps():

@@ -14,9 +14,8 @@ from support.traces import TREE, step_of, trace_of
 
 import speclab
 from speclab.errors import TraceError
-from speclab.trace.codecs import adapter
-from speclab.trace.files import load_trace, unpack_trace
-from speclab.trace.records import VERSION, Trace
+from speclab.trace.files import MAX_TEXTS, load_trace, unpack_trace
+from speclab.trace.records import VERSION
 
 
 def _refused(path) -> str:
@@ -164,34 +163,14 @@ def test_a_trace_that_was_saved_is_the_same_trace(tmp_path):
     assert hash(loaded.steps[0].tree) == hash(TREE)
 
 
-def _as_format_2(trace):
-    """What format 2 wrote: sentences beside numbers, gates by the strategy's name."""
-    raw = json.loads(adapter(Trace).dump_json(trace)) | {"version": 2}
-    for step in raw["steps"]:
-        del step["trials"]
-        step["adaptation"] |= {"reason": "mean acceptance"}
-        del step["adaptation"]["kind"], step["adaptation"]["values"]
-        for event in step["events"]:
-            event["reason"] = "depth 4 = draft_tokens 4"
-        for node in step["nodes"]:
-            node["reason"] = "the target chose it"
-            del node["choice_prob"]
-    raw["steps"][0]["events"][0] |= {
-        "kind": "stop",
-        "values": {"gate": "draft_tokens", "path_prob": 0.5, "level": 4, "draft_tokens": 4},
-    }
-    return raw
+def test_more_texts_than_a_vocabulary_has_are_refused(tmp_path):
+    step = dataclasses.replace(step_of(TREE), texts=dict.fromkeys(range(MAX_TEXTS + 1), ""))
+    with refused(TraceError, "texts"):
+        load_trace(trace_of(step).save(tmp_path / "t"))
 
 
-def test_a_trace_of_format_2_opens_where_it_means_the_same():
-    raw = _as_format_2(trace_of(step_of(TREE)))
-    step = unpack_trace(gzip.compress(json.dumps(raw).encode()), "t").steps[0]
-    stop = {"gate": "max_depth", "setting": "draft_tokens", "threshold": 4}
-    assert stop.items() <= step.events[0].values.items()
-    choices = [node.target_choice for node in step.nodes]
-    assert [node.choice_prob for node in step.nodes] == [
-        {2: 0.5, 1: 0.25}.get(choice) for choice in choices
-    ]
-    raw["steps"][0]["rule"] = "draws without replacement"
-    with refused(TraceError, "decode it again"):
-        unpack_trace(gzip.compress(json.dumps(raw).encode()), "t")
+def test_a_private_file_stays_private(tmp_path):
+    path = trace_of(step_of(TREE)).save(tmp_path / "t")
+    path.chmod(0o600)
+    trace_of(step_of(TREE)).save(path)
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,52 @@
+"""What a notebook shows for an object beside its line: a picture, a text or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import import_module
+from typing import Any
+
+from speclab.errors import SpeclabError
+
+LONGEST = 60
+"""Most characters of a text within a line."""
+
+
+def line(kind: str, *parts: object, **values: object) -> str:
+    """A line such as `Step(3, nodes=12)`, without addresses and seconds; empty values are left out."""
+    pairs = [f"{name}={value!r}" for name, value in values.items() if value not in ("", None)]
+    return f"{kind}({', '.join([*map(str, parts), *pairs])})"
+
+
+def short(text: str) -> str:
+    """The beginning of a text."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def view(name: str, value: object) -> dict[str, Any]:
+    """The bundle of a public view of a record; empty if the record has no such picture.
+
+    The views are imported by name when a notebook asks, so a record opens without plotly.
+    """
+    try:
+        shown = getattr(import_module("speclab.views"), name)(value)
+    except SpeclabError:
+        return {}
+    if hasattr(shown, "_repr_mimebundle_"):
+        bundle: dict[str, Any] = shown._repr_mimebundle_() or {}
+        return bundle
+    return {"text/html": shown._repr_html_()}
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> dict[str, Any]:
+    """A small HTML table, one row per record."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(_cell(cell))}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return {"text/html": f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"}
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,90 @@
+"""What a user types and reads: names, arguments, and what a cell shows for an object."""
+
+from __future__ import annotations
+
+import inspect
+
+import plotly.io
+import pytest
+from support.refusals import refused
+
+import speclab
+from speclab.errors import SettingsError
+from speclab.settings import SessionSettings
+
+MODULES = [name for name in speclab.__all__ if inspect.ismodule(getattr(speclab, name))]
+PROMPT = "Once upon a time"
+
+
+@pytest.mark.parametrize("name", ["", *MODULES])
+def test_dir_lists_public_names_only(name):
+    module = getattr(speclab, name) if name else speclab
+    for listed in dir(module):
+        value = getattr(module, listed)
+        assert listed == "__version__" or not listed.startswith("_")
+        if inspect.isclass(value) or inspect.isroutine(value):
+            assert value.__module__.startswith("speclab"), listed
+
+
+def test_a_misspelt_name_is_answered_with_the_right_one():
+    for wrong, right in {"Dynatree": "DynaTree", "load_trce": "load_trace"}.items():
+        with pytest.raises(AttributeError, match=rf"\b{right}\b"):
+            getattr(speclab, wrong)
+
+
+@pytest.mark.parametrize("decode", [speclab.Session, speclab.generate])
+def test_a_misspelt_argument_is_answered_with_the_right_one(decode):
+    with refused(SettingsError, "max_new_tokens"):
+        decode(speclab.load_pair(), speclab.DynaTree(), PROMPT, max_new_token=8)
+
+
+@pytest.mark.parametrize("decode", [speclab.Session, speclab.generate])
+def test_the_arguments_of_a_session_are_named_and_have_their_defaults(decode):
+    named = inspect.signature(decode).parameters
+    for name, field in SessionSettings.model_fields.items():
+        assert named[name].default == field.default
+
+
+def _objects() -> dict[str, object]:
+    pair = speclab.load_pair()
+    tree = speclab.DynaTree(node_budget=12)
+    session = speclab.Session(pair, tree, PROMPT, max_new_tokens=16)
+    session.run()
+    replayer = speclab.Replayer(session)
+    *_, curve = speclab.curves.sweep(replayer, tree, "max_branches")
+    return {
+        "pair": pair,
+        "target": pair.target,
+        "head": pair.heads[0],
+        "session": session,
+        "trace": session.trace,
+        "step": session.steps[0],
+        "tree": session.steps[0].tree,
+        "metrics": session.metrics,
+        "strategy": tree,
+        "generation": speclab.generate(pair, tree, PROMPT, max_new_tokens=16),
+        "comparison": speclab.compare(pair, {"tree": tree}, PROMPT, max_new_tokens=8),
+        "what if": speclab.what_if(session.steps[0], tree.changed(node_budget=4)),
+        "replayer": replayer,
+        "replay": replayer.replay(tree),
+        "curve": curve,
+    }
+
+
+@pytest.mark.model
+def test_a_cell_shows_one_line_that_is_the_same_in_every_run():
+    for (name, first), second in zip(_objects().items(), _objects().values(), strict=True):
+        assert repr(first) == repr(second), name
+        assert "\n" not in repr(first)
+        assert len(repr(first)) <= 400
+
+
+@pytest.mark.model
+def test_a_cell_shows_a_picture_a_text_or_a_table_beside_the_line(monkeypatch):
+    monkeypatch.setattr(plotly.io.renderers, "default", "plotly_mimetype")
+    for name, value in _objects().items():
+        bundle = getattr(value, "_repr_mimebundle_", dict)()
+        if name in {"pair", "session", "trace", "comparison", "what if", "replay"}:
+            assert bundle["text/html"].startswith("<")
+        if name == "step":
+            assert "application/vnd.plotly.v1+json" in bundle
