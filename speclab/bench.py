@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache, partial
 from html import escape
 from pathlib import Path
@@ -19,14 +20,18 @@ from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
+from speclab import __version__
+from speclab.drafters import cost
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError
 from speclab.files import write_whole
 from speclab.prompts import Prompt, PromptInput, as_messages
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
     from torch import Tensor
     from transformers import PreTrainedModel
 
@@ -51,9 +56,11 @@ PLAIN = "plain, transformers"
 OWN_PLAIN = "plain"
 """speclab's own plain decoding: a strategy that is slower does not pay."""
 COLUMNS = (
-    "method", "prompt", "kind", "repeat", "arguments", "tokens", "seconds", "tokens_per_second", "tokens_per_iteration",
-    "same_text", "models", "machine",
+    "method", "runs_in", "prompt", "kind", "repeat", "arguments", "tokens", "seconds",
+    "tokens_per_second", "tokens_per_iteration", "same_text", "models", "machine",
 )  # fmt: skip
+RESAMPLED = 2000
+"""Draws of the prompts for an interval."""
 _OF_ASSISTANT = {
     "num_assistant_tokens",
     "num_assistant_tokens_schedule",
@@ -118,11 +125,12 @@ def measure(
     | column | meaning |
     |---|---|
     | `method`, `prompt`, `kind`, `repeat` | which call; `prompt` is its name or number |
-    | `arguments` | the settings of the method; of several, the fastest |
+    | `runs_in` | "speclab" or "transformers" |
+    | `arguments` | the settings of the method, with the number that "auto" took; of several, the fastest |
     | `tokens`, `seconds`, `tokens_per_second` | new tokens, from the call to the last token, prefill included |
-    | `tokens_per_iteration` | of a strategy |
+    | `tokens_per_iteration` | committed per verification pass; of transformers, new tokens per pass of the target |
     | `same_text` | the text equals the target's own, from transformers' `generate` |
-    | `models`, `machine` | the models and the machine |
+    | `models`, `machine` | the models and their forward passes; the machine |
 
     Args:
         pair: the models, or arguments of `load_pair` (a name or a mapping), with which each worker
@@ -171,7 +179,7 @@ def _measure_prompt(
     else:  # a shipped example: a question for a chat model, else a text to continue
         ids, _ = pair.read_prompt(as_messages(prompt.text) if pair.chats else prompt.text)
     own = _by_transformers(pair, {}, ids, max_new_tokens).tokens
-    where = {"models": pair.name, "machine": _machine(pair)}
+    where = {"models": _models(pair), "machine": _machine(pair)}
     about = (prompt.name, prompt.kind) if isinstance(prompt, Prompt) else (str(number), "")
     calls: dict[str, Callable[[], _Call]] = {}
     for name, method in methods.items():
@@ -183,10 +191,18 @@ def _measure_prompt(
         for name in [*names[turn:], *names[:turn]]:
             call = calls[name]()
             rows.append({
-                "method": name, "prompt": about[0], "kind": about[1], "repeat": repeat, "arguments": call.arguments,
-                "tokens": len(call.tokens), "seconds": call.seconds,
+                "method": name,
+                "runs_in": "speclab" if isinstance(methods[name], Strategy) else "transformers",
+                "prompt": about[0],
+                "kind": about[1],
+                "repeat": repeat,
+                "arguments": call.arguments,
+                "tokens": len(call.tokens),
+                "seconds": call.seconds,
                 "tokens_per_second": len(call.tokens) / call.seconds,
-                "tokens_per_iteration": call.tokens_per_iteration, "same_text": call.tokens == own, **where,
+                "tokens_per_iteration": call.tokens_per_iteration,
+                "same_text": call.tokens == own,
+                **where,
             })  # fmt: skip
     return rows
 
@@ -213,11 +229,22 @@ def _fastest(
                 f"{name!r} needs a draft model and {pair.name} has none: load one, or leave it out."
             )
         decode = partial(_by_transformers, pair, arguments, ids, max_new_tokens)
-        decode()
-        alternatives.append(decode)
+        passes = _passes(pair, decode)
+        alternatives.append(partial(decode, passes=passes))
     if len(alternatives) == 1:
         return alternatives[0]
     return min(alternatives, key=lambda decode: decode().seconds)
+
+
+def _passes(pair: ModelPair, decode: Callable[[], _Call]) -> int:
+    """Passes of the target in one untimed call."""
+    counted: list[None] = []
+    handle = pair.target.model.register_forward_hook(lambda *_: counted.append(None))
+    try:
+        decode()
+    finally:
+        handle.remove()
+    return len(counted)
 
 
 def _by_speclab(pair: ModelPair, strategy: Strategy, ids: list[int], max_new_tokens: int) -> _Call:
@@ -226,11 +253,17 @@ def _by_speclab(pair: ModelPair, strategy: Strategy, ids: list[int], max_new_tok
     began = _now(pair)
     result = generate(pair, strategy, ids, max_new_tokens=max_new_tokens)
     seconds = _now(pair) - began
-    return _Call(result.token_ids, seconds, str(strategy), result.metrics.tokens_per_iteration)
+    used = repr(cost.with_node_budget(strategy, pair.target))
+    measured = " (auto)" if getattr(strategy, "node_budget", None) == "auto" else ""
+    return _Call(result.token_ids, seconds, used + measured, result.metrics.tokens_per_iteration)
 
 
 def _by_transformers(
-    pair: ModelPair, arguments: Mapping[str, Any], ids: list[int], max_new_tokens: int
+    pair: ModelPair,
+    arguments: Mapping[str, Any],
+    ids: list[int],
+    max_new_tokens: int,
+    passes: int = 0,
 ) -> _Call:
     import torch
 
@@ -250,11 +283,9 @@ def _by_transformers(
             **options,
         )
         seconds = _now(pair) - began
-    return _Call(
-        output[0, len(ids) :].tolist(),
-        seconds,
-        ", ".join(f"{key}={arguments[key]}" for key in arguments),
-    )
+    tokens = output[0, len(ids) :].tolist()
+    words = ", ".join(f"{key}={arguments[key]}" for key in arguments)
+    return _Call(tokens, seconds, words, len(tokens) / passes if passes else float("nan"))
 
 
 @contextmanager
@@ -294,6 +325,12 @@ def _loaded(models: ModelPair | str | Mapping[str, Any]) -> ModelPair:
     return _loaded_once(tuple(models.items())) if isinstance(models, Mapping) else models
 
 
+def _models(pair: ModelPair) -> str:
+    """The pair, and by which forward pass each of its models runs."""
+    passes = [f"{role} {runner.forward_name}" for role, runner in pair.runners.items()]
+    return f"{pair.name} ({', '.join(passes)})"
+
+
 def _machine(pair: ModelPair) -> str:
     import torch
 
@@ -311,105 +348,136 @@ def _machine(pair: ModelPair) -> str:
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per method: median and quartiles of tokens per second, times plain decoding, tokens
-    per iteration.
+    """One row per method, fastest first.
 
-    `times_plain` is the median over prompts of the ratio of a method's median to `PLAIN`'s, or to
-    the first method's.
+    | column | meaning |
+    |---|---|
+    | `times_plain` | how many times as fast as `PLAIN`: the median over prompts of the ratio of medians |
+    | `times_own_plain`, `low`, `high` | the same beside speclab's plain decoding, and a 95 % interval |
+    | `tokens_per_iteration` | mean; of transformers, new tokens per pass of the target |
+    | `median`, `lower_quartile`, `upper_quartile` | tokens per second of all calls |
+    | `same_text`, `calls` | share of texts that are the target's own; number of calls |
+
+    A missing base is replaced by the first method. The interval is a bootstrap over prompts; it is
+    NaN below three prompts.
     """
     groups = frame.groupby("method", sort=False)
     speed = groups.tokens_per_second
-    table = pd.DataFrame({
-        "median": speed.median(), "lower_quartile": speed.quantile(0.25), "upper_quartile": speed.quantile(0.75)
-    })  # fmt: skip
-    table["times_plain"] = _times(frame, PLAIN)
+    table = pd.DataFrame({"times_plain": _ratios(frame, PLAIN).median(axis=1)})
+    own = _ratios(frame, OWN_PLAIN)
+    table["times_own_plain"] = own.median(axis=1)
+    table["low"], table["high"] = _interval(own)
     table["tokens_per_iteration"] = groups.tokens_per_iteration.mean()
+    table["median"] = speed.median()
+    table["lower_quartile"] = speed.quantile(0.25)
+    table["upper_quartile"] = speed.quantile(0.75)
     table["same_text"] = groups.same_text.mean()
     table["calls"] = groups.size()
-    return table.sort_values("median", ascending=False)
+    return table.sort_values("times_plain", ascending=False)
 
 
-def _times(frame: pd.DataFrame, base: str) -> pd.Series:
-    """How many times as fast as `base`, or as the first method if it is missing, each method is."""
+def _ratios(frame: pd.DataFrame, base: str) -> pd.DataFrame:
+    """How many times as fast as `base`, or as the first method, each method is, by prompt."""
     groups = frame.groupby(["method", "prompt"], sort=False)
     speeds = groups.tokens_per_second.median().unstack("prompt")
-    reference = speeds.loc[base if base in speeds.index else speeds.index[0]]
-    return (speeds / reference).median(axis=1)
+    return speeds / speeds.loc[base if base in speeds.index else speeds.index[0]]
+
+
+def _interval(ratios: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """95 % of the medians of prompts that are drawn again, with replacement (the bootstrap)."""
+    methods, prompts = ratios.shape
+    if prompts < 3:
+        return np.full(methods, np.nan), np.full(methods, np.nan)
+    drawn = np.random.default_rng(0).integers(prompts, size=(RESAMPLED, prompts))
+    medians = np.median(ratios.to_numpy()[:, drawn], axis=2)
+    low, high = np.quantile(medians, (0.025, 0.975), axis=1)
+    return low, high
 
 
 def verdict(frame: pd.DataFrame) -> str:
     """Which strategies are slower here than speclab's plain decoding, in a sentence; empty without it."""
     if OWN_PLAIN not in set(frame.method):
         return ""
-    times = _times(frame, OWN_PLAIN)
-    own = frame.groupby("method").tokens_per_iteration.mean().notna()  # transformers counts none
-    slower = times[own.reindex(times.index) & (times < 1)].sort_values()
+    times = _ratios(frame, OWN_PLAIN).median(axis=1)
+    slower = times[[name for name in times.index if not _of_transformers(frame, name)]]
+    slower = slower[slower < 1].sort_values()
     if slower.empty:
         return "Every strategy is at least as fast as speclab's plain decoding."
     listed = ", ".join(f"{name} ({share:.2f} times)" for name, share in slower.items())
     return f"Slower here than speclab's plain decoding, so they do not pay: {listed}."
 
 
+def _of_transformers(frame: pd.DataFrame, name: object) -> bool:
+    return bool(frame[frame.method == name].runs_in.eq("transformers").all())
+
+
 def report(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Writes one HTML page that works offline: medians and quartiles, a figure, the models and
+    """Writes one HTML page that works offline: ratios with intervals, the settings, models and
     machines.
 
     Raises:
         MeasurementError: the frame has no calls.
         TraceError: the file cannot be written.
     """
-    import plotly.graph_objects as go
-
     if not len(frame):
         raise MeasurementError("There is nothing to report: the frame has no calls.")
     table = summary(frame)
-    low = table.lower_quartile
-    median = table["median"]
-    high = table.upper_quartile
-    figure = go.Figure(
-        go.Scatter(
-            x=median, y=table.index, mode="markers", marker={"size": 11, "color": "#0072B2"},
-            error_x={"array": high - median, "arrayminus": median - low, "thickness": 4, "width": 0},
-            hovertemplate="%{y}: %{x:.0f} tokens/s<extra></extra>",
-        )
-    )  # fmt: skip
-    figure.update_layout(
-        template="plotly_white", height=120 + 34 * len(table), margin={"l": 10, "r": 20, "t": 20, "b": 40},
-        xaxis={"title": {"text": "tokens per second, median and quartiles"}, "rangemode": "tozero"},
-        yaxis={"autorange": "reversed", "automargin": True},
-    )  # fmt: skip
-    chosen = (
-        frame.groupby(["method", "arguments"], sort=False)
-        .size()
-        .reset_index()[["method", "arguments"]]
-    )
     different = frame[~frame.same_text].groupby("method", sort=False).prompt.nunique()
     texts = "Every text equals the target's own."
     if len(different):
         counts = ", ".join(f"{name}: {count}" for name, count in different.items())
         texts = f"Prompts whose text differs from the target's own, by method: {counts}."
-    prompts = frame.prompt.nunique()
-    repeats = frame.repeat.nunique()
-    where = "".join(
-        f"<li>{escape(models)}: {escape(machine)}</li>"
-        for models, machine in sorted(set(zip(frame.models, frame.machine, strict=True)))
+    settings = frame[["method", "arguments"]].drop_duplicates()
+    about = (
+        f"{frame.prompt.nunique()} prompts, {frame.repeat.nunique()} timed calls each after an "
+        f"untimed one, greedy, at most {int(frame.tokens.max())} new tokens, methods in turn; "
+        f"speclab {__version__}, {datetime.now():%Y-%m-%d}. Of several arguments of transformers, "
+        "the fastest of one timed call on the same prompt is measured, which favours transformers; "
+        "strategies of speclab run with the settings below."
     )
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><title>speclab bench</title>",
         "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
         "table{border-collapse:collapse}td,th{padding:2px 10px;text-align:right;border:0}"
         "th:first-child,td:first-child{text-align:left}</style>",
-        f"<h1>Methods side by side</h1><p>{prompts} prompts, {repeats} timed calls each after an "
-        "untimed one, greedy, "
-        f"at most {int(frame.tokens.max())} new tokens, methods in turn. {escape(texts, quote=False)}</p>",
-        f"<p>{escape(verdict(frame), quote=False)}</p>",
-        figure.to_html(full_html=False, include_plotlyjs=True, config={"displayModeBar": False}),
+        f"<h1>Methods side by side</h1><p>{about}</p>",
+        *[f"<p>{escape(sentence, quote=False)}</p>" for sentence in (texts, verdict(frame))],
+        _figure(table).to_html(full_html=False, config={"displayModeBar": False}),
         table.to_html(float_format=lambda value: f"{value:.3g}", na_rep="–", border=0),
         "<h2>Settings</h2>",
-        chosen.to_html(index=False, border=0),
-        f"<h2>Where</h2><ul>{where}</ul></html>",
+        settings.to_html(index=False, border=0),
+        "<h2>Prompts and machines</h2>",
+        frame[["prompt", "kind"]].drop_duplicates().to_html(index=False, border=0),
+        frame[["models", "machine"]].drop_duplicates().to_html(index=False, border=0),
+        "</html>",
     ]
     return write_whole(path, "\n".join(parts).encode())
+
+
+def _figure(table: pd.DataFrame) -> Figure:
+    """Times as fast as speclab's plain decoding, with the interval over prompts."""
+    import plotly.graph_objects as go
+
+    times = table.times_own_plain
+    figure = go.Figure(
+        go.Scatter(
+            x=times,
+            y=table.index,
+            mode="markers",
+            marker={"size": 11, "color": "#0072B2"},
+            error_x={"array": table.high - times, "arrayminus": times - table.low, "thickness": 3},
+            hovertemplate="%{y}: %{x:.2f} times<extra></extra>",
+        )
+    )
+    figure.add_vline(x=1, line_dash="dot")
+    figure.update_layout(
+        template="plotly_white",
+        height=120 + 34 * len(table),
+        xaxis_title="times as fast as plain decoding in speclab, 95 % over prompts",
+        xaxis_rangemode="tozero",
+        yaxis={"autorange": "reversed", "automargin": True},
+    )
+    return figure
 
 
 def __dir__() -> list[str]:

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 import speclab
 from speclab import host
 from speclab.errors import PromptError, SpeclabError
-from speclab.files import byte_count
+from speclab.files import byte_count, read_whole
 from speclab.prompts import as_messages
 from speclab.settings import SessionSettings, assignments
 
@@ -177,6 +177,13 @@ def bench(
     device: _Device = None,
     dtype: _Dtype = None,
     limit: Annotated[int, typer.Option(help="Prompts of each kind.")] = 1,
+    prompts: Annotated[
+        Path | None, typer.Option(help="A text file, one prompt a line, in place of the examples.")
+    ] = None,
+    strategies: Annotated[
+        list[str] | None,
+        typer.Option("--strategy", help="A strategy, such as 'DynaTree(node_budget=12)'; repeat."),
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Timed calls of each method on each prompt.")] = 3,
     max_new_tokens: Annotated[int, typer.Option()] = 128,
     to: Annotated[
@@ -185,23 +192,26 @@ def bench(
 ) -> None:
     """Compare strategies with transformers' own decoding on the example prompts, and write a page."""
     from speclab import bench
+    from speclab.drafters import from_str
 
     if limit < 1:
         raise SpeclabError(f"--limit {limit} leaves no prompts: choose at least 1.")
     folder = to.resolve().parent
     if not os.access(folder, os.W_OK) or to.is_dir():
         raise SpeclabError(f"{to} cannot be written: choose another folder or name for --to.")
+    chosen = {text: from_str(text) for text in strategies or ()}
+    texts = [] if prompts is None else _lines(prompts)
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
-    kinds = speclab.prompts.kinds(chat=models.chats)
-    prompts = [
-        prompt
-        for kind in kinds
-        for prompt in speclab.prompts.examples(kind, chat=models.chats)[:limit]
-    ]
+    methods = bench.methods(models)
+    if chosen:
+        methods = {name: methods[name] for name in (bench.PLAIN, bench.OWN_PLAIN)} | chosen
+    if prompts is None:
+        for kind in speclab.prompts.kinds(chat=models.chats):
+            texts += speclab.prompts.examples(kind, chat=models.chats)[:limit]
     frame = bench.measure(
         models,
-        bench.methods(models),
-        prompts,
+        methods,
+        texts,
         repeats=repeats,
         max_new_tokens=max_new_tokens,
         progress=typer.echo,
@@ -210,6 +220,12 @@ def bench(
     typer.echo(bench.summary(frame).to_string(float_format=lambda value: f"{value:.3g}"))
     typer.echo(bench.verdict(frame))
     typer.echo(f"Written: {bench.report(frame, to)}")
+
+
+def _lines(path: Path) -> list[Any]:
+    """The lines of a text file that are not empty."""
+    text = read_whole(path, SpeclabError).decode(errors="replace")
+    return [line for line in text.splitlines() if line.strip()]
 
 
 _Steps = Annotated[

@@ -105,6 +105,13 @@ def test_the_summary_is_medians_and_quartiles_beside_plain_decoding(frame):
     assert table.loc["chain", "times_plain"] == pytest.approx(
         sorted(ratios)[0] / 2 + sorted(ratios)[1] / 2
     )
+    assert table.loc["plain", "times_own_plain"] == 1
+    assert table.low.isna().all(), "two prompts have no interval"
+    more = pd.concat([frame.assign(prompt=frame.prompt + mark) for mark in "abc"])
+    table = bench.summary(more)
+    assert (table.low <= table.times_own_plain).all()
+    assert (table.times_own_plain <= table.high).all()
+    assert table.tokens_per_iteration.between(1, 6).all()
 
 
 def test_a_strategy_slower_than_plain_decoding_is_named(frame):
@@ -163,9 +170,16 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(
 
 def test_the_command_writes_a_page_and_the_calls(tmp_path):
     page = tmp_path / "bench.html"
-    done = CliRunner().invoke(
-        app, ["bench", "--repeats", "1", "--max-new-tokens", "4", "--to", str(page)]
-    )
+    texts = tmp_path / "prompts.txt"
+    texts.write_text("Once upon a time\n\nThe ship left\n")
+    short = ["bench", "--repeats", "1", "--max-new-tokens", "4", "--to", str(page)]
+    chosen = "DynaTree(node_budget=6)"
+    done = CliRunner().invoke(app, [*short, "--prompts", str(texts), "--strategy", chosen])
+    assert done.exit_code == 0, done.output
+    frame = pd.read_csv(page.with_suffix(".csv"))
+    assert set(frame.method) == {PLAIN, "plain", chosen}
+    assert frame.prompt.nunique() == 2
+    done = CliRunner().invoke(app, short)
     assert done.exit_code == 0, done.output
     assert "prompts measured" in done.output
     assert page.exists()

@@ -2,7 +2,8 @@
 
 The budget is the largest number of rows, from 4 to 64, whose verification pass costs at most a
 third more than a pass of one row. Passes are timed once per machine and model; the times are kept
-in the user's cache directory.
+in the user's cache directory for a month. Times that were taken beside other work are not kept, and
+taken again a minute later.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import platform
 from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 from statistics import median
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from time import monotonic, time
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -40,6 +43,10 @@ ROWS = (1, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 ROUNDS = 7
 QUIET = 1.25
 """Median over fastest pass; above this the machine was busy, and the times are not kept on disk."""
+AGAIN = 60.0
+"""Seconds until times of a busy machine are taken again."""
+OLD = 30 * 24 * 3600.0
+"""Seconds until times on disk are taken again."""
 
 NodeBudget = Annotated[
     Annotated[int, Ge(1), Le(1024)] | Literal["auto"],
@@ -52,7 +59,15 @@ NodeBudget = Annotated[
 S = TypeVar("S", bound=Strategy)
 Times = tuple[float, ...]
 
-_known: WeakKeyDictionary[Any, dict[tuple[str, ...], Times]] = WeakKeyDictionary()
+
+class _Measured(NamedTuple):
+    """Fastest passes, and until when they hold, on the clock `monotonic`."""
+
+    times: Times
+    until: float
+
+
+_known: WeakKeyDictionary[Any, dict[tuple[str, ...], _Measured]] = WeakKeyDictionary()
 """By module, then by the other conditions of a measurement."""
 _one_at_a_time = Lock()
 
@@ -98,13 +113,20 @@ def pass_seconds(runner: DraftSource) -> Times:
     )
     with _one_at_a_time:
         known = _known.setdefault(runner.model, {})
-        if conditions not in known:
+        before = known.get(conditions)
+        if before is None:
             path = _path(runner, conditions)
-            known[conditions] = _load(path) or _measure(runner, path)
-        return known[conditions]
+            times = _load(path)
+            known[conditions] = _Measured(times, inf) if times else _measure(runner, path)
+        elif before.until < monotonic():
+            now = _measure(runner, _path(runner, conditions))
+            # other work only makes a pass slower, so the faster time is the better one
+            fastest = tuple(map(min, before.times, now.times))
+            known[conditions] = _Measured(fastest, now.until)
+        return known[conditions].times
 
 
-def _measure(runner: DraftSource, path: Path | None) -> Times:
+def _measure(runner: DraftSource, path: Path | None) -> _Measured:
     """The fastest pass of each size, written to `path` if the machine was quiet; the runner's cache
     is unchanged.
 
@@ -119,15 +141,14 @@ def _measure(runner: DraftSource, path: Path | None) -> Times:
             passes[rows].append(timed(rows))
     fastest = [min(passes[rows]) for rows in ROWS]
     times = tuple(np.minimum.accumulate(fastest[::-1])[::-1].tolist())  # fewer rows never cost more
-    if (
-        path is not None
-        and median(median(passes[rows]) / min(passes[rows]) for rows in ROWS) <= QUIET
-    ):
+    if median(median(passes[rows]) / min(passes[rows]) for rows in ROWS) > QUIET:
+        return _Measured(times, monotonic() + AGAIN)
+    if path is not None:
         # a read-only directory: the times last as long as the process
         with suppress(OSError, SpeclabError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, json.dumps({"rows": ROWS, "seconds": times}).encode())
-    return times
+    return _Measured(times, inf)
 
 
 def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path | None:
@@ -158,12 +179,12 @@ def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path | None:
 
 
 def _load(path: Path | None) -> Times | None:
+    if path is None:
+        return None
     try:
-        times = (
-            tuple(map(float, json.loads(read_whole(path, max_bytes=1 << 20))["seconds"]))
-            if path
-            else ()
-        )
+        if path.stat().st_mtime < time() - OLD:
+            return None
+        times = tuple(map(float, json.loads(read_whole(path, max_bytes=1 << 20))["seconds"]))
     except (OSError, SpeclabError, ValueError, KeyError, TypeError):
         return None
     return times if len(times) == len(ROWS) and min(times) > 0 else None

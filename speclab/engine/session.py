@@ -28,7 +28,7 @@ from speclab.prompts import Message, PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.metrics import Counts, Metrics
-from speclab.trace.records import Step, Trace
+from speclab.trace.records import Step, Trace, Value
 from speclab.tree import DraftTree
 
 FRESH = "forked"
@@ -225,7 +225,7 @@ class Session:
             prompt_ids=tuple(tokens[:prompt_length]),
             first_token=tokens[prompt_length],
             steps=history.steps,
-            settings={**self.strategy.describe(), **self.settings.model_dump()},
+            settings=self._described(),
             models=self.pair.describe(),
             texts=self.pair.token_texts(sorted(set(tokens))),
             prefill_seconds=self._prefill.ttft,
@@ -233,6 +233,15 @@ class Session:
             finished=history.finished,
             messages=self.messages,
         )
+
+    def _described(self) -> dict[str, Value]:
+        """All settings as given, and beside "auto" the number of nodes that it took."""
+        settings = {**self.strategy.describe(), **self.settings.model_dump()}
+        if settings.get("node_budget") == "auto":
+            settings["measured_node_budget"] = self._decoding.drafter.settings.describe()[
+                "node_budget"
+            ]
+        return settings
 
     def step(self) -> Step:
         """Moves on by one iteration: through history if the cursor is before its end, else by

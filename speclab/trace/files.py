@@ -82,7 +82,8 @@ def _unpacked(packed: bytes, name: str, max_bytes: int) -> bytes:
 
 
 def _wrong_fields(trace: Trace) -> Iterator[str]:
-    if max(len(record.texts) for record in (trace, *trace.steps)) > MAX_TEXTS:
+    texts = [trace.texts, *[step.texts for step in trace.steps]]
+    if max(map(len, texts)) > MAX_TEXTS:
         yield f"texts has more than {MAX_TEXTS:,} entries"
     for number, step in enumerate(trace.steps):
         if step.index != number:

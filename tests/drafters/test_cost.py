@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -90,12 +92,33 @@ def test_a_busy_machine_and_a_folder_that_cannot_be_written_keep_nothing(measure
     assert cost.pass_seconds(pair.target)
 
 
+def _quick() -> cost._Measured:
+    return cost._Measured((1.0,) * len(cost.ROWS), inf)
+
+
+def test_times_of_a_busy_machine_are_taken_again_and_the_faster_ones_stay(measured, monkeypatch):
+    runner = pair_of("llama").target
+    taken = [tuple(range(start, start + len(cost.ROWS))) for start in (3, 1, 2)]
+    monkeypatch.setattr(cost, "_measure", lambda *_: cost._Measured(taken.pop(0), -inf))
+    seen = [cost.pass_seconds(runner)[0] for _ in range(3)]
+    assert seen == [3, 1, 1]
+
+
+def test_times_on_disk_are_taken_again_when_they_are_old(measured, monkeypatch):
+    runner = pair_of("llama").target
+    times = cost.pass_seconds(runner)
+    (file,) = measured.iterdir()
+    monkeypatch.setattr(cost, "_measure", lambda *_: _quick())
+    for age, expected in ((0, times), (2 * cost.OLD, _quick().times)):
+        os.utime(file, (file.stat().st_mtime - age,) * 2)
+        cost._known.clear()
+        assert cost.pass_seconds(runner) == expected
+
+
 def test_passes_are_timed_before_a_texts_clock_starts(measured, monkeypatch):
     order = []
     pair = pair_of("llama")
-    monkeypatch.setattr(
-        cost, "_measure", lambda *_: order.append("measure") or (1.0,) * len(cost.ROWS)
-    )
+    monkeypatch.setattr(cost, "_measure", lambda *_: order.append("measure") or _quick())
     monkeypatch.setattr(
         "speclab.engine.generate.perf_counter", lambda: order.append("clock") or 0.0
     )
@@ -110,4 +133,5 @@ def test_the_trace_has_the_setting_and_a_step_has_the_number():
     session = speclab.Session(pair_of("llama"), speclab.DynaTree(), PROMPT, max_new_tokens=20)
     step = session.step()
     assert session.trace.settings["node_budget"] == "auto"
+    assert session.trace.settings["measured_node_budget"] == 13
     assert step.settings["node_budget"] == session.fork(at=0).step().settings["node_budget"] == 13
