@@ -12,10 +12,13 @@ WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 CODE := --dist worksteal -p no:nbval $(addprefix --ignore=tests/,double notebooks browser)
 
-# One thread is steadier where other work shares the cores, and a whole tier takes about as long.
-unit model notebooks browser faults: export OMP_NUM_THREADS = 1
+# Each notebook stays on one worker: its cells share a kernel.
+NBVAL := --nbval-current-env --nbval-cell-timeout 180 --nbval-sanitize-with notebooks/nbval-sanitize.cfg
 
-.PHONY: help setup lab test check unit model notebooks browser faults site slides release constraints
+# One thread is steadier where other work shares the cores, and a whole tier takes about as long.
+unit model notebooks strict browser faults: export OMP_NUM_THREADS = 1
+
+.PHONY: help setup lab test check unit model notebooks strict browser faults site slides release constraints
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,7 +54,11 @@ model: $(READY) ## tests on trained and random models and on a device double, an
 	$(PYTEST) --dist worksteal -p no:nbval tests/double
 
 notebooks: $(READY) $(SITE) ## run every notebook, as shipped and with its exercises solved
-	$(PYTEST) --dist worksteal -W default --nbval-lax --nbval-current-env --nbval-cell-timeout 180 notebooks/00_lab.ipynb tests/notebooks
+	$(PYTEST) --dist loadfile -W default $(NBVAL) --nbval-lax notebooks
+	$(PYTEST) --dist worksteal -p no:nbval tests/notebooks
+
+strict: $(READY) ## run every notebook and compare what it prints and shows with what is saved
+	$(PYTEST) --dist loadfile -W default $(NBVAL) --nbval notebooks
 
 browser: $(READY) $(SITE) ## drive the lab, the exported page and the site in headless Chromium
 	@sh tests/browser/chromium.sh $(BIN)/python

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlencode
 
+import api
 import nbformat
 from sphinx.application import Sphinx
 
@@ -86,7 +87,8 @@ OPTIONS = {
     "project": "speclab",
     "html_title": "speclab",
     "root_doc": FIRST,
-    "extensions": ["myst_nb"],
+    "extensions": ["myst_nb", *api.EXTENSIONS, "api"],
+    **api.OPTIONS,
     "nb_execution_mode": "off",
     "nb_merge_streams": True,
     "nb_ipywidgets_js": {},  # by default a CDN's
@@ -122,6 +124,7 @@ def stage(source: Path) -> None:
             LINK.sub(rf"]({ADDRESS}/blob/main/\1", path.read_text(encoding="utf-8")),
             encoding="utf-8",
         )
+    (source / "docs" / "api.rst").write_text(api.page(), encoding="utf-8")
     for path in source.rglob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
         notebook.cells = prepared(notebook, path.stem)
@@ -211,6 +214,7 @@ def contents() -> str:
     )
     pages = {"The course": [*map(entry, lessons), "/notebooks/glossary"]}
     pages["Reference"] = [f"/docs/{path.stem}" for path in sorted((ROOT / "docs").glob("*.md"))]
+    pages["Reference"].append("/docs/api")
     return "\n\n".join(
         "\n".join(
             ["```{toctree}", ":hidden:", ":titlesonly:", f":caption: {caption}", "", *listed, "```"]
