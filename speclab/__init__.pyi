@@ -1,12 +1,12 @@
 """The public names, in the one place that lists them: `__init__.py` imports each on first use."""
 
 from speclab import bench as bench
+from speclab import clinic as clinic
 from speclab import errors as errors
 from speclab import prompts as prompts
 from speclab import theory as theory
 from speclab import views as views
 from speclab.analysis import attribution as attribution
-from speclab.analysis import clinic as clinic
 from speclab.analysis import curves as curves
 from speclab.analysis import routing as routing
 from speclab.analysis.compare import Comparison as Comparison
@@ -17,6 +17,8 @@ from speclab.analysis.replay import Replayer as Replayer
 from speclab.analysis.replay import replay as replay
 from speclab.analysis.whatif import WhatIf as WhatIf
 from speclab.analysis.whatif import what_if as what_if
+from speclab.clinic.recorders.generate import record_generate as record_generate
+from speclab.clinic.steps_file import load_steps as load_steps
 from speclab.drafters import strategies as strategies
 from speclab.drafters.base import Context as Context
 from speclab.drafters.base import Draft as Draft
@@ -46,7 +48,6 @@ from speclab.drafters.token_recycling import TokenRecycling as TokenRecycling
 from speclab.engine.custom_generate import custom_generate as custom_generate
 from speclab.engine.generate import Generation as Generation
 from speclab.engine.generate import generate as generate
-from speclab.engine.record_generate import record_generate as record_generate
 from speclab.engine.session import Session as Session
 from speclab.errors import CancelledError as CancelledError
 from speclab.errors import ChangedModelError as ChangedModelError
@@ -78,7 +79,6 @@ from speclab.trace.files import load_trace as load_trace
 from speclab.trace.metrics import Metrics as Metrics
 from speclab.trace.records import Step as Step
 from speclab.trace.records import Trace as Trace
-from speclab.trace.steps import load_steps as load_steps
 from speclab.tree import DraftTree as DraftTree
 
 __version__: str

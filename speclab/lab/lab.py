@@ -39,7 +39,7 @@ from speclab.views.modules import joined
 from speclab.views.run_data import plotly_js, style
 
 if TYPE_CHECKING:
-    from speclab.analysis.diff import Diff
+    from speclab.clinic._diff import Diff
     from speclab.engine.session import Session
     from speclab.loading.presets import Offer
     from speclab.pair import ModelPair

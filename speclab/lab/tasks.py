@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from speclab.clinic.steps_file import load_steps
 from speclab.drafters import strategies
 from speclab.errors import NotRecordedError, SettingsError, SpeclabError, TraceError
 from speclab.lab.catalog import CURRENT, chats_with, chosen_models, offered
@@ -30,13 +31,12 @@ from speclab.prompts import as_messages, is_conversation
 from speclab.trace.codecs import TreeColumns, adapter
 from speclab.trace.files import load_trace
 from speclab.trace.records import Finding, Trace
-from speclab.trace.steps import load_steps
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
     from speclab.analysis.compare import ComparedRun, Comparison
     from speclab.analysis.curves import Point
-    from speclab.analysis.diff import Diff
+    from speclab.clinic._diff import Diff
     from speclab.engine.session import Session
     from speclab.pair import ModelPair
 
@@ -238,7 +238,7 @@ class Tasks:
 
     def check(self) -> tuple[Finding, ...]:
         """Check the run shown against its session's models, or those the user named, and mark the findings."""
-        from speclab.analysis.clinic import TIE, marked
+        from speclab.clinic import TIE, marked
 
         state = self._state
         trace = self._runs.trace()
@@ -265,7 +265,7 @@ class Tasks:
     def diff(self, run: int | Trace) -> Diff:
         """Compare the run shown with another one, given by its number or opened; the models decide
         which is wrong."""
-        from speclab.analysis.diff import diff
+        from speclab.clinic._diff import diff
 
         shown = self._runs.trace()
         assert self._runs.shown is not None

@@ -9,7 +9,7 @@ from opened import ARTIFACTS, PATIENCE
 from support.view_samples import trace
 
 import speclab
-from speclab.analysis.diff import diff
+from speclab.clinic._diff import diff
 from speclab.trace.records import Finding
 from speclab.views import export_html
 from speclab.views.phases import positions

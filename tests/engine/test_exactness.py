@@ -8,7 +8,7 @@ from support.pairs import PROMPT
 from support.tiny import tiny
 
 import speclab
-from speclab.analysis import clinic
+from speclab import clinic
 
 pytestmark = pytest.mark.model
 

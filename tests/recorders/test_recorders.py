@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import speclab
+from speclab.clinic.recorders import ddtree, published, sglang, vllm
+from speclab.clinic.recorders.files import Requests, named
 from speclab.errors import SpeclabError
 from speclab.recorder import Recorder, mask, parents, topk
-from speclab.recorders import ddtree, published, sglang, vllm
-from speclab.recorders.files import Requests, named
 
 VOCAB = 11
 PROMPT = [3, 1, 4]

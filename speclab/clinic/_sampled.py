@@ -13,7 +13,7 @@ from math import erfc, exp, sqrt
 import torch
 from torch import Tensor
 
-from speclab.analysis.detectors import path_of
+from speclab.clinic._detectors import path_of
 from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import UNKNOWN, Finding, Step, Trace

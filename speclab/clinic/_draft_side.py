@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speclab.analysis.explain import Fit, cost_of, explain_answers
 from speclab.analysis.known_text import session_settings
-from speclab.analysis.measure import Measured, measure
-from speclab.analysis.oracle import FLOOR, Oracle, Passes, Progress, lowered, runner_of
-from speclab.analysis.passes import Change
+from speclab.clinic._causes import Fit, cost_of, explain_answers
+from speclab.clinic._measure import Measured, measure
+from speclab.clinic._oracle import FLOOR, Oracle, Passes, Progress, lowered, runner_of
+from speclab.clinic._passes import Change
 from speclab.drafters.draft_pass import DRAFT
 from speclab.heads.runner import HeadRunner
 from speclab.models.answer import Answer

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from speclab.clinic.recorders.functions import wrapping
 from speclab.recorder import Recorder, topk
-from speclab.recorders.functions import wrapping
 
 
 @contextmanager

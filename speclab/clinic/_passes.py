@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speclab.analysis.detectors import path_of
-from speclab.analysis.faults import NO_WINDOW
-from speclab.analysis.oracle import Oracle, row_pass
+from speclab.clinic._detectors import path_of
+from speclab.clinic._faults import NO_WINDOW
+from speclab.clinic._oracle import Oracle, row_pass
 from speclab.models.masks import Mask, MaskPlan
 from speclab.models.runner import Runner
 from speclab.trace.records import Step

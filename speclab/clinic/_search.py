@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speclab.analysis.detectors import path_of
-from speclab.analysis.measure import Measured
-from speclab.analysis.oracle import FLOOR, gap_of
-from speclab.analysis.passes import Bench, Change, Variant
+from speclab.clinic._detectors import path_of
+from speclab.clinic._measure import Measured
+from speclab.clinic._oracle import FLOOR, gap_of
+from speclab.clinic._passes import Bench, Change, Variant
 from speclab.models.runner import Runner
 from speclab.tree import Bools
 

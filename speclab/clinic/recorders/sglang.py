@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from speclab.clinic.recorders.files import Requests, named, wanted
 from speclab.recorder import parents, topk
-from speclab.recorders.files import Requests, named, wanted
 
 SAMPLE = "sglang.srt.speculative.eagle_utils.eagle_sample"
 HOOKS = "sglang.srt.plugins.hook_registry"

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from math import log
 from typing import Any
 
-from speclab.analysis.measure import measure
-from speclab.analysis.oracle import Oracle
-from speclab.analysis.runs import checked
+from speclab.clinic._measure import measure
+from speclab.clinic._oracle import Oracle
+from speclab.clinic._runs import checked
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
 from speclab.pair import ModelPair

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from speclab.clinic.recorders.files import Requests, named, wanted
 from speclab.recorder import topk
-from speclab.recorders.files import Requests, named, wanted
 
 SAMPLER = "vllm.v1.worker.gpu.spec_decode.rejection_sampler:RejectionSampler"
 

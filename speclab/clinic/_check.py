@@ -19,27 +19,20 @@ from typing import Any
 
 import pandas as pd
 
-from speclab.analysis.detectors import DETECTORS, RECORDED, Before, name
-from speclab.analysis.diff import diff
-from speclab.analysis.drafts import explain_draft
-from speclab.analysis.explain import explain_answers
-from speclab.analysis.faults import FAULTS, Fault, broken
-from speclab.analysis.measure import Measured, measure
-from speclab.analysis.oracle import FLOOR, SAMPLE, Oracle, Progress
-from speclab.analysis.report import COLUMNS, Report
-from speclab.analysis.runs import checked
-from speclab.analysis.sampled import SampledChecks
+from speclab.clinic._causes import explain_answers
+from speclab.clinic._detectors import DETECTORS, RECORDED, Before, name
+from speclab.clinic._draft_side import explain_draft
+from speclab.clinic._measure import Measured, measure
+from speclab.clinic._oracle import FLOOR, SAMPLE, Oracle, Progress
+from speclab.clinic._report import COLUMNS, Report
+from speclab.clinic._runs import checked
+from speclab.clinic._sampled import SampledChecks
+from speclab.clinic.steps_file import load_steps
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
 from speclab.loading.presets import PRESETS
 from speclab.pair import ModelPair, load_pair
 from speclab.trace.records import TIE, Finding, Step, Trace
-from speclab.trace.steps import load_steps
-
-__all__ = [
-    "FAULTS", "TIE", "Fault", "Finding", "Report", "assert_lossless", "broken", "check", "diff",
-    "examined", "explain", "load_target", "marked", "notes", "report",
-]  # fmt: skip
 
 REFERENCES = 64
 """Iterations of a report whose reference is measured."""
@@ -346,7 +339,3 @@ def notes(trace: Trace) -> tuple[str, ...]:
     if trace.models.get("processed"):
         found.append("Choices were made after logits processors, so answers are compared by top-k.")
     return tuple(found)
-
-
-def __dir__() -> list[str]:
-    return __all__

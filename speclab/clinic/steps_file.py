@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic_core import from_json
 
-from speclab.errors import SettingsError, TraceError, named
-from speclab.recorder import FORMAT, OPTIONAL
-from speclab.trace.codecs import Real
-from speclab.trace.metrics import Counts
-from speclab.trace.records import UNKNOWN, Adaptation, CacheRecord, NodeRecord, Step, Trace, Verdict
-from speclab.trace.step_lines import (
+from speclab.clinic._step_lines import (
     FOLLOWS,
     FOR_CHECKS,
     MOST_TOKENS,
@@ -29,6 +24,11 @@ from speclab.trace.step_lines import (
     read_line,
     wrong_in,
 )
+from speclab.errors import SettingsError, TraceError, named
+from speclab.recorder import FORMAT, OPTIONAL
+from speclab.trace.codecs import Real
+from speclab.trace.metrics import Counts
+from speclab.trace.records import UNKNOWN, Adaptation, CacheRecord, NodeRecord, Step, Trace, Verdict
 from speclab.tree import Bools, DraftTree
 
 if TYPE_CHECKING:

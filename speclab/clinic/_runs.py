@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speclab.analysis.faults import BrokenPair
+from speclab.clinic._faults import BrokenPair
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
 from speclab.pair import ModelPair, checked_pair

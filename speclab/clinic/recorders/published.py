@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from speclab.clinic.recorders.functions import wrapping
 from speclab.recorder import Recorder, parents, topk
-from speclab.recorders.functions import wrapping
 
 NAMES = ("tree_decoding", "update_inference_inputs")
 

@@ -14,12 +14,12 @@ from statistics import median
 
 import numpy as np
 
-from speclab.analysis.detectors import name
-from speclab.analysis.measure import TINY, Measured
-from speclab.analysis.oracle import HALF, Oracle
-from speclab.analysis.passes import Bench, Change
-from speclab.analysis.search import Search
-from speclab.analysis.variants import turn, variants
+from speclab.clinic._detectors import name
+from speclab.clinic._measure import TINY, Measured
+from speclab.clinic._oracle import HALF, Oracle
+from speclab.clinic._passes import Bench, Change
+from speclab.clinic._search import Search
+from speclab.clinic._variants import turn, variants
 from speclab.trace.records import Finding
 
 LEVEL = 3.0

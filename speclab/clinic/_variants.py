@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from speclab.analysis.detectors import path_of
-from speclab.analysis.faults import NO_WINDOW, final_norm, norms, without_final_norm
-from speclab.analysis.measure import Measured
-from speclab.analysis.passes import Bench, Change, SoftPlan, Variant
+from speclab.clinic._detectors import path_of
+from speclab.clinic._faults import NO_WINDOW, final_norm, norms, without_final_norm
+from speclab.clinic._measure import Measured
+from speclab.clinic._passes import Bench, Change, SoftPlan, Variant
 from speclab.models.masks import MaskPlan
 from speclab.models.probe import sharing_weights
 from speclab.models.runner import Runner

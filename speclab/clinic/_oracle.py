@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from speclab.analysis.detectors import GREEDY
 from speclab.analysis.known_text import session_settings
+from speclab.clinic._detectors import GREEDY
+from speclab.clinic._step_lines import precision
 from speclab.errors import SettingsError
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import UNKNOWN, Step, Trace
-from speclab.trace.step_lines import precision
 from speclab.tree import Bools, Ints
 
 FLOOR = -12.0

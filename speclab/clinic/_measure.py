@@ -9,7 +9,7 @@ from statistics import mean, median
 
 from torch import Tensor
 
-from speclab.analysis.oracle import (
+from speclab.clinic._oracle import (
     FACTOR,
     FLOAT32,
     FLOAT32_MOST,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from speclab.recorders.files import named
+from speclab.clinic.recorders.files import named
 
 After = Callable[[dict[str, Any], Any], object]
 """Called with the arguments of a function by name, and its result."""
