@@ -41,10 +41,11 @@ lab: $(READY) ## open the lab in JupyterLab
 
 test: unit model notebooks browser ## run every tier
 
-check: $(READY) ## lint, format, types
+check: $(READY) ## lint, format, types, of Python and JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy speclab training
+	$(BIN)/python scripts/check_javascript.py
 
 unit: $(READY) ## tests without models
 	$(PYTEST) $(CODE) -m 'not model'

@@ -1,4 +1,3 @@
-// @ts-check
 // Greedy speculative decoding, one iteration at a time; each is a Step as a trace writes it. As
 // engine/decode.py and engine/record.py.
 
@@ -7,8 +6,6 @@ import { accept, grow, rulesOf } from "./grow.js";
 
 // most probable tokens of the draft and of the target in a record
 const TOP = { drafted: 8, recorded: 5 };
-
-/** @typedef {{target: Model, draft: Model, tokenizer: Tokenizer}} Models */
 
 /** @param {Float32Array} logits @returns {Float64Array} probabilities */
 function softmax(logits) {
@@ -25,6 +22,7 @@ function softmax(logits) {
  * @returns {Top}
  */
 function topTokens(probs, count) {
+  /** @type {Top} */
   const best = [];
   probs.forEach((prob, token) => {
     if (best.length === count && prob <= best[count - 1][1]) return;
@@ -41,6 +39,7 @@ function topTokens(probs, count) {
  * @returns {number[][]}
  */
 function pathsOf(tree) {
+  /** @type {number[][]} */
   const paths = [];
   tree.parent.forEach((parent, node) => paths.push([...(paths[parent] ?? []), node]));
   return paths;
@@ -48,6 +47,14 @@ function pathsOf(tree) {
 
 /** One text. Steps are added, never changed; to go back, fork. */
 export class Session {
+  /** @type {Models} */ models;
+  /** @type {Settings} */ strategy;
+  /** @type {number[]} */ prompt;
+  /** @type {number} */ most;
+  /** @type {number[]} */ tokens;
+  /** @type {Step[]} */ steps;
+  /** @type {number} */ prefill;
+
   /**
    * @param {Models} models
    * @param {Settings} strategy
@@ -109,8 +116,8 @@ export class Session {
 
   /**
    * Decodes one iteration; if it is stopped, nothing changed.
-   * @param {any} built a tree built by hand
-   * @returns {Promise<any>} the Step
+   * @param {Draft | null} built a tree built by hand
+   * @returns {Promise<Step>}
    */
   async step(built = null) {
     const { target, draft, tokenizer } = this.models;
@@ -143,6 +150,7 @@ export class Session {
         (times[index + 1] - times[index]) / 1000
       ])
     );
+    /** @type {Step} */
     const step = {
       ...EMPTY,
       index: this.steps.length,
@@ -165,7 +173,7 @@ export class Session {
     return step;
   }
 
-  /** The draft of the strategy; the root alone if nothing grows. */
+  /** The draft of the strategy; the root alone if nothing grows. @returns {Promise<Draft>} */
   async propose() {
     const { draft, target } = this.models;
     const root = this.tokens.at(-1);
@@ -182,8 +190,9 @@ export class Session {
         tops: new Map()
       };
     const width = Math.max(TOP.drafted, ...rules.branches);
-    // of each node that ran: the slots of its text, of its ancestors, and its own
+    /** @type {Rows} of each node that ran: the slots of its text, of its ancestors, and its own */
     const rows = new Map();
+    /** @param {Growing} tree @param {number[]} nodes */
     const next = async (tree, nodes) => {
       nodes.forEach((node, row) =>
         rows.set(
@@ -230,7 +239,7 @@ export class Session {
   }
 
   /**
-   * @param {Map<number, number[]>} rows of the draft
+   * @param {Rows} rows of the draft
    * @param {{accepted: number[], committed: number[]}} outcome
    * @param {number} prefix
    */
@@ -254,10 +263,11 @@ export class Session {
    * @param {boolean} drafted
    */
   caches(target, draft, drafted) {
+    /** @param {"target" | "draft"} name @param {number} before @returns {CacheRecord} */
     const record = (name, before) => {
       const { kept, length, capacity, cache, width } = this.models[name];
       const moved = kept.slots
-        .map((slot, index) => [slot, kept.prefix + index])
+        .map(/** @returns {[number, number]} */ (slot, index) => [slot, kept.prefix + index])
         .filter(([from, to]) => from !== to);
       return {
         name,
@@ -277,7 +287,7 @@ export class Session {
   }
 }
 
-/** What no greedy iteration of a draft model has. */
+/** What no greedy iteration of a draft model has. @type {any} */
 const EMPTY = {
   root_choice: null,
   extra: [],
@@ -306,7 +316,7 @@ function adaptationOf({ history }, tree) {
 
 /**
  * @param {Columns} tree
- * @param {any} outcome
+ * @param {{accepted: number[], committed: number[]}} outcome
  * @param {number} calls
  * @param {Record<string, number>} phases
  */
@@ -337,6 +347,7 @@ function countsOf(tree, { accepted, committed }, calls, phases) {
 function nodeRecords(tree, probs, tops, drafted, accepted, prefix) {
   const shape = shapeOf(tree);
   const path = new Set([0, ...accepted]);
+  /** @param {number} node @param {number} parent */
   const verdict = (node, parent) => {
     if (path.has(node)) return node ? "accepted" : "root";
     // the text may end before it
@@ -369,7 +380,7 @@ function maskBits(seen, count) {
   return Array.from(bytes, byte => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Every token that a step names. @param {any} step @returns {number[]} */
+/** Every token that a step names. @param {Step} step @returns {number[]} */
 function tokensOf({ tree, committed, nodes, events }) {
   const tops = nodes
     .flatMap(node => [...node.target_top, ...node.draft_top])
@@ -386,6 +397,7 @@ function tokensOf({ tree, committed, nodes, events }) {
  * A run as a trace file holds it.
  * @param {Session} session
  * @param {Record<string, any>} models what ran where
+ * @returns {Values}
  */
 export function traceOf(
   { prompt, tokens, steps, strategy, most, prefill, finished, models: { tokenizer } },

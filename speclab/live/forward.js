@@ -1,4 +1,3 @@
-// @ts-check
 // A GPT-NeoX model in plain JavaScript: rows at any positions under a tree mask, with a cache of
 // keys and values.
 
@@ -12,6 +11,7 @@ const CHUNK = 64; // tokens of a text that run together, so that Stop is heard s
  */
 function weightsOf(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
+  /** @type {Record<string, {data_offsets?: [number, number]}>} */
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   const wide = new Float32Array(1 << 16);
   const bits = new Uint32Array(wide.buffer);
@@ -19,6 +19,7 @@ function weightsOf(buffer) {
     bits[narrow] = ((narrow & 0x8000) << 16) | ((narrow & 0x7fff) << 13);
     wide[narrow] *= 2 ** 112; // the exponents' biases are 127 and 15
   }
+  /** @type {Record<string, Float32Array>} */
   const weights = {};
   for (const [name, { data_offsets: offsets }] of Object.entries(header)) {
     if (!offsets) continue; // the file's metadata
@@ -64,6 +65,15 @@ function linear(x, weight, bias, width) {
 /**
  * Two rows of x by four of the weight; a function of its own, since engines compile short functions
  * best.
+ * @param {Float32Array} x
+ * @param {number} x0
+ * @param {number} x1
+ * @param {Float32Array} weight
+ * @param {number} w0
+ * @param {number} width
+ * @param {Float32Array} y
+ * @param {number} y0
+ * @param {number} y1
  */
 function block(x, x0, x1, weight, w0, width, y, y0, y1) {
   let a0 = 0;
@@ -142,6 +152,11 @@ function gelu(x) {
  * kept; `kept`: what the last `keep` left.
  */
 export class Model {
+  /** @type {number} */ capacity;
+  /** @type {number[]} */ tokens;
+  /** @type {Float32Array[]} keys, then values, of each layer: `[capacity, width]` */ cache;
+  /** @type {{before: number, prefix: number, slots: number[]}} */ kept;
+
   /**
    * @param {any} config of config.json
    * @param {ArrayBuffer} file
@@ -161,7 +176,6 @@ export class Model {
   clear() {
     this.capacity = 0;
     this.tokens = [];
-    /** keys, then values, of each layer: `[capacity, width]` */
     this.cache = Array.from(
       { length: 2 * this.config.num_hidden_layers },
       () => new Float32Array(0)
@@ -275,6 +289,7 @@ export class Model {
     const { width, dim } = this;
     const [keys, values] = this.cache.slice(2 * layer);
     const out = new Float32Array(sees.length * width);
+    /** @param {(slots: number[], at: number, from: number) => void} visit */
     const each = visit => {
       for (let at = 0; at < out.length; at += dim) visit(sees[Math.floor(at / width)], at, 3 * at);
     };

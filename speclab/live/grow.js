@@ -1,16 +1,8 @@
-// @ts-check
 // How a draft tree grows (DynaTree's Algorithm 1, and EAGLE-2's rule), and what the target accepts
 // of it.
 // As drafters/grow.py; reads shapeOf of views/page/phases.js.
 
 import { shapeOf } from "../views/page/phases.js";
-
-/** @typedef {Record<string, any>} Settings a strategy's, with its name as `strategy` */
-/** @typedef {[number, number][]} Top tokens and their probabilities, best first */
-/**
- * @typedef {{token: number[], parent: number[], log_prob: number[], source: string[],
- *   candidate_sampling: string}} Columns
- */
 
 const OPEN = {
   high_confidence: 0,
@@ -25,7 +17,7 @@ const OPEN = {
 };
 /**
  * By strategy: its settings as those of Algorithm 1; `names`: what the strategy calls them.
- * @type {Record<string, (s: Settings) => Settings>}
+ * @type {Record<string, (s: Settings) => any>}
  */
 const GROWS = {
   DynaTree: s => ({
@@ -57,17 +49,12 @@ const GROWS = {
 /**
  * The gates and branches of a strategy; null if its trees do not grow.
  * @param {Settings} settings
+ * @returns {Rules | null}
  */
 export function rulesOf(settings) {
   const rules = GROWS[settings.strategy];
   return rules ? { ...OPEN, ...rules(settings) } : null;
 }
-
-/**
- * A tree under construction, breadth-first.
- * @typedef {{token: number[], parent: number[], depth: number[], logProb: number[], path:
- *   number[]}} Growing
- */
 
 /** p(u), the draft's probability of the whole path. @param {Growing} tree @param {number} node */
 export function pathProb(tree, node) {
@@ -88,7 +75,7 @@ function bestOf({ path, depth }, count, nodes) {
 
 /**
  * The draft tree of some rules.
- * @param {any} rules
+ * @param {Rules} rules
  * @param {(tree: Growing, nodes: number[]) => Promise<Top[]>} nextTokens one draft pass
  * @param {number} root the newest token of the text
  * @param {number} maxDepth the end of the models' context
@@ -96,7 +83,9 @@ function bestOf({ path, depth }, count, nodes) {
 export async function grow(rules, nextTokens, root, maxDepth) {
   const tree = { token: [root], parent: [-1], depth: [0], logProb: [0], path: [0] };
   const { token, depth } = tree;
+  /** @type {NodeEvent[]} */
   const events = [];
+  /** @type {Tops} */
   const tops = new Map();
   const most = rules.best ? Infinity : rules.node_budget; // EAGLE-2 applies its budget at the end
   let level = [0]; // line 11: the active frontier
@@ -149,7 +138,7 @@ function add(tree, parent, token, logProb) {
 
 /**
  * Why a node stays a leaf (lines 14 to 25); null if it may be expanded.
- * @param {any} rules
+ * @param {Rules} rules
  * @param {Growing} tree
  * @param {number} node
  * @param {number} maxDepth
@@ -157,6 +146,7 @@ function add(tree, parent, token, logProb) {
 function gate(rules, tree, node, maxDepth) {
   const path = pathProb(tree, node);
   const depth = tree.depth[node];
+  /** @param {string} name */
   const stop = (name, more = {}) => stopped(rules, tree, node, name, more);
   if (depth >= maxDepth) return stop("context", { threshold: maxDepth });
   // lines 14 to 16: p(u) < tau
@@ -172,7 +162,7 @@ function gate(rules, tree, node, maxDepth) {
 
 /**
  * EAGLE-2: why a node is not expanded though no gate closed: others are more probable.
- * @param {any} rules
+ * @param {Rules} rules
  * @param {Growing} tree
  * @param {number} node
  * @param {number[]} level
@@ -189,7 +179,7 @@ function outranked(rules, tree, node, level) {
 
 /**
  * B(u): few children if the draft is confident, many if it is unsure (section 3.3).
- * @param {any} rules
+ * @param {Rules} rules
  * @param {number} confidence
  * @returns {Record<string, any>}
  */
@@ -205,7 +195,7 @@ function branches({ branches: [fewest, some, most], high_confidence, low_confide
 
 /**
  * The event of a node without children.
- * @param {any} rules
+ * @param {Rules} rules
  * @param {Growing} tree
  * @param {number} node
  * @param {string} closed
@@ -230,10 +220,10 @@ function stopped(rules, tree, node, closed, more = {}) {
 /**
  * The nodes that are verified, with "prune" events for the others. `numbers`: of each node while
  * the tree grew.
- * @param {any} rules
+ * @param {Rules} rules
  * @param {Growing} tree
- * @param {any[]} events
- * @param {Map<number, Top>} tops
+ * @param {NodeEvent[]} events
+ * @param {Tops} tops
  */
 function pruned(rules, tree, events, tops) {
   const { token, parent, logProb } = tree;
@@ -241,6 +231,7 @@ function pruned(rules, tree, events, tops) {
   const numbers = rules.best
     ? bestOf(tree, rules.node_budget, all).sort((a, b) => a - b)
     : all.filter(node => !node || pathProb(tree, node) >= rules.prune_probability);
+  /** @param {number} node */
   const index = node => numbers.indexOf(node);
   const kept = events
     .filter(event => numbers.includes(event.node))

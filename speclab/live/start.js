@@ -1,4 +1,3 @@
-// @ts-check
 // Starts the live page: fetches its parts, and mounts the page with a worker as its kernel.
 
 import { unpacked } from "../views/page/unpack.js";
@@ -23,6 +22,7 @@ async function startLive() {
     const base = JSON.stringify(new URL(".", location.href));
     const begin = `const BASE = ${base}, QUERY = ${JSON.stringify(location.search)};\n`;
     const worker = new Worker(URL.createObjectURL(new Blob([begin, decoder])));
+    /** @param {(message: any) => void} handler */
     const hear = handler => {
       worker.onmessage = ({ data }) => handler(data);
     };

@@ -1,17 +1,17 @@
-// @ts-check
 // Byte-level BPE from a tokenizer.json, both ways; a token that is part of a character is written
 // as its bytes.
 
 const PIECES = /'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu;
 
 export class Tokenizer {
-  /** @param {any} file a parsed tokenizer.json */
+  /** @param {TokenizerFile} file a parsed tokenizer.json */
   constructor({ model, added_tokens: [end] }) {
     this.end = end;
     this.ids = model.vocab;
     this.pieces = Object.keys(model.vocab).sort((one, other) => this.ids[one] - this.ids[other]);
     this.ranks = new Map(model.merges.map((pair, rank) => [pair.join(" "), rank]));
     let spare = 256;
+    /** @param {number} byte */
     const visible = byte => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
     /** GPT-2's alphabet: a visible character for each byte. */
     this.alphabet = Array.from({ length: 256 }, (_, byte) =>
@@ -22,6 +22,7 @@ export class Tokenizer {
   /** Token ids of a text; each digit stands alone. @param {string} text @returns {number[]} */
   encode(text) {
     const { id, content } = this.end;
+    /** @param {string} part */
     const plain = part =>
       part
         .split(/(\p{N})/u)

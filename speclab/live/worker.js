@@ -1,4 +1,3 @@
-// @ts-check
 // The lab of one tab: answers what the page asks a kernel (views/messages.json), one command after
 // another; Stop is heard between products.
 // Begins with BASE, the folder's address; QUERY, the page's; and LAB, what export.py wrote:
@@ -10,6 +9,7 @@ import { Tokenizer } from "./tokenizer.js";
 
 class Refusal extends Error {}
 
+/** @type {Record<string, string>} */
 const BUSY = {
   hello: "Loading",
   step: "Decoding",
@@ -18,6 +18,7 @@ const BUSY = {
   verify: "Verifying"
 };
 const PAUSE = 50; // milliseconds of work between two looks at the messages
+/** @type {Lab} */
 const lab = {
   wanted: LAB.wanted,
   applied: null,
@@ -32,8 +33,11 @@ const lab = {
 };
 let queue = Promise.resolve();
 
+/** @param {string} type @param {Values} fields */
 const post = (type, fields) => postMessage({ type, ...fields });
+/** @param {string} name */
 const nameOf = name => name.replaceAll("_", " ");
+/** @param {Wanted} wanted @returns {Settings} */
 const settingsOf = ({ strategy: { name, settings } }) => ({ strategy: name, ...settings });
 const stepShown = () => lab.session.steps[lab.cursor - 1];
 
@@ -47,6 +51,7 @@ async function breathe() {
 /** The changes that the next Step applies, in words. */
 function pending() {
   if (!lab.applied) return [];
+  /** @param {Wanted} form @returns {Values} */
   const flat = form => ({
     prompt: form.prompt,
     length: form.session.max_new_tokens,
@@ -87,7 +92,7 @@ function status(more = {}) {
  */
 async function fetched({ name, size, sha256 }, report) {
   // on plain http there is none, nor a digest
-  const store = await globalThis.caches?.open("speclab").catch(() => null);
+  const store = await globalThis.caches?.open("speclab").catch(/** @returns {null} */ () => null);
   const address = `${BASE}${name}?${sha256.slice(0, 12)}`;
   const kept = await store?.match(address);
   const response =
@@ -120,9 +125,11 @@ async function fetched({ name, size, sha256 }, report) {
 
 async function load() {
   const total = LAB.files.reduce((sum, file) => sum + file.size, 0);
+  /** @type {ArrayBuffer[]} */
   const buffers = [];
   let before = 0;
   for (const file of LAB.files) {
+    /** @param {number} bytes */
     const report = bytes =>
       status({
         busy: `Fetching ${(total / 1e6).toFixed(1)} MB, once`,
@@ -184,7 +191,7 @@ function fork(at) {
   show(lab.session.fork(at, settingsOf(lab.wanted), lab.wanted.session.max_new_tokens), at);
 }
 
-/** @param {any} built a tree built by hand */
+/** @param {Draft | null} built a tree built by hand */
 async function decode(built = null) {
   if (lab.session.finished)
     throw new Refusal("The text has ended: set a larger length, or start over.");
@@ -218,6 +225,7 @@ function strategyOf({ name, settings }) {
 /**
  * The rows of the edited tree, at first those of the iteration shown; `recorded`: the same node of
  * the iteration.
+ * @returns {EditedRow[]}
  */
 function edited() {
   const { tree } = stepShown();
@@ -233,7 +241,7 @@ function edited() {
   );
 }
 
-/** @param {string} name */
+/** @param {keyof EditedRow} name @returns {any[]} */
 function column(name) {
   return edited().map(row => row[name]);
 }
@@ -251,7 +259,7 @@ function editedTree() {
 
 /**
  * Shows an edit in breadth-first order; without rows the last one is undone.
- * @param {any[]} [rows]
+ * @param {EditedRow[]} [rows]
  */
 function edit(rows) {
   if (rows) {
@@ -265,6 +273,7 @@ function edit(rows) {
     );
   } else lab.edits.pop();
   const tree = editedTree();
+  /** @type {WhatIf} */
   const what_if = {
     tree,
     recorded: column("recorded"),
@@ -289,6 +298,7 @@ function rowOf(node) {
 /** One token from what was typed: `#17`, or a text as displayed. @param {string} typed */
 function typedToken(typed) {
   const { tokenizer } = lab.models;
+  /** @type {number[]} */
   const ids = /^#\d+$/.test(typed)
     ? [Number(typed.slice(1))]
     : tokenizer.encode(typed.replaceAll("␣", " "));
@@ -323,6 +333,7 @@ function asked() {
   };
 }
 
+/** @type {Record<string, (step: Step, value: any) => boolean>} */
 const HOLDS = {
   end: () => false,
   accepts_fewer: (step, value) => step.accepted.length < value,
@@ -405,6 +416,7 @@ const COMMANDS = {
     );
     fork(lab.cursor - 1);
     const step = await decode({ tree, tops });
+    /** @param {Step} step */
     const words = ({ committed, nodes }) =>
       `${committed.length} from ${nodes.length - 1} drafted nodes`;
     return {

@@ -25,6 +25,11 @@ from speclab.views.tree_picture import tree_rows
 Data = dict[str, Any]
 SCRIPTS = Path(__file__).with_name("page")
 """The page's ES modules."""
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""What the exported page may load: nothing but what is in the file."""
 _STYLE = """
 :root { color-scheme: light dark }
 body { margin: 0; padding: 8px 20px 24px; background: #fff }
@@ -113,7 +118,8 @@ def page(
     items = "".join([f"<li>{escape(summary(step))}</li>" for step in trace.steps])
     without = f"<noscript><p>Without scripts this page lists what each iteration did.</p><ol>{items}</ol></noscript>"
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>{escape(name)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{page_style()}</style></head><body>'
         f'<main id="page"></main>{without}<script type="application/json" id="data">{data}</script>'
         f"<script>{joined(SCRIPTS / 'exported.js')}</script></body></html>"

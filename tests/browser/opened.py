@@ -85,7 +85,7 @@ class Opened:
     @classmethod
     def at(cls, browser: Any, address: str, width: int = 1440, height: int = 900) -> Opened:
         """A new page at this address."""
-        opened = cls(browser.new_page(viewport={"width": width, "height": height}))
+        opened = cls(browser.new_page(viewport={"width": width, "height": height}, bypass_csp=True))
         opened.page.set_default_timeout(PATIENCE)
         opened.page.on("request", lambda request: opened.requests.append(request.url))
         opened.page.on("websocket", lambda socket: opened.requests.append(socket.url))

@@ -41,10 +41,10 @@ def printed(script: str, data: Any) -> str:
     return done.stdout
 
 
-def evaluated(expression: str, data: Any, files: tuple[str, ...] = PURE) -> Any:
+def evaluated(expression: str, data: Any) -> Any:
     """The value of a JavaScript expression, in the scope of the page's pure files; `data` is its input."""
     script = "\n".join([
-        joined(*[SCRIPTS / name for name in files]),
+        joined(*[SCRIPTS / name for name in PURE]),
         'const data = JSON.parse(require("fs").readFileSync(0, "utf8"));',
         f"process.stdout.write(JSON.stringify({expression}));",
     ])  # fmt: skip

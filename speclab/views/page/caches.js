@@ -1,4 +1,3 @@
-// @ts-check
 // The KV caches over an iteration: a strip for each, 64 slots a row, during the pass and after the
 // commit. As cache_picture.py.
 
@@ -13,6 +12,11 @@ const ORDER = "123456789abcdefghijklmnopqrstuvwxyz";
 
 /**
  * The state of the slots from `first` on, during the pass or after the commit.
+ * @param {CacheRecord} record
+ * @param {number} prefix
+ * @param {number} prompt
+ * @param {number} first
+ * @param {boolean} after
  * @returns {string[]}
  */
 function slotStates(record, prefix, prompt, first, after) {
@@ -30,7 +34,7 @@ function slotStates(record, prefix, prompt, first, after) {
 
 /**
  * The first slot of a strip: what lies before was there and stays.
- * @param {any} record
+ * @param {CacheRecord} record
  * @param {number} prefix
  */
 function firstSlot(record, prefix) {
@@ -48,6 +52,7 @@ function firstSlot(record, prefix) {
  */
 export function cacheFigures(step, promptLength = 0, selected = null) {
   if (!step.caches.length) return [];
+  /** @type {Strips} */
   const strips = { cells: [], labels: [], notes: [], signs: [], moves: [] };
   for (const record of step.caches) addStrip(strips, step, record, promptLength);
   const count = strips.cells.length;
@@ -62,9 +67,16 @@ export function cacheFigures(step, promptLength = 0, selected = null) {
   return [{ data: cacheTraces(strips), layout }];
 }
 
-/** Adds the strip of a cache: two blocks of rows, and arrows between them. */
+/**
+ * Adds the strip of a cache: two blocks of rows, and arrows between them.
+ * @param {Strips} strips
+ * @param {Step} step
+ * @param {CacheRecord} record
+ * @param {number} prompt
+ */
 function addStrip(strips, step, record, prompt) {
   const { prefix_length: prefix } = step;
+  /** @param {string} text */
   const heading = text => {
     strips.notes.push(noteAt(plotText(text), -0.5, strips.cells.length, LOOKS.heading));
     strips.cells.push([]);
@@ -114,7 +126,7 @@ function addStrip(strips, step, record, prompt) {
 /**
  * The sign of a slot, what it holds in words, its node.
  * @param {Step} step
- * @param {any} record
+ * @param {CacheRecord} record
  * @param {number} slot
  * @param {string} state
  * @param {number} origin
@@ -141,9 +153,11 @@ function slotSign(step, record, slot, state, origin, landed) {
   };
 }
 
+/** @param {Strips} strips */
 function cacheTraces({ cells, signs, moves }) {
   const colors = Object.values(LOOKS.caches).map(look => look.color);
   const traces = [{ ...codeMap(cells, colors), ygap: 2 }];
+  /** @param {keyof Slot} name */
   const column = name => signs.map(sign => sign[name]);
   if (signs.length)
     traces.push({
@@ -160,7 +174,9 @@ function cacheTraces({ cells, signs, moves }) {
       }
     });
   if (moves.length) {
-    const points = moves.flatMap(([from, to]) => [from, to, [null, null]]);
+    const points = moves.flatMap(
+      /** @returns {number[][]} */ ([from, to]) => [from, to, [null, null]]
+    );
     const size = moves.flatMap(() => [0, 9, 0]);
     traces.push({
       ...LOOKS.traces.moves,
@@ -188,6 +204,7 @@ export function cacheKey(step) {
     .map(([, look]) => look);
 }
 
+/** @param {CacheRecord} record */
 function cacheValues(record) {
   return {
     name: record.name[0].toUpperCase() + record.name.slice(1),
@@ -211,10 +228,11 @@ export function cacheLines(step) {
 
 /**
  * Whether each check of a cache after a commit passed.
- * @param {any} record
+ * @param {CacheRecord} record
  * @returns {Record<string, boolean>}
  */
 function cacheChecks(record) {
+  /** @param {number[]} values */
   const rising = values => values.every((value, index) => !index || value > values[index - 1]);
   return {
     length:

@@ -1,4 +1,3 @@
-// @ts-check
 // Several strategies on this prompt, side by side; and the curve of a setting.
 
 import { LOOKS, WORDS } from "./data.js";
@@ -15,6 +14,7 @@ export function compareOf({ send }) {
   });
   const result = made("div");
   const element = made("div", {}, list, div("sl-row", run, refusal("compare")), result);
+  /** @param {State} now */
   const update = now => {
     const { catalog, status } = now;
     if (catalog && !list.childElementCount) {
@@ -39,8 +39,9 @@ export function compareOf({ send }) {
   return { element, update };
 }
 
-/** @param {Record<string, any>} compared @returns {Table} */
+/** @param {{rows: Values[]}} compared @returns {Table} */
 function comparedTable({ rows }) {
+  /** @param {number | undefined} value @param {number} digits */
   const number = (value, digits) => (value === undefined ? "" : Number(value.toFixed(digits)));
   return {
     ...WORDS.compared,
@@ -57,10 +58,11 @@ function comparedTable({ rows }) {
   };
 }
 
-/** Tokens per pass over the values of a setting. @param {Record<string, any>} curve */
+/** Tokens per pass over the values of a setting. @param {Curve} curve @returns {Figure} */
 export function curveFigure({ name, points, plain, here }) {
   const known = points.filter(point => !point.refused);
   const numbers = known.filter(point => typeof point.value === "number");
+  /** @param {Values[]} list */
   const along = list => ({
     x: list.map(point => point.value),
     y: list.map(point => point.tokens_per_iteration)

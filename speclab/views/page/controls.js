@@ -1,4 +1,3 @@
-// @ts-check
 // The bar, the menu, the runs, the tree built by hand, and the keys.
 
 import { WORDS } from "./data.js";
@@ -6,11 +5,6 @@ import { button, choiceOf, div, later, made, span } from "./draw.js";
 import { OWN, PHASES } from "./phases.js";
 import { LATER, asking, positionShown, stepShown } from "./state.js";
 import { labelOf } from "./text.js";
-
-/**
- * @typedef {{state: () => State, dispatch: (event: PageEvent) => void, send: (message: Message)
- *   => void, live: boolean, kernel: boolean}} Context live: more can be decoded
- */
 
 /** @param {Context} context */
 export function barOf(context) {
@@ -34,6 +28,7 @@ export function barOf(context) {
   const play = playOf(context);
   const going = live ? [until.element, stop] : [];
   const parts = [back, step, place, phases, guess, ...going, play.element, menuOf(context)];
+  /** @param {State} now */
   const update = now => {
     const { status, gone } = now;
     const off = Boolean(gone || status.busy) || status.can_step === false;
@@ -113,6 +108,7 @@ function untilOf({ send, kernel }) {
     size: 12,
     hidden: true,
     input: () => soon(() => send({ do: "condition", until: wish() })),
+    /** @param {KeyboardEvent} event */
     keydown: ({ key }) => key === "Enter" && run.click()
   });
   return {
@@ -135,11 +131,13 @@ function menuOf({ state, dispatch, send, live, kernel }) {
     file.value = "";
   };
   const file = made("input", { type: "file", accept: ".gz,.json,.jsonl", hidden: true, change });
+  /** @param {string} label @param {() => void} click */
   const entry = (label, click) =>
     button(label, { class: "sl-entry" }, () => {
       menu.open = false;
       click();
     });
+  /** @param {"rows" | "marks"} name */
   const flip = name => () => dispatch({ type: "set", values: { [name]: !state()[name] } });
   const files = kernel
     ? [
@@ -171,6 +169,7 @@ function menuOf({ state, dispatch, send, live, kernel }) {
  */
 export function runsOf({ runs }, send) {
   if (runs.length < 2) return null;
+  /** @param {number | null} parent @param {number} depth @returns {HTMLElement[]} */
   const below = (parent, depth) =>
     runs
       .filter(run => run.parent === parent)
@@ -196,6 +195,7 @@ export function byHandOf({ state, send }) {
     size: "12"
   });
   const hint = span("sl-muted");
+  /** @param {Message} message */
   const tell = message => send({ ...message, node: state().node });
   const add = button("Add", {}, () =>
     tell(
@@ -218,6 +218,7 @@ export function byHandOf({ state, send }) {
     undo,
     verify
   );
+  /** @param {State} now */
   const update = now => {
     const step = stepShown(now);
     const off = !step || Boolean(now.status.busy || now.gone);
@@ -237,9 +238,11 @@ export function byHandOf({ state, send }) {
   return { element, update };
 }
 
-/** @param {Context} context @returns {(event: KeyboardEvent) => void} */
+/** @param {Context} context @returns {(event: any) => void} */
 export function keysOf({ state, dispatch, live }) {
+  /** @param {number} cursor */
   const go = cursor => dispatch({ type: "go", cursor });
+  /** @type {Record<string, () => void>} */
   const keys = {
     ArrowLeft: () => go(state().cursor - 1),
     ArrowRight: () => go(state().cursor + 1),
@@ -267,10 +270,12 @@ export function keysOf({ state, dispatch, live }) {
 /**
  * In the tree: parent, first child, the neighbours of the column.
  * @param {Context} context
- * @param {any} tree
+ * @param {any} tree its place on the page
+ * @returns {(event: KeyboardEvent) => void}
  */
 export function treeKeysOf({ state, dispatch }, tree) {
   return event => {
+    /** @type {Entry[]} */
     const table = tree.figure?.table;
     if (!table || !["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(event.key)) return;
     event.preventDefault();
@@ -291,7 +296,12 @@ export function treeKeysOf({ state, dispatch }, tree) {
   };
 }
 
-/** Left and right go along the row of tabs. @param {Context} context @param {HTMLElement} tabs */
+/**
+ * Left and right go along the row of tabs.
+ * @param {Context} context
+ * @param {HTMLElement} tabs
+ * @returns {(event: KeyboardEvent) => void}
+ */
 export function tabKeysOf({ state, dispatch }, tabs) {
   return event => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];

@@ -1,4 +1,3 @@
-// @ts-check
 // The stage, the timeline, the text and the tabs: figures of the pure files, put on the page only
 // if they changed.
 
@@ -16,6 +15,7 @@ import { markOf, words } from "./words.js";
  * @returns {any}
  */
 export function made(tag, attributes = {}, ...children) {
+  /** @type {any} */
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") element.addEventListener(name, value);
@@ -47,7 +47,11 @@ export function refusal(name) {
   return made("span", { class: "sl-refused", "data-where": name, role: "alert" });
 }
 
-/** Calls the last action only, when none came for these milliseconds. @param {number} wait */
+/**
+ * Calls the last action only, when none came for these milliseconds.
+ * @param {number} wait
+ * @returns {(action: () => void) => void}
+ */
 export function later(wait) {
   let timer = 0;
   return action => {
@@ -58,7 +62,7 @@ export function later(wait) {
 
 /**
  * A select.
- * @param {[any, string][]} options values and labels
+ * @param {any[][]} options values and labels
  * @param {any} value
  * @param {(value: string) => void} changed
  * @param {Record<string, any>} attributes
@@ -109,6 +113,7 @@ function themed(value, colors, key = "") {
  * @param {any[]} values
  */
 export function shows(element, values) {
+  /** @type {{drawn?: any[]}} */
   const { drawn } = element;
   element.drawn = values;
   return drawn?.length === values.length && drawn.every((value, index) => value === values[index]);
@@ -118,6 +123,7 @@ export function shows(element, values) {
  * Draws figures with plotly; the same arguments draw nothing.
  * @param {any} Plotly
  * @param {() => Record<string, string>} colors
+ * @returns {Plot}
  */
 export function plotter(Plotly, colors) {
   return (place, key, figureOf, clicked) => {
@@ -131,13 +137,15 @@ export function plotter(Plotly, colors) {
     const first = !place.data;
     const looks = { ...themed(layout, theme), width, template, uirevision: key[0] };
     Plotly.react(place, themed(data, theme), looks, LOOKS.plot);
-    if (first && clicked) place.on("plotly_click", ({ points: [point] }) => clicked(point));
+    if (first && clicked)
+      place.on("plotly_click", (/** @type {any} */ { points: [point] }) => clicked(point));
   };
 }
 
 /** @param {Table} table @returns {HTMLElement} */
 export function tableOf({ head, rows, sentence }) {
   const heads = head.map(cell => made("th", { scope: "col" }, cell));
+  /** @param {string | number} cell */
   const cellOf = cell =>
     made("td", { class: typeof cell === "number" ? "sl-number" : "" }, String(cell));
   const lines = rows.map(row => made("tr", {}, ...row.map(cellOf)));
@@ -155,6 +163,7 @@ export function tableOf({ head, rows, sentence }) {
  * @param {string} text
  */
 function readable(text) {
+  /** @param {string} char */
   const code = char => char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
   return text.replace(/(?![\n\t\u200d])[\p{Cc}\p{Cf}\p{Co}]/gu, char => `<U+${code(char)}>`);
 }

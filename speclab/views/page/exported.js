@@ -1,4 +1,3 @@
-// @ts-check
 // Starts the exported page: unpacks plotly.js and the run, and mounts the page without a kernel.
 
 import { rulesOf } from "../../live/grow.js";
@@ -9,6 +8,7 @@ import { bytesOf, unpacked } from "./unpack.js";
 async function startExported() {
   const root = document.getElementById("page");
   const data = JSON.parse(document.getElementById("data").textContent);
+  /** @param {string} packed */
   const textOf = packed => unpacked(new Blob([bytesOf(packed)]));
   try {
     document.head.append(made("script", {}, await textOf(data.plotly)));

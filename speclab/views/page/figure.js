@@ -1,4 +1,3 @@
-// @ts-check
 // Parts of figures: what does not change stands in looks.json. As theme.py.
 
 import { LOOKS } from "./data.js";
@@ -55,7 +54,7 @@ export function frameAt(x0, x1, y0, y1) {
   return { type: "rect", x0, x1, y0, y1, line: LOOKS.frame };
 }
 
-/** Only the traces that have a value. @param {Record<string, any>[]} traces */
+/** Only the traces that have a value. @param {{y: (number | null)[]}[]} traces */
 export function withValues(traces) {
   return traces.filter(trace => trace.y.some(value => value !== null));
 }

@@ -1,4 +1,3 @@
-// @ts-check
 // The mask of a verification pass: the prefix folded into a band, then the nodes, then rows that
 // are no candidates. As mask_picture.py.
 
@@ -8,6 +7,7 @@ import { WHOLE, kindsAt, reached, shapeOf } from "./phases.js";
 import { clip, columnsOf, labelOf, plotText } from "./text.js";
 import { markOf, words } from "./words.js";
 
+/** @type {Record<string, number>} */
 const MASK = { hidden: 0, ancestor: 1, self: 2, missing: 3, extra: 4, seen: 5 };
 const MASK_SIZE = LOOKS.mask.size; // pixels, and characters of a name
 
@@ -58,6 +58,7 @@ function maskCells(step, position) {
   const absent = codes.map((_, row) => drafting && (kinds[row] ?? null) === null);
   let count = codes.length;
   while (absent[count - 1]) count -= 1;
+  /** @param {number} code */
   const expected = code =>
     code === MASK.missing ? MASK.ancestor : code === MASK.extra ? MASK.hidden : code;
   return codes
@@ -124,6 +125,7 @@ export function maskFigure(step, position = WHOLE, { selected = null } = {}) {
   const { size, wide, high, left, labels, start } = sizes;
   const cells = maskCells(step, position);
   const known = cells.length;
+  /** @param {number} count */
   const multiples = count => [...Array(size).keys()].filter(row => row % count === 0);
   const rows = multiples(LOOKS.mask.every.find(count => count * high >= 12)).filter(
     row => row < known
@@ -167,7 +169,13 @@ function maskMarks(cells) {
   });
 }
 
-/** The folded prefix: a bar per row for its visible share, newest tokens to the right. */
+/**
+ * The folded prefix: a bar per row for its visible share, newest tokens to the right.
+ * @param {Step} step
+ * @param {number} start
+ * @param {number} wide
+ * @param {number} known rows
+ */
 function prefixBand(step, start, wide, known) {
   const seen = [...step.prefix_seen, ...step.extra.map(row => row.prefix_seen)].slice(0, known);
   const length = Math.max(step.prefix_length, 1);
@@ -181,7 +189,13 @@ function prefixBand(step, start, wide, known) {
   };
 }
 
-/** Lines between levels, and before the rows that are not candidates. */
+/**
+ * Lines between levels, and before the rows that are not candidates.
+ * @param {Step} step
+ * @param {number} start
+ * @param {number} size
+ * @param {number} high
+ */
 function maskRules(step, start, size, high) {
   if (high < 3) return [];
   const depth = [...shapeOf(step.tree).depth, ...step.extra.map(() => -1)];
@@ -196,7 +210,12 @@ function maskRules(step, start, size, high) {
   });
 }
 
-/** The prefix, and the depths below the columns. */
+/**
+ * The prefix, and the depths below the columns.
+ * @param {Step} step
+ * @param {number} size
+ * @param {number} wide
+ */
 function maskNotes(step, size, wide) {
   const depth = shapeOf(step.tree).depth;
   const looks = LOOKS.mask.notes;

@@ -1,4 +1,3 @@
-// @ts-check
 // Runs over iterations: timeline, metrics, the payoff, the text. As run_picture.py and
 // text_html.py.
 
@@ -49,10 +48,13 @@ function iterationAxis(first, count) {
 export function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length) {
   const shown = steps.slice(first, first + MOST);
   const x = shown.map(step => step.index + 1);
+  /** @template T @param {Step} step @param {T} value */
   const known = (step, value) => (step.index === hidden ? null : value);
   const accepted = shown.map(step => known(step, gainedByDraft(step)));
+  /** @param {string} kind */
   const own = kind =>
     shown.map(step => known(step, step.bonus !== null && ownKind(step) === kind ? 1 : null));
+  /** @param {string} name @param {(number | null)[]} y */
   const bars = (name, y, more = {}) => {
     const looks = { ...LOOKS.traces.iterations, ...LOOKS.timeline[name] };
     return { ...looks, x, y, customdata: x, ...more };
@@ -130,6 +132,7 @@ export function gapTable(steps) {
     step.gaps.forEach(
       (gap, node) => gap && (depths[shapeOf(step.tree).depth[node]] ??= []).push(gap)
     );
+  /** @param {(number | null)[][]} gaps @param {number} side */
   const quantiles = (gaps, side) => {
     const known = gaps
       .map(gap => gap[side])
@@ -155,7 +158,8 @@ export function gapTable(steps) {
 /**
  * Two runs along the text, joined where they part: by iteration the accepted tokens, then the
  * target's own.
- * @param {Record<string, any>} diff
+ * @param {Diff} diff
+ * @returns {Figure}
  */
 export function diffFigure({ passes, names, text, answers, proposals, sentence }) {
   const { accepted, bonus } = LOOKS.nodes;
@@ -198,6 +202,7 @@ export function diffFigure({ passes, names, text, answers, proposals, sentence }
 
 /** The counts of the steps, added up. @param {Step[]} steps @returns {Record<string, number>} */
 function countsOf(steps) {
+  /** @type {Record<string, number>} */
   const total = {};
   for (const { counts } of steps)
     for (const [name, value] of Object.entries(counts))
@@ -238,17 +243,15 @@ export function score(steps) {
   };
 }
 
-/** @typedef {{text: string, kind: string, iteration: number, token: number, title: string}} Piece
- *  kind: prompt, role, template, first, accepted, bonus, corrected, rejected */
-
 /**
  * The text as pieces: first the prompt and the first token, then one list per step. Byte tokens are
  * joined to characters.
- * @param {Record<string, any>} header
+ * @param {Header} header
  * @param {Step[]} steps
  * @returns {Piece[][]}
  */
 export function textPieces(header, steps) {
+  /** @type {Header["prompt_parts"]} */
   const parts = header.prompt_parts.length
     ? header.prompt_parts
     : [[null, 0, header.prompt_ids.length]];

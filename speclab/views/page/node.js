@@ -1,4 +1,3 @@
-// @ts-check
 // The distributions after a node, the draw where sampling stopped, what decided an iteration, and
 // the trees it chose between. As node_picture.py and decisions.py.
 
@@ -27,8 +26,6 @@ import {
 
 const BARS = 9; // most tokens: the children, the target's choice, then the most probable ones
 const PANELS = ["p", "q", "residual", "plain"];
-
-/** @typedef {{head: string[], rows: (string | number)[][], sentence: string}} Table */
 
 /**
  * The panels of a node: the target, the plain run if there was a check, the draft if it is
@@ -67,6 +64,7 @@ export function nodeFigure(step, node) {
     const chosen = `${notes.get(record.target_choice) ?? ""} ${WORDS.bars.chosen}`.trim();
     notes.set(record.target_choice, chosen);
   }
+  /** @type {Record<string, Map<number, number>>} */
   const known = { p: target, plain: new Map(step.plain[node] ?? []), q: draft };
   const panels = panelsOf(step).map(name => ({ name, probs: known[name] }));
   const sentence = [nodeSentence(step, node), plainSentence(step, node)].filter(Boolean).join(" ");
@@ -87,6 +85,7 @@ function barsFigure(step, panels, notes, nodes, sentence) {
   const y = tokens.map((_, place) => place);
   /** @type {Record<string, any>} */
   const axes = {};
+  /** @type {Values[]} */
   const annotations = [];
   const data = panels.map(({ name, probs: values }, number) => {
     const key = number ? String(number + 1) : "";
@@ -128,19 +127,27 @@ function barsFigure(step, panels, notes, nodes, sentence) {
  */
 function shownTokens(probs, notes) {
   const every = new Set([...probs.flatMap(one => [...one.keys()]), ...notes.keys()]);
+  /** @param {number} token */
   const most = token => Math.max(...probs.map(one => one.get(token) ?? 0));
+  /** @param {number} token */
   const first = token => probs[0].get(token) ?? 0;
   const order = [...every].sort((a, b) => first(b) - first(a) || most(b) - most(a) || a - b);
   const others = order.filter(token => !notes.has(token)).slice(0, Math.max(BARS - notes.size, 3));
   return order.filter(token => notes.has(token) || others.includes(token));
 }
 
-/** Names and notes of the rows; plotly aligns to the right, so both are padded. */
+/**
+ * Names and notes of the rows; plotly aligns to the right, so both are padded.
+ * @param {Step} step
+ * @param {number[]} tokens
+ * @param {Map<number, string>} notes
+ */
 function barTicks(step, tokens, notes) {
   const names = tokens.map(token => clip(labelOf(token, step.texts), 18));
   const beside = tokens.map(token => notes.get(token) ?? "");
   const room = Math.max(0, ...names.map(columnsOf)) + 2;
   const side = Math.max(0, ...beside.map(columnsOf)) + 1;
+  /** @param {string} text @param {number} width */
   const padding = (text, width) => "\u00a0".repeat(width - columnsOf(text));
   return names.map(
     (name, place) =>
@@ -164,7 +171,9 @@ function stoppedAt(step) {
   const recorded = new Set(tokens.map(one => one.token));
   const children = node === null ? [0] : shapeOf(step.tree).children[node];
   return new Map(
-    children.map(child => [step.nodes[child].token, child]).filter(([token]) => recorded.has(token))
+    children
+      .map(/** @returns {[number, number]} */ child => [step.nodes[child].token, child])
+      .filter(([token]) => recorded.has(token))
   );
 }
 
@@ -176,6 +185,7 @@ function stoppedAt(step) {
 export function residualFigure(step) {
   if (!step.residual) return null;
   const { tokens } = step.residual;
+  /** @param {string} name */
   const column = name =>
     new Map(tokens.filter(one => one[name] !== null).map(one => [one.token, one[name]]));
   const panels = Object.entries({ p: "target", q: "draft", residual: "residual" })
@@ -282,8 +292,9 @@ export function draftsFigure(step, width = 1040) {
   if (!step.proposals.length) return null;
   const trees = step.proposals.map(proposal => {
     const verified = proposal.chosen && proposal.tree.token.length === step.nodes.length;
+    /** @type {Kinds} */
     const kinds = verified
-      ? { ...step.nodes.map(record => record.verdict) }
+      ? /** @type {any} */ ({ ...step.nodes.map(record => record.verdict) })
       : followedKinds(step, proposal.tree);
     const path = Object.keys(kinds)
       .map(Number)
@@ -307,7 +318,8 @@ export function draftsFigure(step, width = 1040) {
 /**
  * Verdicts of a tree that was not verified, as far as the committed text tells.
  * @param {Step} step
- * @param {any} tree
+ * @param {Columns} tree
+ * @returns {Kinds}
  */
 function followedKinds(step, tree) {
   const { depth } = shapeOf(tree);
@@ -352,12 +364,15 @@ function treesBeside(trees, sentence, width) {
   const rows = Math.max(
     ...trees.flatMap(({ table }) => table.map(entry => Math.round(entry.row) + 1))
   );
+  /** @type {number[]} */
   const widths = [];
   for (const { table } of trees)
     columnWidths(table).forEach((columns, depth) => {
       widths[depth] = Math.max(widths[depth] ?? 0, columns);
     });
+  /** @type {Values[]} */
   const data = [];
+  /** @type {Values} */
   const axes = {};
   const annotations = trees.map(({ table, kinds, title }, number) => {
     const key = number ? String(number + 1) : "";
@@ -406,6 +421,7 @@ export function pairFigure(before, after, names = ["before", "decoded again"], w
  */
 export function nodeRows(step) {
   const { depth } = shapeOf(step.tree);
+  /** @param {number | null} value */
   const number = value => (value === null ? "" : value.toFixed(3));
   const rows = step.nodes.map((record, node) => [
     node,

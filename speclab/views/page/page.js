@@ -1,4 +1,3 @@
-// @ts-check
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
 import { cacheFigures, cacheKey, cacheLines } from "./caches.js";
@@ -48,8 +47,7 @@ import { markOf, nodeSentence, positionSentence } from "./words.js";
 
 /**
  * @param {HTMLElement} element
- * @param {Record<string, any>} host kind ("kernel", "worker": a tab that decodes, "none": a
- *   record), send, on, keys
+ * @param {Host} host
  * @param {any} Plotly
  */
 export function mount(element, host, Plotly) {
@@ -59,6 +57,7 @@ export function mount(element, host, Plotly) {
   const kernel = host.kind === "kernel";
   const live = host.kind !== "none";
   if (!live) state.tab = "caches";
+  /** @param {Message} message */
   const send = message => {
     if (!state.gone) host.send(message);
     if (!kernel) previewHere(context, message);
@@ -69,6 +68,7 @@ export function mount(element, host, Plotly) {
       update();
     });
   };
+  /** @param {PageEvent} event */
   const dispatch = event => {
     const [next, messages] = reduce(state, event);
     state = next;
@@ -80,6 +80,7 @@ export function mount(element, host, Plotly) {
     schedule();
   };
   const context = { state: () => state, dispatch, send, live, kernel };
+  globalThis.speclab = context; // for the console
   const parts = partsOf(context);
   element.classList.add("speclab-page");
   element.replaceChildren(parts.top, parts.whole);
@@ -90,9 +91,7 @@ export function mount(element, host, Plotly) {
   parts.tree.addEventListener("keydown", treeKeysOf(context, parts.tree));
   focusOnPress(element, parts.whole);
   const forgetLooks = watchLooks(parts.whole, schedule);
-  const clock = setInterval(() => {
-    if (state.status.busy) schedule();
-  }, 1000);
+  const clock = setInterval(() => state.status.busy && schedule(), 1000);
   const pictures = kernel ? picturesOf(context, parts, Plotly) : null;
   host.on(dispatch);
   schedule();
@@ -246,7 +245,7 @@ function tabsOf(context) {
  * Brings every part up to date.
  * @param {State} state
  * @param {Record<string, any>} parts
- * @param {any} plot
+ * @param {Plot} plot
  * @param {Context} context
  */
 function drawAll(state, parts, plot, context) {
@@ -310,6 +309,7 @@ function drawLines(state, parts, { send, dispatch, kernel }) {
   const line = words.join(" ");
   if (shows(parts.pending, [line, ended, status.busy, status.new_run])) return;
   const actions = [];
+  /** @param {string} from */
   const step = from => () => send({ do: "step", from });
   if (!gone && status.pending?.length && !status.new_run && !status.busy)
     actions.push(
@@ -336,7 +336,11 @@ function drawLines(state, parts, { send, dispatch, kernel }) {
   parts.pending.classList.toggle("sl-wrong", Boolean(gone));
 }
 
-/** Shows a refusal beside what it refuses, any other error below the timeline. */
+/**
+ * Shows a refusal beside what it refuses, any other error below the timeline.
+ * @param {State} state
+ * @param {Values} parts
+ */
 function drawError({ status: { error } }, { whole, error: line }) {
   const elsewhere = ["models", "strategy", "session", "prompt", "until", "compare", "start"];
   line.textContent = error && !elsewhere.includes(error.where) ? error.sentence : "";
@@ -347,7 +351,7 @@ function drawError({ status: { error } }, { whole, error: line }) {
 /**
  * @param {State} state
  * @param {Record<string, any>} parts
- * @param {any} plot
+ * @param {Plot} plot
  * @param {Context} context
  */
 function drawStage(state, parts, plot, context) {
@@ -385,9 +389,9 @@ function drawStage(state, parts, plot, context) {
  * The tree and its mask; for the commit the caches.
  * @param {State} state
  * @param {Record<string, any>} parts
- * @param {any} plot
+ * @param {Plot} plot
  * @param {Context} context
- * @param {any} overlay
+ * @param {Overlay | null} overlay
  */
 function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }, overlay) {
   const step = stepShown(state);
@@ -399,6 +403,7 @@ function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }, o
     plot(cache, ["cache", step, width, node], () => cacheFigures(step, length, node)[0]);
   }
   if (tree.hidden || !width) return; // no width while another tab hides the page
+  /** @param {NodeId} picked */
   const select = picked => dispatch({ type: "select", node: picked });
   const rows = maskFigure(step, now, { selected: node });
   const beside = Math.max(width - Math.ceil(rows.layout.width) - 20, 240);
@@ -421,7 +426,7 @@ function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }, o
   );
 }
 
-/** @param {State} state @param {any} overlay */
+/** @param {State} state @param {Overlay | null} overlay */
 function saidOf(state, overlay) {
   const step = stepShown(state);
   if (!step) return "Before the first iteration: the prompt, and the first token from the prefill.";
@@ -432,7 +437,7 @@ function saidOf(state, overlay) {
     : positionSentence(step, positionShown(state));
 }
 
-/** @param {State} state @param {any} overlay */
+/** @param {State} state @param {Overlay | null} overlay */
 function nodeWords(state, overlay) {
   const step = stepShown(state);
   const { node } = state;
@@ -447,7 +452,7 @@ function nodeWords(state, overlay) {
  * The open tab.
  * @param {State} state
  * @param {Record<string, any>} parts
- * @param {any} plot
+ * @param {Plot} plot
  * @param {Context} context
  */
 function drawPanel(state, parts, plot, context) {
@@ -494,6 +499,7 @@ function panelParts(state, parts, context) {
     return [paragraph("Shown after your guess.")];
   const step = asked ? null : stepShown(state);
   const width = Math.max(parts.panel.clientWidth, 320);
+  /** @type {Record<string, () => any[]>} */
   const tabs = {
     settings: () => [
       parts.settings.element,
@@ -621,7 +627,9 @@ function numbersOf({ steps, cursor }) {
  * @param {any} Plotly
  */
 function picturesOf({ state, send }, parts, Plotly) {
+  /** @type {string | null} */
   let sent = null;
+  /** @type {string | null} */
   let seen = null;
   const clock = setInterval(async () => {
     const now = state();
@@ -655,7 +663,7 @@ async function pictureOf(place, Plotly) {
   return { mime: "image/png", data: url.split(",")[1], width, height };
 }
 
-/** @param {PageEvent} file */
+/** @param {{name: string, data: string, mime: string}} file */
 function download({ name, data, mime }) {
   const url = URL.createObjectURL(new Blob([bytesOf(data)], { type: mime }));
   made("a", { href: url, download: name }).click();

@@ -1,34 +1,29 @@
-// @ts-check
 // What is known at each position of an iteration's phases. As phases.py.
 
 export const PHASES = ["draft", "flatten", "verify", "accept", "commit", "all"];
 export const OWN = "own"; // the target's own token, bonus or correction; drafted nodes have numbers
 
-/** @typedef {{phase: string, level: number | null}} Position level: null is the end of the phase */
-/**
- * @typedef {{node: number, choice: number, candidates: number[], winner: number | null}} Decision
- */
-/** @typedef {Record<string, any>} Step a step as a trace writes it */
-
-/**
- * @type {WeakMap<object, {depth: number[], children: number[][], pathProb: number[], prob:
- *   number[]}>}
- */
+/** @type {WeakMap<object, Shape>} */
 const SHAPES = new WeakMap();
+/** @type {Position} */
 export const WHOLE = { phase: "all", level: null };
 
-/** Depths, children and probabilities of a tree's columns. @param {Record<string, any>} tree */
+/** Depths, children and probabilities of a tree's columns. @param {Columns} tree */
 export function shapeOf(tree) {
   let shape = SHAPES.get(tree);
   if (shape) return shape;
-  const children = tree.parent.map(() => []);
+  /** @type {number[][]} */
+  const children = tree.parent.map(/** @returns {number[]} */ () => []);
+  /** @type {number[]} */
   const depth = [];
+  /** @type {number[]} */
   const logProb = [];
   tree.parent.forEach((parent, node) => {
     depth[node] = parent < 0 ? 0 : depth[parent] + 1;
     logProb[node] = Number(tree.log_prob[node] === "-inf" ? -Infinity : tree.log_prob[node]);
     if (parent >= 0) children[parent].push(node);
   });
+  /** @type {number[]} */
   const path = [];
   tree.parent.forEach((parent, node) => {
     path[node] = logProb[node] + (parent < 0 ? 0 : path[parent]);
@@ -95,16 +90,19 @@ export function positions(step) {
   const last = Math.max(...growth(step));
   const draft = Array.from({ length: last + 1 }, (_, level) => ({ phase: "draft", level }));
   const accept = decisions(step).map((_, index) => ({ phase: "accept", level: index + 1 }));
-  const ends = ["flatten", "verify", "commit", "all"].map(phase => ({ phase, level: null }));
+  /** @type {Position[]} */
+  const ends = ["flatten", "verify", "commit", "all"].map(
+    /** @returns {Position} */ phase => ({ phase, level: null })
+  );
   return [...draft, ends[0], ends[1], ...accept, ends[2], ends[3]];
 }
 
 /** A name of LOOKS.nodes for each node and for "own"; null if not known yet.
- *  @param {Step} step @param {Position} position @returns {Record<string, string | null>} */
+ *  @param {Step} step @param {Position} position @returns {Kinds} */
 export function kindsAt(step, position = WHOLE) {
   const taken = decisions(step);
   const { phase, level } = position;
-  /** @type {Record<string, string | null>} */
+  /** @type {Kinds} */
   const kinds = {};
   const all = reached(position, "commit") || (phase === "accept" && level === null);
   const decided = phase === "accept" ? taken.slice(0, level ?? taken.length) : [];

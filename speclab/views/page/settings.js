@@ -1,4 +1,3 @@
-// @ts-check
 // The set-up form and the settings of a strategy, made from its JSON schema; a threshold is dragged
 // on the values of the iteration.
 
@@ -11,7 +10,7 @@ import { whatIf } from "./whatif.js";
 
 /**
  * The values that a slider offers; null if it is no slider.
- * @param {Record<string, any>} field
+ * @param {Field} field
  * @param {any} value
  * @returns {any[] | null}
  */
@@ -86,6 +85,7 @@ function dotsOf(values, dots, threshold) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("class", "sl-dots");
   svg.setAttribute("aria-hidden", "true");
+  /** @type {Record<number, number>} */
   const heights = {};
   for (const value of [...dots].sort((a, b) => a - b)) {
     const x = 100 * shareOf(values, value);
@@ -108,7 +108,7 @@ function dotsOf(values, dots, threshold) {
 /**
  * One setting: its name, its control, its value, its curve and its help.
  * @param {string} name
- * @param {Record<string, any>} field
+ * @param {Field} field
  * @param {any} value
  * @param {(value: any) => void} changed
  * @param {(() => void) | null} curve
@@ -119,6 +119,7 @@ function settingOf(name, field, value, changed, curve) {
   const label = made("span", { class: "sl-name", title: field.description ?? "" }, words, symbol);
   const values = offered(field, value);
   const shown = made("output", { class: "sl-value" }, settingText(value));
+  /** @param {any} next */
   const set = next => {
     shown.textContent = settingText(next);
     changed(next);
@@ -158,7 +159,7 @@ function sliderOf(values, value, label, set) {
 }
 
 /**
- * @param {Record<string, any>} field
+ * @param {Field} field
  * @param {any} value
  * @param {string} label
  * @param {(value: any) => void} set
@@ -167,13 +168,16 @@ function controlOf(field, value, label, set) {
   const choices = field.enum ?? (field.anyOf ?? []).flatMap(kind => kind.enum ?? []);
   if (choices.length) {
     const options = choices.map(one => [one, String(one)]);
+    /** @param {string} text */
     const chosen = text => set(choices.find(one => String(one) === text));
     return choiceOf(options, value, chosen, { "aria-label": label });
   }
   if (field.type === "boolean") {
+    /** @param {any} event */
     const change = ({ target }) => set(target.checked);
     return made("input", { type: "checkbox", checked: value, change });
   }
+  /** @param {any} event */
   const change = ({ target }) => set(parsed(target.value));
   return made("input", { value: value ?? "", size: 8, "aria-label": label, change });
 }
@@ -181,12 +185,13 @@ function controlOf(field, value, label, set) {
 /**
  * The settings by name, each as `settingOf`.
  * @param {string[]} names
- * @param {Record<string, any>} fields
+ * @param {Field} fields
  * @param {Record<string, any>} values
  * @param {(name: string, value: any) => void} changed
  * @param {((name: string) => void) | null} curve
  */
 function cellsOf(names, fields, values, changed, curve) {
+  /** @type {Record<string, ReturnType<typeof settingOf>>} */
   const cells = {};
   for (const name of names)
     cells[name] = settingOf(
@@ -202,7 +207,7 @@ function cellsOf(names, fields, values, changed, curve) {
 /**
  * Draws the values of a step on the sliders of the settings that are compared with them.
  * @param {Record<string, any>} cells
- * @param {Record<string, any>} fields
+ * @param {Field} fields
  * @param {Record<string, any>} values
  * @param {Step | null} step
  */
@@ -249,12 +254,16 @@ export function settingsOf({ state, dispatch, send, live, kernel }) {
   let built = "";
   let all = false;
   let typed = {};
+  /** @type {ReturnType<typeof cellsOf>} */
   let cells = {};
+  /** @param {string} name @param {any} value */
   const changed = (name, value) => {
     typed = { ...typed, [name]: value };
     send({ do: "want", strategy: { name: state().status.wanted.strategy.name, settings: typed } });
   };
+  /** @type {((name: string) => void) | null} */
   const curve = kernel ? name => send({ do: "curve", name }) : null;
+  /** @param {State} now */
   const update = now => {
     const wanted = now.status.wanted?.strategy;
     const known = now.catalog?.strategies.find(one => one.name === wanted?.name);
@@ -310,8 +319,9 @@ export async function previewHere({ state, dispatch, live }, { do: name, strateg
   });
 }
 
-/** @param {string[]} names @param {Step | null} step @param {Record<string, any>} fields */
+/** @param {string[]} names @param {Step | null} step @param {Field} fields */
 function decidingFirst(names, step, fields) {
+  /** @param {string} name */
   const count = name =>
     (step?.events ?? []).filter(
       event => event.values.setting === name || event.values.gate === name
@@ -322,9 +332,11 @@ function decidingFirst(names, step, fields) {
 }
 
 /** Models, strategy, prompt, sampling. @param {Context} context */
-export function formOf({ state, dispatch, send }) {
+export function formOf({ send }) {
   const element = div("speclab-form");
+  /** @type {string | null} */
   let built = null;
+  /** @param {State} now */
   const update = now => {
     element.hidden = !now.form || !now.catalog || !now.status.wanted;
     if (element.hidden) return;
@@ -338,8 +350,10 @@ export function formOf({ state, dispatch, send }) {
 
 /** @param {State} now @param {(message: Message) => void} send @returns {HTMLElement[]} */
 function formRows({ catalog, status: { wanted, missing } }, send) {
+  /** @param {[string, HTMLElement]} field */
   const labelled = ([label, control]) =>
     made("label", { class: "sl-field" }, made("span", {}, label), control);
+  /** @param {[string, HTMLElement][]} fields @param {string} [name] */
   const row = (fields, name) => div("sl-row", ...fields.map(labelled), name && refusal(name));
   return [
     ...(catalog.models.length ? [row(modelFields(catalog, wanted.models, send), "models")] : []),
@@ -354,7 +368,7 @@ function formRows({ catalog, status: { wanted, missing } }, send) {
 
 /**
  * The models, the device, and for models of one's own where they are.
- * @param {Record<string, any>} catalog
+ * @param {Partial<Catalog>} catalog
  * @param {Record<string, any> | null} chosen
  * @param {(message: Message) => void} send
  * @returns {[string, HTMLElement][]}
@@ -362,7 +376,7 @@ function formRows({ catalog, status: { wanted, missing } }, send) {
 function modelFields(catalog, chosen, send) {
   const tell = () => {
     const name = JSON.parse(models.value);
-    const heads = own.heads.value.split(",").map(one => one.trim());
+    const heads = own.heads.value.split(",").map((/** @type {string} */ one) => one.trim());
     const { target, draft } = own;
     const wanted = {
       name,
@@ -382,6 +396,7 @@ function modelFields(catalog, chosen, send) {
   });
   const devices = catalog.devices.map(one => [one.value ?? "", one.label]);
   const device = choiceOf(devices, chosen?.device ?? "", tell);
+  /** @param {string | undefined} value @param {string} placeholder */
   const place = (value, placeholder) =>
     made("input", { value: value ?? "", placeholder, size: 22, change: tell });
   const own = {
@@ -396,14 +411,15 @@ function modelFields(catalog, chosen, send) {
 /** @param {string} text @param {(message: Message) => void} send */
 function promptOf(text, send) {
   const soon = later(250);
+  /** @param {any} event */
   const input = ({ target }) => soon(() => send({ do: "want", prompt: target.value }));
   const look = { class: "speclab-prompt", rows: 2, dir: "auto", "aria-label": "prompt" };
   return made("textarea", { ...look, input }, text);
 }
 
 /**
- * @param {Record<string, any>} catalog
- * @param {Record<string, any>} wanted
+ * @param {Partial<Catalog>} catalog
+ * @param {Wanted} wanted
  * @param {(message: Message) => void} send
  */
 function exampleOf(catalog, wanted, send) {
@@ -416,14 +432,15 @@ function exampleOf(catalog, wanted, send) {
 }
 
 /**
- * @param {Record<string, any>} catalog
- * @param {Record<string, any>} wanted
+ * @param {Partial<Catalog>} catalog
+ * @param {Wanted} wanted
  * @param {Record<string, string>} missing
  * @param {(message: Message) => void} send
  * @returns {[string, HTMLElement][]}
  */
 function strategyFields(catalog, wanted, missing, send) {
   const { name, settings } = wanted.strategy;
+  /** @param {OfferedStrategy} one */
   const optionOf = one => {
     const title = missing[one.name] ?? one.doc;
     return made("option", { value: one.name, title, disabled: one.name in missing }, one.name);
@@ -464,6 +481,7 @@ function sessionFields(session, send) {
         inputmode: "decimal",
         placeholder: name.startsWith("top") ? "all" : "",
         disabled: ["top_k", "top_p", "seed"].includes(name) && !session.temperature,
+        /** @param {any} event */
         change: ({ target }) => send({ do: "want", session: { [name]: parsed(target.value) } })
       });
       return [label, input];

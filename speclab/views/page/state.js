@@ -1,4 +1,3 @@
-// @ts-check
 // What the page shows, as plain data: reduce(state, event) gives the next state and the messages
 // for the kernel.
 
@@ -8,16 +7,7 @@ import { ending, words } from "./words.js";
 
 export const LATER = ["verify", "accept", "commit", "all"]; // phases that a guess hides
 
-/**
- * @typedef {Record<string, any>} State
- * @typedef {Record<string, any>} PageEvent
- * @typedef {{do: string, [field: string]: any}} Message
- */
-
-/**
- * @returns {State} tick: index into the positions of the iteration; asked: index of the iteration
- *   that is guessed
- */
+/** @returns {State} */
 export function firstState() {
   return {
     header: null,
@@ -38,7 +28,6 @@ export function firstState() {
     runs: [],
     hint: "",
     gone: "",
-    file: null,
     guess: { on: false, asked: null, tries: 0, right: 0, sentence: "" },
     form: false,
     rows: false,
@@ -117,6 +106,7 @@ function phaseTick(state, name, level = null) {
  * @returns {[State, Message[]]} the next state, and what the kernel is told
  */
 export function reduce(state, event) {
+  /** @param {State} next @returns {[State, Message[]]} */
   const told = next => [next, [shownMessage(next)]];
   switch (event.type) {
     case "go":
@@ -195,6 +185,7 @@ function guessed(state, node) {
     score,
     tries
   });
+  /** @type {Guess} */
   const guess = { ...state.guess, asked: null, tries, right: score, sentence };
   const next = { ...state, node, guess };
   const moved = movedTo(next, state.cursor, phaseTick(next, "accept", Infinity));
@@ -203,10 +194,9 @@ function guessed(state, node) {
 
 /** A message of the kernel. @param {State} state @param {PageEvent} message @returns {State} */
 function received(state, message) {
-  const { type, ...fields } = message;
-  switch (type) {
+  switch (message.type) {
     case "catalog":
-      return { ...state, catalog: fields, gone: "" };
+      return { ...state, catalog: message, gone: "" };
     case "run":
       return opened(state, message);
     case "step": {
@@ -228,10 +218,10 @@ function received(state, message) {
       return { ...next, node: message.node ?? null, tab: message.tab ?? next.tab };
     }
     case "status": {
-      const status = { ...state.status, ...fields };
-      if ("busy" in fields || "since" in fields)
-        status.began = performance.now() - 1000 * (fields.since ?? 0);
-      const guess = "guess" in fields ? { ...state.guess, on: fields.guess } : state.guess;
+      const status = { ...state.status, ...message };
+      if ("busy" in message || "since" in message)
+        status.began = performance.now() - 1000 * (message.since ?? 0);
+      const guess = "guess" in message ? { ...state.guess, on: message.guess } : state.guess;
       return { ...state, status, guess };
     }
     case "runs":
@@ -245,7 +235,7 @@ function received(state, message) {
     case "redone":
     case "pinned":
     case "compared":
-      return { ...state, [type]: fields };
+      return { ...state, [message.type]: message };
     case "diffed":
       return { ...state, diffed: message.diff };
     default:
@@ -253,10 +243,11 @@ function received(state, message) {
   }
 }
 
-/** @param {State} state @param {PageEvent} message @returns {State} */
+/** @param {State} state @param {PageEvent & {type: "run"}} message @returns {State} */
 function opened(state, { id, header, keep, steps, cursor }) {
   const next = { ...state, header, steps: [...state.steps.slice(0, keep), ...steps] };
   if (id !== undefined && id === state.run) return next; // another page said hello
+  /** @type {Guess} */
   const guess = { ...state.guess, asked: null, sentence: "" };
   const first =
     guess.on && next.steps.length && next.steps.length === cursor && !keep ? cursor - 1 : null;

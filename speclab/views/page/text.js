@@ -1,6 +1,6 @@
-// @ts-check
 // Tokens and numbers as text: no invisible characters, no accidental markup. As tokens.py.
 
+/** @type {Record<string, string>} */
 const VISIBLE = { " ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍" };
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Zs}]/u;
 const MARKS = /[\p{Mn}\p{Mc}\p{Me}]/u;
@@ -11,8 +11,6 @@ const WIDE = [
 ];
 const BYTES = /<0x([0-9A-Fa-f]{2})>/g;
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-
-/** @typedef {Record<number | string, string>} Texts */
 
 /** Whitespace as symbols, other hidden characters as code points. @param {string} text */
 function display(text) {

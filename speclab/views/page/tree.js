@@ -1,4 +1,3 @@
-// @ts-check
 // The draft tree as a figure: leaves in tree order, a parent midway between its children, what does
 // not fit folded. As networks.py and tree_picture.py.
 
@@ -19,20 +18,10 @@ import {
 import { clip, columnsOf, labelOf, percent, plotText } from "./text.js";
 import { markOf, positionSentence, words } from "./words.js";
 
-/**
- * @typedef {{id: any, token: number, label: string, parent: any, depth: number, pathProb: number,
- *   targetProb: number, choice: number, accepted: boolean, below: any[], folded?: any[]}} GraphNode
- */
-/** @typedef {Map<any, GraphNode>} Graph nodes by id, in the order in which they are drawn */
-/**
- * @typedef {{id: any, parent: number, depth: number, row: number, label: string, size: number,
- *   border: number, choice: boolean, folded?: any[]}} Entry parent: an index, -1 for none
- */
-
 const NEVER_FOLDED = 4; // nodes with findings
 
 /**
- * @param {Record<string, any>} tree
+ * @param {Columns} tree
  * @param {Texts} texts
  * @param {number[]} path
  * @returns {Graph}
@@ -108,6 +97,7 @@ function descendants(graph, id) {
 function leafRows(graph) {
   const rows = new Map();
   let leaves = 0;
+  /** @param {NodeId} id */
   const place = id => {
     const { below } = graph.get(id);
     below.forEach(place);
@@ -161,6 +151,7 @@ function fold(graph, rows, first) {
 /** @param {Graph} graph @param {Set<any>} shown @returns {Graph} */
 function withStubs(graph, shown) {
   const gone = new Set();
+  /** @type {GraphNode[]} */
   const stubs = [];
   for (const { id, depth, below } of graph.values()) {
     if (!shown.has(id)) continue;
@@ -224,7 +215,7 @@ export function treeTable(graph, rows, first = []) {
 /**
  * A look for each entry; null: not drawn yet.
  * @param {Entry[]} table
- * @param {Record<string, string | null>} kinds
+ * @param {Kinds} kinds
  */
 export function entryKinds(table, kinds) {
   return table.map(({ id, folded }) =>
@@ -240,6 +231,7 @@ function entryLabel({ id, label, depth }, chars) {
 
 /** Characters of the widest label at each depth. @param {Entry[]} table @returns {number[]} */
 export function columnWidths(table) {
+  /** @type {number[]} */
   const widths = [];
   for (const entry of table)
     widths[entry.depth] = Math.max(widths[entry.depth] ?? 0, columnsOf(entryLabel(entry)));
@@ -256,6 +248,7 @@ function columnPlaces(widths, room) {
   const { mark, char, left, right, gaps } = LOOKS.tree;
   const free = room - left - right - mark * widths.length;
   const least = gaps[0] * (widths.length - 1);
+  /** @param {number} most */
   const sum = most => widths.reduce((total, width) => total + Math.min(width, most), 0);
   let most = Math.max(...widths);
   while (most > 4 && free < least + char * sum(most)) most -= 1;
@@ -284,9 +277,15 @@ function roomFor(table, most, gap) {
   return Math.ceil(left + mark * widths.length + gap * (widths.length - 1) + labels) + after;
 }
 
-/** A curve from each parent's label to its child, one trace for each kind of link. */
+/**
+ * A curve from each parent's label to its child, one trace for each kind of link.
+ * @param {Entry[]} table
+ * @param {(string | null)[]} kinds
+ * @param {Places} places
+ */
 function linkTraces(table, kinds, { x, chars }) {
   const { mark, char, bend } = LOOKS.tree;
+  /** @type {Record<string, {x: number[], y: number[]}>} */
   const lines = {};
   table.forEach((entry, place) => {
     const parent = table[entry.parent];
@@ -358,7 +357,12 @@ export function treeTraces(
   return { data, axes: { xaxis, yaxis: { range: [middle + half, middle - half] } }, rows };
 }
 
-/** The symbols; plotly shows no hover boxes, the page's node line says more. */
+/**
+ * The symbols; plotly shows no hover boxes, the page's node line says more.
+ * @param {Drawn} shown
+ * @param {number[]} x
+ * @param {Set<NodeId>} rings
+ */
 function markTrace(shown, x, rings) {
   const looks = shown.map(({ kind }) => LOOKS.nodes[kind]);
   const ringed = shown.map(({ entry }) => rings.has(entry.id));
@@ -382,6 +386,7 @@ function markTrace(shown, x, rings) {
   };
 }
 
+/** @param {Drawn} shown @param {Places} places */
 function labelTrace(shown, { x, chars }) {
   const bold = shown.map(({ kind }) => LOOKS.committed.includes(kind));
   const texts = shown.map(({ entry, kind }) => {
@@ -402,6 +407,13 @@ function labelTrace(shown, { x, chars }) {
   );
 }
 
+/**
+ * @param {Drawn} shown
+ * @param {number[]} x
+ * @param {number[]} y
+ * @param {string[]} text
+ * @param {Values} textfont
+ */
 function textTrace(shown, x, y, text, textfont) {
   return {
     ...LOOKS.traces.labels,
@@ -423,6 +435,7 @@ function secondLines(step, position) {
   /** @type {Record<string, string>} */
   const lines = {};
   step.nodes.forEach((record, node) => {
+    /** @type {string[]} */
     let parts = [];
     if (reached(position, "verify")) {
       parts = findingsAt(step, node).map(markOf);
@@ -439,8 +452,10 @@ function secondLines(step, position) {
 /**
  * `62 % ×3 −1`: confidence, children, pruned children; `■ stop` if a gate closed; `#5 2.1 %`: its
  * number in a heap.
+ * @param {TreeEvent[]} events
  */
 function decidedParts(events) {
+  /** @param {string} kind */
   const of = kind => events.filter(event => event.kind === kind).map(event => event.values);
   const [popped] = of("pop");
   if (popped) return [`#${popped.order}`, percent(popped.path_prob ?? 0)];
@@ -514,7 +529,8 @@ export function treeFigure(
  * The tree of a what-if, or one built by hand, over the step's own: nodes that would go are struck
  * out, new ones marked.
  * @param {Step} step
- * @param {Record<string, any>} whatIf as the kernel sends it
+ * @param {WhatIf} whatIf as the kernel sends it
+ * @returns {Overlay}
  */
 export function overlayOf(step, whatIf) {
   const { tree, recorded, accepted, bonus, unknown } = whatIf;
@@ -527,7 +543,7 @@ export function overlayOf(step, whatIf) {
     if (above) above.below = above.below.filter(id => id !== OWN);
     graph.delete(OWN);
   }
-  /** @type {Record<string, string | null>} */
+  /** @type {Kinds} */
   const kinds = {};
   for (const node of graph.values()) {
     node.accepted = path.has(node.id);
@@ -553,8 +569,13 @@ export function overlayOf(step, whatIf) {
   return { graph, kinds, second, sentence: whatIf.sentence ?? whatIfSentence(step, whatIf) };
 }
 
-/** `Preview: 18 drafted instead of 19, 2 accepted.` and what the record does not contain. */
+/**
+ * `Preview: 18 drafted instead of 19, 2 accepted.` and what the record does not contain.
+ * @param {Step} step
+ * @param {WhatIf} whatIf
+ */
 function whatIfSentence(step, { tree, recorded, accepted, unknown, settled, texts }) {
+  /** @param {number} count @param {number} was */
   const name = (count, was) => (count === was ? "same" : "other");
   const drafted = tree.token.length - 1;
   const own = step.nodes.length - 1;

@@ -1,4 +1,3 @@
-// @ts-check
 // Packed parts of a page: base64 and gzip.
 
 /** @param {string} text base64 @returns {Uint8Array<ArrayBuffer>} */

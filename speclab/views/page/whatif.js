@@ -1,4 +1,3 @@
-// @ts-check
 // The tree that other settings would have drafted in a recorded step; the record answers for the
 // draft model. As analysis/whatif.py.
 
@@ -10,6 +9,7 @@ import { shapeOf } from "./phases.js";
  * answer.
  * @param {Step} step
  * @param {Settings} wanted
+ * @returns {Promise<WhatIf | null>}
  */
 export async function whatIf(step, wanted) {
   const was = step.settings;
@@ -27,7 +27,9 @@ export async function whatIf(step, wanted) {
   )
     return null;
   const { children } = shapeOf(step.tree);
+  /** @type {(number | null)[]} */
   const recorded = [0]; // of each node, the same node of the step
+  /** @param {{token: number[], parent: number[]}} tree @param {number} node */
   const follow = (tree, node) => {
     recorded[node] ??=
       children[recorded[tree.parent[node]]]?.find(
@@ -35,6 +37,7 @@ export async function whatIf(step, wanted) {
       ) ?? null;
     return recorded[node];
   };
+  /** @param {Growing} tree @param {number[]} nodes */
   const next = async (tree, nodes) =>
     nodes.map(node => step.nodes[follow(tree, node)]?.draft_top ?? []);
   const bound =
@@ -55,16 +58,18 @@ export async function whatIf(step, wanted) {
  * Acceptance by the recorded choices, and where the record ends.
  * @param {Step} step
  * @param {Columns} tree
- * @param {any[]} events
- * @param {Map<number, Top>} tops
+ * @param {NodeEvent[]} events
+ * @param {Tops} tops
  * @param {(number | null)[]} recorded
  */
 function answered(step, tree, events, tops, recorded) {
+  /** @param {number} node @returns {Values} */
   const before = node =>
     step.events.find(event => event.node === (recorded[node] ?? 0) && event.kind !== "prune")
       ?.values ?? {};
   // a node lacks children if the record holds fewer tokens than it wants, unless the draft proposed
   // no more
+  /** @param {NodeEvent} event */
   const lacks = ({ kind, node, values }) => {
     if (values.gate === "blank") return recorded[node] === null || before(node).gate !== "blank";
     const held = tops.get(node)?.length;

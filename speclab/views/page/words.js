@@ -1,4 +1,3 @@
-// @ts-check
 // Every sentence of the pictures: templates of words.json, filled with the numbers of a record. As
 // words.py and sentences.py.
 
@@ -40,7 +39,10 @@ function formatted(value, form, texts) {
   if (form === "token") return quoted(value, texts);
   if (form === "percent") return percent(value);
   if (form === "name") return String(value).replaceAll("_", " ");
-  if (form.startsWith("count of ")) return plural(value, ...form.slice(9).split("/"));
+  if (form.startsWith("count of ")) {
+    const [one, many] = form.slice(9).split("/");
+    return plural(value, one, many);
+  }
   if (form.endsWith("f")) return value.toFixed(Number(form.slice(1, -1)));
   if (form === "g") return general(value);
   return String(value);
@@ -183,7 +185,7 @@ export function ending(step) {
 }
 
 /** What is known of a node: its draft, its verdict, what a check found, why it has children.
- *  @param {Step} step @param {number | string | null} node @param {Position} position */
+ *  @param {Step} step @param {NodeId} node @param {Position} position */
 export function nodeSentence(step, node, position = WHOLE) {
   if (node === null) return WORDS.node.none;
   if (node === OWN) return ending(step);
@@ -217,6 +219,7 @@ export function nodeSentence(step, node, position = WHOLE) {
 export function verdictWords(step, node) {
   const trial = step.trials.find(one => one.node === node);
   const name = verdictName(step, node, Boolean(trial));
+  /** @type {Values} */
   const values = { target_prob: step.nodes[node].target_prob, ...trial };
   if (name === "rejected.root")
     values.choice = words("choice", "bare", { token: step.root_choice }, step.texts);

@@ -1,0 +1,572 @@
+// What the scripts hand to each other, for `tsc`: records as a trace writes them (trace/records.py
+// says what each field means), messages (views/messages.json), the page's state, and pictures.
+
+// ---- records
+
+type Texts = Record<number | string, string>;
+type TokenProb = [token: number, prob: number];
+/** Tokens and their probabilities, best first. */
+type Top = TokenProb[];
+type Values = Record<string, any>;
+
+interface Columns {
+  token: number[];
+  parent: number[];
+  log_prob: (number | string)[];
+  source: string[];
+  candidate_sampling: string;
+}
+
+interface TreeEvent {
+  kind: string;
+  node: number | null;
+  values: Values;
+}
+
+/** An event of one of the tree's nodes. */
+interface NodeEvent extends TreeEvent {
+  node: number;
+}
+
+interface NodeRecord {
+  index: number;
+  token: number;
+  draft_prob: number;
+  path_prob: number;
+  target_prob: number | null;
+  target_choice: number;
+  verdict: string;
+  kv_slot: number;
+  choice_prob: number | null;
+  entropy: number;
+  target_top: Top;
+  draft_top: Top;
+}
+
+interface CacheRecord {
+  name: string;
+  before: number;
+  written: number;
+  kept: number[];
+  moved: [from: number, to: number][];
+  after: number;
+  committed: number;
+  capacity: number;
+  slot_bytes: number;
+}
+
+interface ExtraRow {
+  token: number;
+  depth: number;
+  sees: number[];
+  prefix_seen: number;
+  target_choice: number;
+}
+
+interface Trial {
+  node: number;
+  target: number;
+  against: number;
+  accepted: boolean;
+}
+
+interface ResidualToken {
+  token: number;
+  residual: number;
+  target: number;
+  draft: number | null;
+  [name: string]: number | null;
+}
+
+interface Proposal {
+  name: string;
+  tree: Columns;
+  confidence: number;
+  score: number;
+  chosen: boolean;
+}
+
+interface Adaptation {
+  kind: string;
+  values: Values;
+  before: Values;
+  after: Values;
+}
+
+interface Finding {
+  iteration: number;
+  node: number | null;
+  kind: string;
+  sentence: string;
+  fault?: string;
+}
+
+interface Step {
+  index: number;
+  prefix_length: number;
+  tree: Columns;
+  nodes: NodeRecord[];
+  accepted: number[];
+  committed: number[];
+  bonus: number | null;
+  root_choice: number | null;
+  settings: Settings;
+  events: TreeEvent[];
+  caches: CacheRecord[];
+  seconds: Record<string, number>;
+  adaptation: Adaptation;
+  counts: Record<string, number>;
+  mask: string[];
+  prefix_seen: number[];
+  texts: Texts;
+  note: string;
+  extra: ExtraRow[];
+  rule: string;
+  trials: Trial[];
+  residual: { node: number | null; tokens: ResidualToken[] } | null;
+  proposals: Proposal[];
+  position: number[];
+  hidden_prefix: [row: number, first: number, last: number][];
+  rows: number[];
+  missing: string[];
+  not_numbers: number[];
+  hidden: number[];
+  request: string;
+  batch: string;
+  findings: Finding[];
+  plain: Top[];
+  gaps: ([recorded: number, reference: number | null] | null)[];
+}
+
+/** A strategy's settings, with its name as `strategy`. */
+type Settings = Record<string, any>;
+
+/** A run without its steps (views/run_data.py, run_header). */
+interface Header {
+  prompt_ids: number[];
+  first_token: number;
+  texts: Texts;
+  prompt_parts: [role: string, start: number, stop: number][];
+  settings: Settings;
+  models: Values;
+  finished: string;
+  title?: string;
+}
+
+// ---- an iteration's phases
+
+/** `level`: null is the end of the phase. */
+interface Position {
+  phase: string;
+  level: number | null;
+}
+
+interface Decision {
+  node: number;
+  choice: number;
+  candidates: number[];
+  winner: number | null;
+}
+
+interface Shape {
+  depth: number[];
+  children: number[][];
+  pathProb: number[];
+  prob: number[];
+}
+
+// ---- pictures
+
+interface Words {
+  numbers: { name: string; part: string; whole: string; format: string; definition: string }[];
+  [group: string]: any;
+}
+
+interface Looks {
+  committed: string[];
+  tree: { bend: number[]; [name: string]: any };
+  mask: { every: number[]; size: Record<string, number>; [name: string]: any };
+  sliders: { counts: number[]; small: number[]; groups: string[]; first: number };
+  [name: string]: any;
+}
+
+interface Table {
+  head: string[];
+  rows: (string | number)[][];
+  sentence: string;
+}
+
+/** A figure as plotly takes it. */
+interface Figure {
+  data: Values[];
+  layout: Values;
+}
+
+/** A row of the tree, "own" for the target's token, `+3` for a stub, `new 5` in a what-if. */
+type NodeId = any;
+/** A name of LOOKS.nodes for each node; null: not drawn yet. */
+type Kinds = Record<string, string | null>;
+
+interface GraphNode {
+  id: NodeId;
+  token: number;
+  label: string;
+  parent: NodeId;
+  depth: number;
+  pathProb: number;
+  targetProb: number;
+  choice: number;
+  accepted: boolean;
+  below: NodeId[];
+  folded?: NodeId[];
+}
+
+/** Nodes by id, in the order in which they are drawn. */
+interface Graph extends Map<NodeId, GraphNode> {
+  get(id: NodeId): GraphNode;
+}
+
+/** A node or a stub as it is drawn; `parent`: an index, -1 for none. */
+interface Entry {
+  id: NodeId;
+  parent: number;
+  depth: number;
+  row: number;
+  label: string;
+  size: number;
+  border: number;
+  choice: boolean;
+  folded?: NodeId[];
+  kind?: string | null;
+}
+
+/** Entries that are drawn, with their looks. */
+type Drawn = { entry: Entry; kind: string }[];
+
+/** Where the columns of a tree stand, and the characters of their labels. */
+interface Places {
+  x: number[];
+  chars: number[];
+}
+
+/** A slot of a cache that has a sign. */
+interface Slot {
+  x: number;
+  y: number;
+  sign: string;
+  tip: string;
+  strong: boolean;
+  node: number | null;
+}
+
+/** The strips of the caches as they are drawn. */
+interface Strips {
+  cells: number[][];
+  labels: [number, string][];
+  notes: Values[];
+  signs: Slot[];
+  moves: [number, number][][];
+}
+
+interface WhatIf {
+  tree: Columns;
+  recorded: (number | null)[];
+  accepted: number[] | null;
+  bonus: number | null;
+  unknown: number[];
+  settled: boolean;
+  texts: Texts;
+  by: string;
+  sentence?: string;
+}
+
+/** Another tree laid over the tree of a step. */
+interface Overlay {
+  graph: Graph;
+  kinds: Kinds;
+  second: Record<string, string>;
+  sentence: string;
+}
+
+/** `kind`: prompt, role, template, first, accepted, bonus, corrected, rejected. */
+interface Piece {
+  text: string;
+  kind: string;
+  iteration: number;
+  token: number;
+  title: string;
+}
+
+// ---- the page
+
+interface Wanted {
+  models?: Values | null;
+  strategy: { name: string; settings: Settings };
+  session?: Values;
+  prompt?: string;
+  chat?: boolean;
+}
+
+interface Failure {
+  where: string;
+  sentence: string;
+}
+
+interface Status {
+  busy?: string | null;
+  since?: number;
+  began?: number;
+  progress?: number | null;
+  message?: string | null;
+  error?: Failure | null;
+  finished?: string;
+  can_step?: boolean;
+  live?: boolean;
+  wanted?: Wanted;
+  applied?: Wanted | null;
+  pending?: string[];
+  new_run?: boolean;
+  missing?: Record<string, string>;
+  by_hand?: boolean;
+  guess?: boolean;
+}
+
+/** A setting: its JSON schema, with `x-symbol`, `x-measure` and `x-small`. */
+interface Field {
+  anyOf?: Field[];
+  enum?: any[];
+  [name: string]: any;
+}
+
+interface OfferedStrategy {
+  name: string;
+  group: string;
+  doc: string;
+  schema: { properties: Record<string, Field> };
+  presets: { name: string; settings: Settings }[];
+  settings?: Settings;
+  ascending?: [string, string][];
+}
+
+interface Catalog {
+  strategies: OfferedStrategy[];
+  models: Values[];
+  prompts: { name: string; kind: string; text: string; chat: boolean }[];
+  devices: Values[];
+  session: Values;
+  current: string;
+  note?: string;
+}
+
+interface Run {
+  number: number;
+  name: string;
+  parent: number | null;
+  at: number;
+  iterations: number;
+  shown: boolean;
+}
+
+interface Diff {
+  passes: number[][][];
+  names: string[];
+  text: number | null;
+  answers: number | null;
+  proposals: number | null;
+  sentence: string;
+}
+
+interface Curve {
+  name: string;
+  points: Values[];
+  plain: Values;
+  here: any;
+}
+
+interface Guess {
+  on: boolean;
+  asked: number | null;
+  tries: number;
+  right: number;
+  sentence: string;
+}
+
+/** `tick`: index into the positions of the iteration; `guess.asked`: index of the one guessed. */
+interface State {
+  header: Header | null;
+  run: number | null;
+  steps: Step[];
+  cursor: number;
+  tick: number;
+  node: NodeId;
+  tab: string;
+  status: Status;
+  catalog: Partial<Catalog> | null;
+  preview: { index: number; what_if: WhatIf | null } | null;
+  curve: Curve | null;
+  redone: { index: number; old: Step | null; changes: string[] } | null;
+  pinned: { step: Step | null } | null;
+  compared: { rows: Values[] } | null;
+  diffed: Diff | null;
+  runs: Run[];
+  hint: string;
+  gone: string;
+  guess: Guess;
+  form: boolean;
+  rows: boolean;
+  marks: boolean;
+}
+
+/** What the page tells the kernel; views/messages.json lists the fields. */
+interface Message {
+  do: string;
+  [field: string]: any;
+}
+
+/** What the kernel tells the page (views/messages.json), and what the page's own controls do. */
+type PageEvent =
+  | { type: "go"; cursor: number; tick?: number }
+  | { type: "along"; by: number }
+  | { type: "phase"; name: string }
+  | { type: "select"; node: NodeId }
+  | { type: "tab"; name: string }
+  | { type: "next" }
+  | { type: "guessing"; on: boolean }
+  | { type: "set"; values: Partial<State> }
+  | ({ type: "catalog" } & Partial<Catalog>)
+  | { type: "run"; id?: number; header: Header; keep: number; steps: Step[]; cursor?: number }
+  | { type: "step"; index: number; step: Step }
+  | { type: "show"; cursor: number; phase: string; level?: number; node?: NodeId; tab?: string }
+  | ({ type: "status" } & Status)
+  | { type: "preview"; index: number; what_if: WhatIf | null }
+  | ({ type: "curve" } & Curve)
+  | { type: "redone"; index: number; old: Step | null; changes: string[] }
+  | { type: "pinned"; step: Step | null }
+  | { type: "compared"; rows: Values[] }
+  | { type: "diffed"; diff: Diff | null }
+  | { type: "runs"; runs: Run[] }
+  | { type: "hint"; sentence: string }
+  | { type: "file"; name: string; mime: string; data: string }
+  | { type: "gone"; sentence: string };
+
+/** What shows the page; `kind`: "kernel", "worker" (a tab that decodes), "none" (a record). */
+interface Host {
+  kind: string;
+  send(message: Message): void;
+  on(handler: (event: any) => void): void;
+  keys: HTMLElement | Document;
+}
+
+/** What the controls get; `live`: more can be decoded. */
+interface Context {
+  state: () => State;
+  dispatch: (event: PageEvent) => void;
+  send: (message: Message) => void;
+  live: boolean;
+  kernel: boolean;
+}
+
+/** Draws a figure in a place if the key changed. */
+type Plot = (
+  place: any,
+  key: any[],
+  figureOf: () => Figure,
+  clicked?: (point: any) => void
+) => void;
+
+interface Window {
+  Plotly: any;
+}
+
+/** For the console, of the page that was mounted last: `speclab.state()`. */
+declare var speclab: Context;
+/** plotly.js, once for all labs of a browser page. */
+declare var speclabPlotly: any;
+
+// ---- the live page
+
+/** A tree under construction, breadth-first. */
+interface Growing {
+  token: number[];
+  parent: number[];
+  depth: number[];
+  logProb: number[];
+  path: number[];
+}
+
+/** A strategy's settings as those of Algorithm 1; `names`: what the strategy calls them. */
+interface Rules {
+  node_budget: number;
+  max_depth: number;
+  branches: [fewest: number, some: number, most: number];
+  best: number;
+  names: Record<string, string>;
+  [threshold: string]: any;
+}
+
+/** Of each node that ran: the draft's most probable next tokens. */
+type Tops = Map<number, Top>;
+/** Of each node that ran: the slots of its text, of its ancestors, and its own. */
+type Rows = Map<number, number[]>;
+
+interface Draft {
+  tree: Columns;
+  tops: Tops;
+  events?: TreeEvent[];
+  rows?: Rows;
+}
+
+interface TokenizerFile {
+  model: { vocab: Record<string, number>; merges: [string, string][] };
+  added_tokens: { id: number; content: string }[];
+}
+
+interface Models {
+  target: import("./live/forward.js").Model;
+  draft: import("./live/forward.js").Model;
+  tokenizer: import("./live/tokenizer.js").Tokenizer;
+}
+
+/** A row of a tree that is edited by hand; `recorded`: the same node of the iteration. */
+interface EditedRow {
+  token: number;
+  parent: number;
+  log_prob: number | string;
+  source: string;
+  recorded: number | null;
+}
+
+/** What the worker holds. */
+interface Lab {
+  wanted: Wanted;
+  applied: Wanted | null;
+  models: Models | null;
+  session: import("./live/decode.js").Session | null;
+  cursor: number;
+  number: number;
+  edits: EditedRow[][];
+  busy: boolean;
+  stopped: boolean;
+  rested: number;
+}
+
+/** Of page.js.gz, which start.js fetches. */
+declare function mount(
+  element: HTMLElement,
+  host: Host,
+  Plotly: any
+): { handle(event: PageEvent): void; destroy(): void };
+
+/** What the worker begins with: the folder's address, the page's query, and what export.py wrote. */
+declare const BASE: string;
+declare const QUERY: string;
+declare const LAB: {
+  catalog: Catalog;
+  files: { name: string; size: number; sha256: string }[];
+  configs: Values[];
+  models: Values;
+  wanted: Wanted;
+};
+declare class FileReaderSync {
+  readAsDataURL(blob: Blob): string;
+}
