@@ -194,8 +194,7 @@ class Draft:
     best first. `extra`: rows that the same pass answers for `Drafter.learn`. `draft_probs`: for
     sampled candidates (`tree.candidate_sampling`), the distribution `[V]` float64 that the children
     of a node were drawn from, for each node with children. `proposals`: the proposed trees, if
-    there were several. `mask`: `[n, n]` bool, which nodes each row sees, if not its ancestors; then
-    the text may differ from the target's own, and no cache row is kept.
+    there were several.
     """
 
     tree: DraftTree
@@ -204,7 +203,6 @@ class Draft:
     extra: ExtraRows = field(default_factory=ExtraRows)
     draft_probs: Mapping[int, Floats] = field(default_factory=dict)
     proposals: tuple[Proposal, ...] = ()
-    mask: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,23 +327,6 @@ def _check_beside(draft: Draft, context: Context, name: str) -> None:
                     f"{name} drew the children of node {node} without saying from what: give their "
                     f"distribution as draft_probs[{node}], or leave candidate_sampling out."
                 )
-    if draft.mask is not None:
-        checked_mask(draft.mask, n)
-
-
-def checked_mask(mask: object, n: int) -> Bools:
-    """Which nodes each of `n` rows sees.
-
-    Raises:
-        SettingsError: it is not `[n, n]` bool.
-    """
-    shown = np.asarray(mask)
-    if shown.shape != (n, n) or not (shown.dtype == np.bool_ or np.isin(shown, (0, 1)).all()):
-        raise SettingsError(
-            f"Expected a mask of {n} × {n} booleans, got {list(shown.shape)} of {shown.dtype}: "
-            "start from tree.ancestor_mask()."
-        )
-    return shown.astype(np.bool_)
 
 
 # Stores that drafters learn into

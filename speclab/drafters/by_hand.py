@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import log
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from speclab.drafters.base import Draft, Drafter, Strategy, TopK, checked_mask
+from speclab.drafters.base import Draft, Drafter, Strategy, TopK
 from speclab.drafters.chain import RootAlone
 from speclab.errors import NotRecordedError, SettingsError, named
 from speclab.trace.records import Step, step_of
@@ -27,9 +27,6 @@ HAND = "hand"
 """The source of a node that was added by hand."""
 NEUTRAL = 0.0
 """Log-probability of a node without a recorded one: probability 1 leaves its path's unchanged."""
-
-REDRAWN = "mask redrawn"
-"""The note of a step whose mask differs from the one its tree implies."""
 
 
 class ByHand(Strategy):
@@ -165,21 +162,14 @@ def _is_whole(number: object) -> bool:
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
-def given_draft(given: DraftTree | TreeEdit, mask: Any) -> Draft:
+def draft_of(given: DraftTree | TreeEdit) -> Draft:
     """A tree built by hand, as a draft.
 
-    Args:
-        mask: `[n, n]`, which nodes each row sees; None: its ancestors.
-
     Raises:
-        SettingsError: it is not a tree, is too large, or does not fit the mask.
+        SettingsError: it is not a tree, or is too large.
     """
     edit = given if isinstance(given, TreeEdit) else TreeEdit(given)
     n = len(edit.tree)
     if n > MOST:
         raise SettingsError(f"The tree has {n} nodes, but one pass takes at most {MOST}: prune it.")
-    if mask is None:
-        return Draft(edit.tree, topk=edit.topk())
-    shown = checked_mask(mask, n)
-    implied = bool((shown == edit.tree.ancestor_mask()).all())
-    return Draft(edit.tree, topk=edit.topk(), mask=None if implied else shown)
+    return Draft(edit.tree, topk=edit.topk())

@@ -111,7 +111,7 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     prefix = target.length
     positions = [prefix + depth for depth in (*tree.depth.tolist(), *extra.depth)]
     # [n + m, n + m] bool
-    mask = extra.below(tree.ancestor_mask() if draft.mask is None else draft.mask)
+    mask = extra.below(tree.ancestor_mask())
     answer = target.logits(
         [*tree.token.tolist(), *extra.token], positions, mask, topk=decoding.topk
     )
@@ -174,8 +174,7 @@ def commit(decoding: Decoding, prefix_length: int, draft: Draft, outcome: Outcom
     """Appends the committed tokens and keeps their cache rows; all other rows of the pass are dropped."""
     target = decoding.pair.target
     drafter = decoding.drafter
-    # rows computed under a redrawn mask are wrong for the text
-    if drafter.rebuild or draft.mask is not None:
+    if drafter.rebuild:
         target.crop(prefix_length)
     else:
         path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
@@ -435,7 +434,6 @@ class Iteration:
             target_calls=self.calls[0],
             draft_calls=sum(self.calls[1:]),
             seconds=self.watch.seconds,
-            lossy=int(self.draft.mask is not None),
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Never
 from speclab.display import line, short, view
 from speclab.drafters import cost, setting_names
 from speclab.drafters.base import Strategy, checked
-from speclab.drafters.by_hand import REDRAWN, TreeEdit, given_draft
+from speclab.drafters.by_hand import TreeEdit, draft_of
 from speclab.engine.decode import Decoding, Iteration, Propose, iterate, resume, start
 from speclab.engine.exactness import Checker
 from speclab.engine.record import kept_answers, record
@@ -254,14 +254,11 @@ class Session:
         self._decoding.cancel.clear()
         return self._advance()
 
-    def verify(self, tree: DraftTree | TreeEdit, mask: Any = None) -> Step:
+    def verify(self, tree: DraftTree | TreeEdit) -> Step:
         """Verifies a tree that a person built, in a session of `ByHand` whose cursor is at the end.
 
         Args:
             tree: its root is the newest token of the text, `token_ids[-1]`.
-            mask: `[n, n]` bool, which nodes each row sees; by default its ancestors and itself.
-                With any other mask the text may differ from the target's own, and the step's note
-                says so.
 
         Raises:
             SettingsError: another strategy drafts here, the cursor is not at the end, or the tree
@@ -279,7 +276,7 @@ class Session:
                     "end."
                 )
             self._decoding.cancel.clear()
-            draft = given_draft(tree, mask)
+            draft = draft_of(tree)
             return self._decode(lambda _: draft)
 
     def back(self) -> Step | None:
@@ -397,8 +394,6 @@ class Session:
         try:
             iteration = iterate(decoding, propose)
             step = record(decoding, iteration, index, self._note if index == self._shared else "")
-            if iteration.draft.mask is not None:
-                step = replace(step, note=REDRAWN)
             ties, fault = self._check(history.tokens, iteration)
             self._history = _History(
                 steps=(*history.steps, step),
@@ -419,8 +414,7 @@ class Session:
 
     def _check(self, first: int, iteration: Iteration) -> tuple[int, ExactnessError | None]:
         """With `check=True`: the ties of an iteration and its fault; an iteration with a fault is still recorded."""
-        # a redrawn mask changes the choices
-        if self._checker is None or iteration.draft.mask is not None:
+        if self._checker is None:
             return 0, None
         try:
             return self._checker.compare(first, iteration.rule), None

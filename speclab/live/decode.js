@@ -330,8 +330,7 @@ function countsOf(tree, { accepted, committed }, calls, phases) {
     longest_path: shapeOf(tree).depth.at(-1),
     target_calls: 1,
     draft_calls: calls,
-    seconds,
-    lossy: 0
+    seconds
   };
 }
 

@@ -14,7 +14,7 @@ class Counts:
     `committed`: tokens added, bonus included. `drafted`: drafted nodes verified (a verified root is
     not drafted). `accepted`: drafted nodes committed. `longest_path`: drafted nodes on the longest
     path. `target_calls`: forward passes of the target. `draft_calls`: those of draft models and
-    draft heads together. `lossy`: iterations whose text may differ from the target's own.
+    draft heads together.
     """
 
     iterations: Natural = 0
@@ -25,7 +25,6 @@ class Counts:
     target_calls: Natural = 0
     draft_calls: Natural = 0
     seconds: Amount = field(default=0.0, repr=False)
-    lossy: Natural = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))

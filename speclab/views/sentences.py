@@ -32,8 +32,6 @@ def summary(step: Step) -> str:
     sentences += dict.fromkeys([mark(finding) for finding in step.findings])
     if step.note:
         sentences.append(note_words(step))
-    if step.counts.lossy and step.note != "mask redrawn":
-        sentences.append(WORDS["summary"]["lossy"])
     return ". ".join(sentences) + "."
 
 

@@ -1,4 +1,4 @@
-"""Trees built by hand: always the target's own text, whatever the tree; a redrawn mask is noted."""
+"""Trees built by hand: always the target's own text, whatever the tree."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.pairs import PROMPT, assert_cache_is_fresh, library_text, own_text, pair_of, target_of
+from support.pairs import PROMPT, assert_cache_is_fresh, own_text, pair_of
 from support.records import assert_consistent, paths_of
 from support.refusals import refused
 from support.strategies import draft_trees
@@ -56,7 +56,7 @@ def test_any_tree_leaves_the_targets_own_text_and_caches(family, sampling, data)
     while not session.done:
         tree = tree_for(session, data.draw(draft_trees(8)), data, plain.token_ids)
         if data.draw(st.booleans()):
-            step = session.verify(tree, data.draw(st.sampled_from([None, tree.ancestor_mask()])))
+            step = session.verify(tree)
             assert (step.tree.token == tree.token).all()
         else:
             step = session.step()
@@ -65,31 +65,6 @@ def test_any_tree_leaves_the_targets_own_text_and_caches(family, sampling, data)
         assert_consistent(step)
         assert_cache_is_fresh(session.pair.target, session.prompt_ids + session.token_ids)
     assert session.token_ids == plain.token_ids
-
-
-@settings(max_examples=4)
-@given(data=st.data())
-def test_a_redrawn_mask_is_given_noted_and_leaves_the_caches_of_the_text(data):
-    session = session_of(check=True)
-    for _ in range(2):
-        if session.done:
-            break
-        tree = tree_for(session, data.draw(draft_trees(8)), data, own_text("llama", NEW))
-        mask = data.draw(st.lists(st.booleans(), min_size=len(tree) ** 2, max_size=len(tree) ** 2))
-        mask = np.array(mask).reshape(len(tree), len(tree))
-        step = session.verify(tree, mask)
-        assert (step.mask == mask).all()
-        redrawn = bool((mask != tree.ancestor_mask()).any())
-        assert (bool(step.note), step.counts.lossy) == (redrawn, redrawn)
-        assert_cache_is_fresh(session.pair.target, session.prompt_ids + session.token_ids)
-    text = list(session.token_ids)
-    session.run()  # compared again from there on
-    assert session.token_ids == text + library_text(
-        target_of("llama"), PROMPT + text, NEW - len(text)
-    )
-    if any(step.note for step in session.steps):
-        with refused(speclab.NotRecordedError, "by hand"):
-            speclab.replay(session, DynaTree())
 
 
 def test_after_a_tree_by_hand_the_former_strategy_goes_on():
@@ -182,27 +157,23 @@ def test_what_cannot_be_verified_is_refused_and_nothing_is_lost():
         TreeEdit.of(session_of(strategy=DynaTree(root="drafted")).step())
     session = session_of()
     root = DraftTree.root(session.token_ids[-1])
-    for tree, mask, *words in [
-        (DraftTree.root(root.token[0] + 1), None, "root", "newest", "begin the tree"),
-        (TreeEdit(root).add(0, 64).tree, None, "64", "outside the vocabulary", "63"),
-        (root, np.ones((2, 2), bool), "1 × 1", "[2, 2]"),
-        (root, [["yes"]], "1 × 1"),
+    for tree, *words in [
+        (DraftTree.root(root.token[0] + 1), "root", "newest", "begin the tree"),
+        (TreeEdit(root).add(0, 64).tree, "64", "outside the vocabulary", "63"),
         (
             DraftTree.of([root.token[0], *[1] * 256], range(-1, 256), [0.0] * 257, HAND),
-            None,
             "context",
             "prune",
         ),
         (
             DraftTree.of([root.token[0], *[1] * MOST], [-1, *[0] * MOST], [0.0] * (MOST + 1), HAND),
-            None,
             "one pass",
         ),
-        (DraftTree.of([root.token[0], 1], [-1, 0], [0.0, np.nan], HAND), None, "log-probability"),
-        ("tree", None, "DraftTree"),
+        (DraftTree.of([root.token[0], 1], [-1, 0], [0.0, np.nan], HAND), "log-probability"),
+        ("tree", "DraftTree"),
     ]:
         with refused(SettingsError, *words):
-            session.verify(tree, mask)
+            session.verify(tree)
     assert not session.steps
     session.step()
     session.back()

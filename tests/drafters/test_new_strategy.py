@@ -9,7 +9,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import test_architecture as gates
 from support.records import assert_same
@@ -143,10 +142,6 @@ def chain(context, tokens):
         (
             lambda context: Draft(replace(chain(context, [1]), candidate_sampling=DRAWN)),
             ("Mine", "node 0", "draft_probs[0]"),
-        ),
-        (
-            lambda context: Draft(chain(context, [1]), mask=np.ones((3, 3), bool)),
-            ("2 × 2", "[3, 3]"),
         ),
         (lambda context: Draft(chain(context, [1]), topk={7: ((1, 0.0),)}), ("node 7", "2 nodes")),
     ],

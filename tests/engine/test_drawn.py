@@ -116,7 +116,6 @@ def test_a_seed_gives_its_text_again_with_consistent_records_that_can_be_saved(t
     session = finished(strategy, check=True)
     text = session.token_ids
     steps = session.steps
-    assert session.metrics.counts.lossy == 0
     for step in steps:
         assert_consistent(step)
     assert_same(load_trace(session.trace.save(tmp_path / "t")), session.trace)

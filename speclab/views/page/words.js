@@ -88,7 +88,6 @@ function summary(step) {
   const sentences = [words("summary", values.drafted ? end : "plain", values)];
   sentences.push(...new Set(step.findings.map(markOf)));
   if (step.note) sentences.push(noteWords(step));
-  if (step.counts.lossy && step.note !== "mask redrawn") sentences.push(WORDS.summary.lossy);
   return `${sentences.join(". ")}.`;
 }
 
