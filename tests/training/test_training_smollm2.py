@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.heads import random_head
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import speclab
-from training.answers import Writer, asks
-from training.head_figures import RANKS, agreement, outside
+from training.answers import asks
 from training.loop import Schedule
 from training.smollm2 import ChatHeadConfig, WholeRecipe, make_heads, train_chat_head
 from training.states import Store
@@ -72,68 +70,6 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
         (out / f"{name}.jsonl").write_text("\n".join(lines))
     return out
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_what_is_written_in_a_batch_is_what_the_module_writes_with_its_states(
-    llama, temperature: float
-) -> None:
-    prompts = [[5, 6, 7], [9] * 14, list(range(20, 29)), [3]]
-    torch.manual_seed(1)
-    for prompt, row in zip(
-        prompts, Writer(llama, LAYERS).write(prompts, 40, temperature), strict=True
-    ):
-        out = llama(torch.tensor([row.tokens]), output_hidden_states=True)
-        states = torch.cat([out.hidden_states[layer][0, :-1] for layer in LAYERS], dim=-1)
-        torch.testing.assert_close(row.states, states.detach(), rtol=1e-3, atol=1e-3)
-        made = row.tokens[len(prompt) :]
-        assert row.tokens[: len(prompt)] == prompt
-        assert len(made) == 40 or made.index(0) == len(made) - 1
-        if temperature == 0:
-            assert out.logits[0, len(prompt) - 1 : -1].argmax(-1).tolist() == made
-
-
-def test_a_store_forgets_what_was_not_flushed(tmp_path: Path) -> None:
-    store = Store(tmp_path, 4)
-    store.add("code", 1, [7, 65535, 9], torch.ones(2, 4))
-    store.flush()
-    with (tmp_path / "states.bin").open("ab") as file:
-        file.write(b"torn")
-    again = Store(tmp_path)
-    again.add("chat", 1, [1, 2], torch.full((1, 4), 2.0))
-    again.flush()
-    assert [(d.kind, d.start, d.length) for d in again.documents] == [
-        ("code", 0, 3),
-        ("chat", 3, 2),
-    ]
-    assert (again.tokens().long() & 0xFFFF).tolist() == [7, 65535, 9, 1, 2]
-    assert again.states()[:, 0].tolist() == [1, 1, 0, 2, 0]
-
-
-def test_agreement_is_counted_behind_drafted_tokens(llama, ranked_tokens, tmp_path: Path) -> None:
-    """As a head finds them row by row, drafting the text's own tokens."""
-    head = random_head(llama, 1, ids=range(0, 320, 2), layers=(1, 3))
-    tokens = torch.randint(0, 320, (12,), generator=torch.Generator().manual_seed(3)).tolist()
-    depth = 3
-    row = Writer(llama, (1, 3)).write([tokens], 0)[0]
-    store = Store(tmp_path, row.states.shape[1])
-    store.add("chat", 4, tokens, row.states)
-    store.flush()
-    counted = agreement(head, llama, store, depth)["chat"]
-    for deep in range(depth):
-        places = range(4 + deep, 12)  # of the tokens that are to be found
-        cuts = [(tokens[: place - deep], tokens[place - deep : place]) for place in places]
-        ranked = [
-            [token for token, _ in ranked_tokens(head, llama, *cut, max(RANKS))] for cut in cuts
-        ]
-        found = [
-            [tokens[p] in best[:rank] for p, best in zip(places, ranked, strict=True)]
-            for rank in RANKS
-        ]
-        assert counted[deep] == [*map(sum, found), len(places)]
-    assert outside(head, store)["chat"] == pytest.approx(
-        sum(t % 2 for t in tokens[4:]) / 8, abs=1e-4
-    )
 
 
 def test_the_recipe_makes_heads_that_draft(
