@@ -14,7 +14,9 @@ from speclab.drafters import cost
 from speclab.models import lean
 
 TIERS = {
-    **dict.fromkeys(("analysis", "clinic", "heads", "lab", "loading", "models", "training"), "model"),
+    **dict.fromkeys(
+        ("analysis", "clinic", "heads", "lab", "loading", "models", "training"), "model"
+    ),
     "browser": "browser",
     "double": "double",
     "notebooks": "notebook",

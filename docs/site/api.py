@@ -41,6 +41,7 @@ def page() -> str:
             listed = [(each, getattr(module, each)) for each in dir(module)]
             own = [(each, value) for each, value in listed if each not in public]
             parts[f"speclab.{name}"] = [_entry(f"{name}.{each}", value) for each, value in own]
+    parts = {title: entries for title, entries in parts.items() if entries}
     return TITLE + "".join(
         f"\n{title}\n{'-' * len(title)}\n\n{''.join(entries)}" for title, entries in parts.items()
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -12,12 +13,15 @@ import pytest
 from opened import ARTIFACTS, PATIENCE, Opened
 from serving import served
 
+import speclab
+
 ROOT = Path(__file__).parents[2]
 LESSONS = [
     path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != "00_lab"
 ]
 PAGES = [*(f"notebooks/{name}" for name in (*LESSONS, "glossary"))]
 PAGES += [f"docs/{path.stem}" for path in sorted((ROOT / "docs").glob("*.md"))]
+PAGES += ["docs/api"]
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +67,16 @@ def test_every_page_is_there_and_fits_its_window(page, site):
             page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / "site.png")
+
+
+def test_the_reference_has_every_public_name(site):
+    page = (site / "docs" / "api.html").read_text(encoding="utf-8")
+    missing = [name for name in speclab.__all__ if f'id="speclab.{name}"' not in page]
+    modules = [name for name in missing if inspect.ismodule(getattr(speclab, name))]
+    assert missing == ["__version__", *modules]
+    for name in modules:
+        own = {*dir(getattr(speclab, name))} - {*speclab.__all__}
+        assert [each for each in own if f'id="speclab.{name}.{each}"' not in page] == []
 
 
 def test_the_first_page_decodes_and_a_lesson_links_to_it(browser, site):

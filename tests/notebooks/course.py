@@ -15,8 +15,6 @@ ROOT = Path(__file__).parents[2]
 RIGHT = Path(__file__).with_name("right")
 WRONG = Path(__file__).with_name("wrong")
 LESSONS = sorted(path for path in (ROOT / "notebooks").glob("*.ipynb") if path.stem != "00_lab")
-CHECKED = "nbval-check-output"
-"""The tag of a cell that prints the same on every machine."""
 SOLUTION = re.compile(r"<details>\s*<summary>Solution</summary>.*?```python\n(.*?)```", re.DOTALL)
 
 
@@ -40,12 +38,6 @@ def printed(code: str, names: dict[str, Any]) -> str:
         if value is not None:
             print(repr(value))
     return out.getvalue().strip()
-
-
-def saved(cell: Any) -> str:
-    """What a cell printed when its notebook was saved."""
-    texts = [output.get("text") or output.data["text/plain"] for output in cell.outputs]
-    return "\n".join(text.strip() for text in texts)
 
 
 def asked(code: str) -> str:

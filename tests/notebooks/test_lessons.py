@@ -1,4 +1,4 @@
-"""Each notebook runs from top to bottom as it is shipped, prints what is saved, and its tests refuse wrong answers."""
+"""The tests of each notebook take right answers and refuse wrong ones; nbval runs the notebook itself."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import plotly.io
 import pytest
 import torch
 from course import (
-    CHECKED,
     LESSONS,
     RIGHT,
     WRONG,
     printed,
     read,
-    saved,
     solutions,
     submitted,
     tagged,
@@ -60,7 +58,7 @@ def test_a_notebook_runs_and_right_answers_are_taken_and_wrong_ones_refused(
     refused = []
     taken = []
     open_exercise = ""
-    for number, cell in enumerate(cells):
+    for cell in cells:
         if cell.cell_type != "code":
             continue
         if tagged(cell, "exercise"):
@@ -68,8 +66,8 @@ def test_a_notebook_runs_and_right_answers_are_taken_and_wrong_ones_refused(
         if not tagged(cell, "test"):
             if any(re.search(rf"\b{name}\b", cell.source) for name in answers):
                 printed(cell.source, names | answers)
-            output = printed(cell.source, names)
-            assert not tagged(cell, CHECKED) or output == saved(cell), f"cell {number}"
+            if not tagged(cell, "lab"):  # nbval runs it
+                printed(cell.source, names)
             continue
         test = cell.source
         assert " is open: " in printed(test, names), open_exercise
