@@ -47,7 +47,7 @@ class PromptError(SpeclabError, ValueError):
 
 
 class ContextExceededError(SpeclabError, ValueError):
-    """Prompt and new tokens together do not fit the context of a model."""
+    """Prompt and new tokens together do not fit the context of the target."""
 
 
 class ModelNotFoundError(SpeclabError, LookupError):

@@ -19,7 +19,6 @@ from speclab.errors import (
     ModelNotFoundError,
     PromptError,
     SettingsError,
-    TokenizerMismatchError,
     named,
 )
 from speclab.files import byte_count
@@ -86,17 +85,19 @@ class ModelPair:
         return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
 
     @property
-    def context(self) -> int | None:
-        """Positions that every model was trained for; None if unbounded."""
-        models = (*self.runners.values(), *self.heads)
-        return min(
-            (runner.context for runner in models if runner.context is not None), default=None
-        )
+    def vocab_size(self) -> int:
+        """Ids of the target, whatever the drafts have."""
+        return self.target.vocab_size
 
     @property
-    def vocab_size(self) -> int:
-        """Ids that every model has."""
-        return min(runner.vocab_size for runner in (*self.runners.values(), *self.heads))
+    def lacking(self) -> dict[str, range]:
+        """The target's ids that a draft or a head lacks, by its role; it reads them as one unknown token."""
+        heads = {f"head_{index}": head for index, head in enumerate(self.heads)}
+        return {
+            role: range(source.known, self.vocab_size)
+            for role, source in (self.runners | heads).items()
+            if source.known < self.vocab_size
+        }
 
     @cached_property
     def head_names(self) -> tuple[str, ...]:
@@ -190,7 +191,8 @@ class ModelPair:
         for token in ids:
             if not 0 <= token < self.vocab_size:
                 raise PromptError(
-                    f"Id {token} is outside the vocabulary: ids go from 0 to {self.vocab_size - 1}."
+                    f"Id {token} is outside the vocabulary of {self.target.name}: its ids go from 0 "
+                    f"to {self.vocab_size - 1}."
                 )
         return ids, messages
 
@@ -229,9 +231,12 @@ class ModelPair:
             facts[f"{role}_attention"] = runner.model.config._attn_implementation
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
             facts[f"{role}_forward"] = runner.forward_name
+            facts[f"{role}_context"] = runner.context
         for index, name in enumerate(self.head_names):
             facts[f"head_{index}"] = name
             facts[f"head_{index}_parameters"] = self._parameters[f"head_{index}"]
+        for role, ids in self.lacking.items():
+            facts[f"{role}_lacks"] = f"{ids[0]} to {ids[-1]}"
         device = self.target.device
         facts["device"] = str(device)
         if device.type == "cuda":
@@ -301,16 +306,18 @@ def load_pair(
         report("Waiting for another model to load…")
     with _ONE_AT_A_TIME:
         runners, loaded_heads, tokenizer = _loaded(loader, target, draft, heads, tokenizer)
-    models = [*runners, *(head for head in loaded_heads if isinstance(head, Runner))]
-    share_vocabulary(models, tokenizer)
-    for head in loaded_heads:
-        head.vocab_size = runners[0].vocab_size
-    for runner in models:
-        report(f"Checking that {runner.name} verifies trees…")
-        check_trees(runner)
+    sources = [*runners, *loaded_heads]
+    share_vocabulary(sources, tokenizer)
+    for source in sources:
+        if isinstance(source, Runner):
+            report(f"Checking that {source.name} verifies trees…")
+            check_trees(source)
     name = name or " + ".join(runner.name for runner in runners)
     draft_runner = runners[1] if len(runners) > 1 else None
-    return ModelPair(runners[0], draft_runner, tuple(loaded_heads), tokenizer, name).fresh()
+    pair = ModelPair(runners[0], draft_runner, tuple(loaded_heads), tokenizer, name).fresh()
+    for role, ids in pair.lacking.items():
+        report(f"The {role} has {ids[0]} token ids, and the target {len(ids)} more.")
+    return pair
 
 
 def _loaded(
@@ -363,20 +370,15 @@ def _tokenizer(
     return tokenizers[0] if tokenizers else None
 
 
-def share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerBase | None) -> None:
-    """Cuts logits to the ids that all models have; the others are padding that no text uses."""
-    smallest = min(runners, key=lambda runner: runner.vocab_size)
-    largest = max(runners, key=lambda runner: runner.vocab_size)
-    if tokenizer is None and smallest.vocab_size != largest.vocab_size:
-        raise TokenizerMismatchError(
-            f"{smallest.name} has {smallest.vocab_size} token ids and {largest.name} "
-            f"{largest.vocab_size}: choose "
-            "models with one vocabulary, or pass tokenizer= if they differ only in padding."
-        )
-    if tokenizer is not None and len(tokenizer) > smallest.vocab_size:
-        raise TokenizerMismatchError(
-            f"The tokenizer has {len(tokenizer)} ids, but {smallest.name} has "
-            f"{smallest.vocab_size}: pass the model's own tokenizer."
-        )
-    for runner in runners:
-        runner.vocab_size = smallest.vocab_size
+def share_vocabulary(
+    sources: Sequence[Runner | HeadRunner], tokenizer: PreTrainedTokenizerBase | None
+) -> None:
+    """Gives all models the ids of the first, the target.
+
+    A draft reads the tokenizer's unknown token in the place of an id that it lacks; if there is
+    none, padding, the end of a text, or id 0.
+    """
+    ids = [getattr(tokenizer, f"{role}_token_id", None) for role in ("unk", "pad", "eos")]
+    for source in sources:
+        source.vocab_size = sources[0].vocab_size
+        source.unknown = next((i for i in ids if i is not None and i < source.known), 0)

@@ -13,7 +13,6 @@ from support.tiny import tiny
 from speclab.errors import (
     ModelNotFoundError,
     SettingsError,
-    TokenizerMismatchError,
     UnsupportedModelError,
 )
 from speclab.loading import presets
@@ -78,10 +77,9 @@ def test_modules_in_memory_work_on_ids_without_a_tokenizer(bare):
     assert bare.describe()["draft_parameters"] == bare.draft.model.num_parameters()
 
 
-def test_a_pair_may_have_no_draft_and_else_the_smaller_context_holds():
+def test_a_pair_may_have_no_draft():
     alone = load_pair(target=tiny("llama")).fresh()
     assert (alone.draft, list(alone.runners)) == (None, ["target"])
-    assert load_pair(target=tiny("llama"), draft=tiny("gpt2", n_positions=32)).context == 32
 
 
 def test_eos_ids_are_those_of_the_generation_config_alone():
@@ -93,23 +91,6 @@ def test_eos_ids_are_those_of_the_generation_config_alone():
     assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == {8, 9}
     module.generation_config.eos_token_id = None
     assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == frozenset()
-
-
-def test_vocabularies_of_modules_must_agree():
-    with pytest.raises(TokenizerMismatchError, match="gpt2 has 60 token ids and llama 64"):
-        load_pair(target=tiny("llama"), draft=tiny("gpt2", vocab=60))
-    with pytest.raises(
-        TokenizerMismatchError, match="The tokenizer has 4096 ids, but llama has 64"
-    ):
-        load_pair(target=tiny("llama"), tokenizer=MINI_TOKENIZER)
-
-
-def test_vocabularies_that_differ_in_padding_alone_are_cut_to_the_smaller():
-    padded = load_pair(
-        target=tiny("llama", vocab=4160), draft=tiny("gpt2", vocab=4100), tokenizer=MINI_TOKENIZER
-    )
-    assert padded.target.extend([1]).shape == padded.draft.extend([1]).shape == (4100,)
-    assert padded.vocab_size == 4100
 
 
 @pytest.mark.parametrize("role", ["target", "draft"])

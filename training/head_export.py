@@ -82,6 +82,8 @@ def write_head(
     for name, half in _halves(head).items():
         before = next((part for part in names if name.startswith(part)), "")
         tensors[names.get(before, "") + name[len(before) :]] = half
+    if head.token_ids is not None:  # which of the target's tokens it has; engines check it
+        tensors["t2d"] = torch.isin(torch.arange(config.vocab_size), head.token_ids)
     _save(tensors, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
 

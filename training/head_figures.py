@@ -180,12 +180,12 @@ def outside(head: Head, store: Store) -> dict[str, float]:
     """Share of the answers' tokens, by kind, that are not in the head's draft vocabulary."""
     if head.token_ids is None:
         return {}
-    drafted = head.get_buffer("t2d")
+    drafted = head.token_ids
     ids = store.tokens().long() & 0xFFFF
 
     def lacking(documents: list[Document]) -> float:
         answers = torch.cat([ids[d.start + d.prompt : d.start + d.length] for d in documents])
-        return round(1 - drafted[answers].float().mean().item(), 4)
+        return round(1 - torch.isin(answers, drafted).float().mean().item(), 4)
 
     kinds = dict.fromkeys(document.kind for document in store.documents)
     return {kind: lacking([d for d in store.documents if d.kind == kind]) for kind in kinds}

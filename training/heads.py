@@ -88,7 +88,8 @@ def train_head(config: HeadsConfig) -> Head:
             said = functional.linear(last[:, 1:], output).argmax(-1)
             # Where the target would say what the head cannot, there is nothing to learn (EAGLE-3,
             # code).
-            weights = None if head.token_ids is None else head.get_buffer("t2d")[said].float()
+            ids = head.token_ids
+            weights = None if ids is None else torch.isin(said, ids).float()
             embeddings = functional.embedding(tokens[:, 1:], output)
             lesson = Lesson(embeddings, torch.cat(read, dim=-1)[:, :-1], last[:, 1:], weights)
         return unrolled_loss(head, lesson, taught, config.depth, config.decay, weight, config.eta)

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from speclab.analysis.known_text import session_settings
 from speclab.clinic._causes import Fit, cost_of, explain_answers
 from speclab.clinic._measure import Measured, measure
-from speclab.clinic._oracle import FLOOR, Oracle, Passes, Progress, lowered, runner_of
+from speclab.clinic._oracle import FLOOR, Oracle, Passes, Progress, lowered
 from speclab.clinic._passes import Change
 from speclab.drafters.draft_pass import DRAFT
 from speclab.heads.runner import HeadRunner
@@ -76,7 +76,9 @@ class HeadOracle(Oracle):
     def _read(self, model: PreTrainedModel) -> Runner:
         """A target with the states that the head reads."""
         moved, deeper = self._changed
-        target = runner_of(self, sharing_weights(model))  # transformers' hooks stay on a model
+        target = self.pair.target.beside(
+            sharing_weights(model)
+        )  # transformers' hooks stay on a model
         count = model.config.get_text_config(decoder=True).num_hidden_layers + 1
         target.watch([layer % count + deeper for layer in self.head.layers])
         target.extend(self.text)
@@ -214,7 +216,9 @@ def _sources(
         end = PASSES if isinstance(runner, Runner) else min(PASSES, first + 1)
         given = trace.models.get("target_dtype") if outside else None
         dtype = str(given or runner.dtype).removeprefix("torch.")
-        steps = tuple([_turned(step, name, outside) for step in trace.steps[:end]])
+        longest = runner.context or 1 << 30
+        within = [s for s in trace.steps[:end] if s.prefix_length + len(s.tree) < longest]
+        steps = tuple([_turned(step, name, outside) for step in within])
         if not any(step.hidden or any(node.target_top for node in step.nodes) for step in steps):
             continue
         models = {**trace.models, "format": "draft", "target_dtype": dtype}

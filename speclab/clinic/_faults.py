@@ -8,7 +8,7 @@ and the given pair stays unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -128,17 +128,6 @@ def without_final_norm(model: PreTrainedModel) -> PreTrainedModel:
     return twin
 
 
-def _runner(
-    like: Runner, kind: type[Runner] = Runner, model: PreTrainedModel | None = None, **plan: Any
-) -> Runner:
-    """An empty runner of this kind on a copy of the module with the same weights."""
-    runner = kind(
-        model or sharing_weights(like.model), like.name, replace(like.plan, **plan), lean=False
-    )
-    runner.vocab_size = like.vocab_size
-    return runner
-
-
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault: the `kind` of the finding that reports it, and what goes `wrong`, in a sentence.
@@ -154,12 +143,12 @@ class Fault:
 
 
 def _target(kind: type[Runner]) -> Callable[[ModelPair], Mapping[str, Runner]]:
-    return lambda pair: {"target": _runner(pair.target, kind)}
+    return lambda pair: {"target": pair.target.beside(sharing_weights(pair.target.model), kind)}
 
 
 def _skip_norm(pair: ModelPair) -> Mapping[str, Runner]:
     assert pair.draft is not None
-    return {"draft": _runner(pair.draft, model=without_final_norm(pair.draft.model))}
+    return {"draft": pair.draft.beside(without_final_norm(pair.draft.model))}
 
 
 def _no_norm(pair: ModelPair) -> str:
@@ -190,7 +179,9 @@ FAULTS: Mapping[str, Fault] = {
     "window run as full attention": Fault(
         "window",
         "A target with a sliding window attends to the whole text.",
-        lambda pair: {"target": _runner(pair.target, window=NO_WINDOW)},
+        lambda pair: {
+            "target": pair.target.beside(sharing_weights(pair.target.model), window=NO_WINDOW)
+        },
         lambda pair: "" if pair.target.plan.window else "it needs a target with a sliding window",
     ),
     "unverified first token": Fault(

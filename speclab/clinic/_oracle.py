@@ -13,7 +13,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, PreTrainedModel
+from torch.nn.functional import pad
+from transformers import DynamicCache
 
 from speclab.analysis.known_text import session_settings
 from speclab.clinic._detectors import GREEDY
@@ -100,7 +101,7 @@ class Oracle:
         self.outside = "format" in trace.models
         offset = int(trace.models.get("position_offset") or 0)
         self.pads = -min(offset, 0) if self.outside else 0
-        self.text = [*trace.prompt_ids, *trace.token_ids][self.pads :]
+        self.text = pair.target.shown([*trace.prompt_ids, *trace.token_ids][self.pads :])
         self.steps = tuple(self._behind_the_text())
         # another decoder's logits are recorded before temperature and top-p
         self.settings = SessionSettings() if self.outside else session_settings(trace)
@@ -118,7 +119,7 @@ class Oracle:
 
     def _admitted(self) -> Runner | None:
         """What runs whole trees, if it answers the first one as its single paths do."""
-        runner = runner_of(self, self.model)
+        runner = self.pair.target.beside(self.model)
         step = self.steps[0]
         whole = self.log_probs(step, tree_pass(runner, self.text, step))
         paths = self.log_probs(step, self._paths(step))
@@ -155,21 +156,24 @@ class Oracle:
             self.report(step)
             paths = [tree.path(leaf) for leaf in leaves[first : first + PATHS]]
             deepest = max(map(len, paths))
+            tokens = self.pair.target.shown(tree.token.tolist())
             rows = [
-                [*tree.token[list(path)].tolist(), *[0] * (deepest - len(path))] for path in paths
+                [*[tokens[node] for node in path], *[0] * (deepest - len(path))] for path in paths
             ]
             cache = deepcopy(self._cache)
             cache.batch_repeat_interleave(len(paths))
             output = self.model(
                 torch.tensor(rows, device=device), past_key_values=cache, use_cache=True
             ).logits
+            missing = self.pair.target.vocab_size - output.shape[-1]  # below 0: padding of a draft
+            output = pad(output, (0, missing), value=-inf)
             for path, row in zip(paths, output, strict=True):
-                logits.update(zip(path, row[:, : self.pair.target.vocab_size], strict=False))
+                logits.update(zip(path, row, strict=False))
         return torch.stack([logits[node] for node in range(len(tree))])
 
     def reference(self, dtype: str) -> Passes:
         """The pair's own passes over the trees in a precision: how far a healthy answer is off."""
-        runner = runner_of(self, lowered(self.model, dtype))
+        runner = self.pair.target.beside(lowered(self.model, dtype))
         return lambda step: tree_pass(runner, self.text, step)
 
     def healthy(self, passes: Passes, step: Step, right: Tensor) -> list[float]:
@@ -224,13 +228,6 @@ def gap_of(top: Sequence[tuple[int, float]], log_probs: Tensor) -> float:
         return 0.0
     recorded = torch.tensor([prob for _, prob in top]).log().clamp_min(FLOOR)
     return float((recorded - log_probs[[token for token, _ in top]].float().cpu()).abs().max())
-
-
-def runner_of(oracle: Oracle, model: PreTrainedModel) -> Runner:
-    target = oracle.pair.target
-    runner = Runner(model, target.name, target.plan, lean=False)
-    runner.vocab_size = target.vocab_size
-    return runner
 
 
 def tree_pass(runner: Runner, text: Sequence[int], step: Step) -> Tensor:

@@ -127,10 +127,7 @@ class Bench:
     ) -> Runner:
         """A runner of a model, by default the right one, behind a text, by default that of the step,
         at these positions; with other masks."""
-        target = self.oracle.pair.target
-        plans = replace(target.plan, **plan)
-        runner = Runner(model or self.oracle.model, target.name, plans, lean=False)
-        runner.vocab_size = target.vocab_size
+        runner = self.oracle.pair.target.beside(model or self.oracle.model, **plan)
         runner.allow_nonfinite = True
         tokens = self.text if text is None else text
         if tokens:

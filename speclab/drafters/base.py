@@ -151,7 +151,7 @@ class Context:
     """What a drafter may read.
 
     `tokens`: every committed token, prompt included; the last is the root of a tree with a verified
-    root. `max_depth`: the deepest node that fits the models' context. `check`: raises if the run
+    root. `max_depth`: the deepest node that fits the target's context. `check`: raises if the run
     was cancelled; call it often. `sampling`: how the session samples, for a drafter that samples
     its candidates.
     """
@@ -297,7 +297,7 @@ def checked_draft(draft: object, context: Context, name: str, vocabulary: int, r
         )
     if (deepest := int(tree.depth[-1])) > context.max_depth:
         raise SettingsError(
-            f"{name} drafted a tree {deepest} deep, but the models' context ends "
+            f"{name} drafted a tree {deepest} deep, but the target's context ends "
             f"{context.max_depth} tokens after "
             "the root: stop at context.max_depth, or prune the tree."
         )

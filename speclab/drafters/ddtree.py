@@ -88,7 +88,7 @@ class DDTreeDrafter(DraftPassDrafter):
         every = passes.marginals()
         conditioned = self.settings.condition != "none" and self.runners[0].conditions
         after = successors(every, passes.at_depths if conditioned else None)
-        paths = best_paths(after, context.tokens[-1], budget - 1, context.max_depth)
+        paths = best_paths(after, context.tokens[-1], budget - 1, passes.context.max_depth)
         tree, order, options = grown(paths, self.source)
         events = [] if conditioned else [_marginal(d, top) for d, top in enumerate(every, start=1)]
         return Draft(tree, [*events, *pops(paths, order)], options)
@@ -109,7 +109,7 @@ def successors(
 
     def after(_: int, depth: int, token: int) -> TopK:
         if not depth or depth >= len(every):
-            return () if depth else every[0]
+            return () if depth or not every else every[0]
         if (depth, token) not in table:  # others of this depth will be asked for soon
             likely = [each for options in levels[depth - 1] for each, _ in options]
             new = [t for t in dict.fromkeys([token, *likely]) if (depth, t) not in table][:TABLE]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -86,13 +87,14 @@ class DraftPass:
     def __call__(self, tree: Columns, nodes: Sequence[int]) -> list[TopK]:
         """Next tokens after each of `nodes`, best first, in one pass; their parents ran before.
 
-        Nothing follows nodes below the reach of the draft.
+        Nothing follows nodes below the reach of the draft, or where a context ends.
         """
         self.context.check()
-        if not self._begun:
+        room = self.context.max_depth
+        if not self._begun and room > 0:
             return self._top([0], self._text(0))  # node 0 is the newest committed token
-        reach = self._source.reach
-        known = [node for node in nodes if reach is None or tree.depth[node] < reach]
+        reach = room if self._source.reach is None else min(room, self._source.reach)
+        known = [node for node in nodes if tree.depth[node] < reach]
         if not known:
             return [()] * len(nodes)
         answer = self._source.after_nodes(tree, known, self._wanted)
@@ -113,6 +115,8 @@ class DraftPass:
 
     def marginals(self) -> list[TopK]:
         """Of a block head: the most probable tokens at depths 1, 2, … below the newest token of the text."""
+        if self.context.max_depth <= 0:
+            return []
         self._text(0)
         depths = range(self._source.reach or 0)
         return self._top(depths, self._source.at_depths(depths, None, self._wanted))
@@ -182,7 +186,16 @@ class DraftPassDrafter(Drafter):
         pair.target.watch(source.layers)
 
     def begin(self, context: Context, width: int, candidates: Candidates = "top") -> DraftPass:
-        """Starts the passes of a new tree; arguments as in `DraftPass`."""
+        """Starts the passes of a new tree; arguments as in `DraftPass`.
+
+        Their context ends where the draft's own does: its `max_depth` is then smaller than the
+        target's, and below 0 if a drafted root does not fit.
+        """
+        longest = self.runners[0].context
+        if longest is not None:
+            # a node at depth d has position len(tokens) - 1 + d, one more below a drafted root
+            room = longest - len(context.tokens) - (self.root == "drafted")
+            context = replace(context, max_depth=min(context.max_depth, room))
         self._passes = DraftPass(self.runners[0], context, width, candidates)
         self.numbers = None
         return self._passes

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BLANK = "blank"
 CONTEXT = "context"
-"""Gates: the draft has no next tokens for this node, or the models' context ends."""
+"""Gates: the draft has no next tokens for this node, or a context ends."""
 OUTRANKED = "outranked"
 """The gate of a node whose children cannot be among the best of all."""
 
@@ -122,7 +122,7 @@ def grow(
 
     Args:
         root: node 0: the newest committed token, or a drafted one.
-        max_depth: the end of the models' context.
+        max_depth: where the context of the draft or the target ends.
         source: of the drafted nodes.
         draw: samples the children of a node, instead of taking the most probable tokens.
     """
@@ -331,7 +331,8 @@ class GrownDrafter(DraftPassDrafter):
         passes = self.begin(
             context, max(shape.branches), getattr(self.settings, "candidates", "top")
         )
-        if self.root == "verified":
+        max_depth = passes.context.max_depth
+        if self.root == "verified" or max_depth < 0:  # a pass needs a root, if only a guess
             root = DraftTree.root(context.tokens[-1])
         else:  # line 10: the root is the draft's own most probable token
             token, log_prob = passes.root()[0]
@@ -339,7 +340,7 @@ class GrownDrafter(DraftPassDrafter):
         drawn = passes.sampling is not CandidateSampling.DETERMINISTIC
         draw = passes.draw if drawn else None
         tree, events, topk, self.numbers = grow(
-            shape, passes, root, context.max_depth, self.source, draw
+            shape, passes, root, max(max_depth, 0), self.source, draw
         )
         if not drawn:
             return Draft(tree, events, topk)

@@ -127,7 +127,8 @@ class DraftSequoia(DraftPassDrafter):
                 for top in tops
             ]
 
-        fill(tree, self.settings.shape(self.ranks), successors, self.source, context)
+        shape = self.settings.shape(self.ranks)
+        fill(tree, shape, successors, self.source, next_tokens.context)
         return tree.draft(Event("route", None, {"route": "draft" if len(tree) > 1 else "plain"}))
 
     def learn(self, outcome: Outcome) -> Adaptation:

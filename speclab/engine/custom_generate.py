@@ -19,7 +19,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers import (
     GenerationConfig,
     LogitsProcessorList,
@@ -129,8 +128,7 @@ class _Text:
         self._config = config
         self.ids = torch.cat((padding, ids), 1)
         self._prompt_ids = pair.encode(ids[0].tolist())
-        self._width = pair.target.model.config.get_text_config(decoder=True).vocab_size
-        # by position: bare and processed logits, [1, width]
+        # by position: bare and processed logits, [1, V]
         self._rows: dict[int, tuple[Tensor, Tensor]] = {}
         self._chosen_from: list[tuple[Tensor, Tensor]] = []
 
@@ -172,8 +170,6 @@ class _Text:
         """The library's processors on one row of logits `[V]`, called once per token, as in `generate`."""
         device = self.ids.device
         bare_row = row.to(device, torch.float32, copy=True)[None]
-        # ids that the draft lacks
-        bare_row = pad(bare_row, (0, self._width - len(row)), value=-torch.inf)
         before = torch.cat((self._padding, torch.tensor([ids], dtype=torch.long, device=device)), 1)
         scores: Tensor = self._processors(before, bare_row)
         if self._config.do_sample and scores.amax() == -torch.inf:
@@ -182,7 +178,7 @@ class _Text:
                 "them."
             )
         self._rows[len(ids)] = bare_row, scores
-        return scores[0, : len(row)]
+        return scores[0]
 
     def _append(self, tokens: Sequence[int], criteria: Any, streamer: Any) -> bool:
         """Appends committed tokens one by one; True if a criterion ended the text, which is cut there."""

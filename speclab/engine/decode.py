@@ -202,8 +202,7 @@ def start(
         process: transforms the target's logits, instead of the processors of its generation_config.
 
     Raises:
-        ContextExceededError: prompt and new tokens do not fit the context of the target or a draft
-            model.
+        ContextExceededError: prompt and new tokens do not fit the target's context.
     """
     if process is None:
         pair.rules.warn(pair.target.name)
@@ -261,14 +260,14 @@ def _decoding(
             f"{name}Drafter(self)"
         )
     decoding = Decoding(pair, drafter, settings, tokens, prompt_length, process)
-    longest = decoding.longest
+    longest = pair.target.context
     new = settings.max_new_tokens
     if longest is not None and prompt_length + new > longest:
         room = longest - prompt_length
         way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
         raise ContextExceededError(
             f"{prompt_length} prompt tokens and {new} new tokens exceed the context of "
-            f"{pair.name}, {longest} tokens: {way_out}shorten the prompt"
+            f"{pair.target.name}, {longest} tokens: {way_out}shorten the prompt"
         )
     return decoding
 
@@ -310,12 +309,6 @@ class Decoding:
     cancel: Flag = field(default_factory=Flag)
 
     @property
-    def longest(self) -> int | None:
-        """The shortest context of the target and the models that draft; None if no config names a bound."""
-        used = (self.pair.target, *self.drafter.runners)
-        return min([runner.context for runner in used if runner.context is not None], default=None)
-
-    @property
     def room(self) -> int:
         """New tokens that may still be committed."""
         return self.prompt_length + self.settings.max_new_tokens - len(self.tokens)
@@ -331,9 +324,9 @@ class Decoding:
         return self.settings.stop_at_eos and token in self.pair.eos_ids
 
     def context(self) -> Context:
-        longest = 1 << 30 if self.longest is None else self.longest
-        max_depth = longest - 1 - self.pair.target.length
-        return Context(self.tokens, max_depth, self.check, self.settings)
+        target = self.pair.target
+        longest = 1 << 30 if target.context is None else target.context
+        return Context(self.tokens, longest - 1 - target.length, self.check, self.settings)
 
     def targets(
         self, answer: Answer, positions: Sequence[int], ids: Callable[[int], list[int]]

@@ -30,6 +30,8 @@ from speclab.tree import Bools
 
 NODE_TOP = 5
 """Most probable next tokens of the target kept per node."""
+ENDED = "draft ended"
+"""The note of a step whose draft has no positions left."""
 RESIDUAL_TOP = 6
 """Most probable tokens kept of the bonus token's distribution, before and after rejections."""
 
@@ -60,6 +62,8 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
     }
     extra = _extra(iteration, mask, prefix_seen)
     residual = _residual(decoding, iteration)
+    contexts = [runner.context for runner in decoding.drafter.runners]
+    ended = any(0 < (context or 0) <= iteration.prefix_length + 1 for context in contexts)
     texts = decoding.pair.token_texts(
         sorted(_tokens(iteration, target, draft_top.values(), extra, residual))
     )
@@ -81,7 +85,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         mask=mask[:n, :n],
         prefix_seen=tuple(prefix_seen[:n]),
         texts=texts,
-        note=note,
+        note=ENDED if not note and ended else note,
         extra=extra,
         proposals=draft.proposals,
         rule=str(iteration.rule),

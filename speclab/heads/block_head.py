@@ -56,11 +56,10 @@ class BlockConfig(HeadConfig):
     def kind(self) -> str:
         return "DSpark" if self.markov_rank else "DFlash"
 
-    @property
-    def unfit(self) -> str:
-        if self.mask_token_id < self.vocab_size:
+    def unfit(self, embeddings: int) -> str:
+        if self.mask_token_id < embeddings:
             return ""
-        return f"masks with token id {self.mask_token_id}, and there are {self.vocab_size} ids"
+        return f"masks with token id {self.mask_token_id}, and there are {embeddings} embeddings"
 
     def module(self, *, own_output: bool, own_embeddings: bool) -> BlockHead:
         return BlockHead(self, own_output=own_output, own_embeddings=own_embeddings)
@@ -194,7 +193,7 @@ class BlockRunner(HeadRunner, runs=BlockHead):
         rows = [self._first + depth for depth in depths]
         if tokens is None or self.model.markov_head is None:
             return self._block[rows]
-        parents = to_device(tokens, self.device)
+        parents = to_device(self.shown(tokens), self.device)
         return self._answer(self._logits[rows] + self._bias(parents), topk)
 
     @torch.inference_mode()
@@ -215,7 +214,8 @@ class BlockRunner(HeadRunner, runs=BlockHead):
         before = self.length + len(states)
         try:
             # The bare weight, since some families' modules scale embeddings and DFlash does not.
-            ids = to_device([token, *[config.mask_token_id] * (size - 1)], self.device)
+            masks = [config.mask_token_id] * (size - 1)
+            ids = to_device([*self.shown([token]), *masks], self.device)
             block = functional.embedding(ids, self._embed.weight)
             features = self.model.fused(states.to(self.dtype))
             angles = self._angles_at(range(self.length, before + size))
@@ -238,8 +238,8 @@ class BlockRunner(HeadRunner, runs=BlockHead):
         """What tokens `[m]` add to the logits of their successors: `[m, proposed]`."""
         before, after = self._markov
         bias = functional.linear(before(tokens), after)
-        # a token that was gained has no bias
-        return functional.pad(bias, (0, len(self._gained))) if self._gained else bias
+        # a token that was gained, or that only the target has, has no bias
+        return functional.pad(bias, (0, self._logits.shape[-1] - bias.shape[-1]))
 
     @cached_property
     def _markov(self) -> tuple[nn.Embedding, Tensor]:

@@ -44,6 +44,7 @@ class HeadConfig(BaseModel):
     layer_ids: str = ""  # the field of its folder that lists those layers, and how it counts them
     heads: _Size
     key_value_heads: _Size
+    context: int | None = Field(default=None, ge=1)  # positions it was trained for, if it says so
     # of an attention head; None: hidden_size / heads
     head_width: _Size | None = Field(default=None, ge=2)
     feed_forward: _Size
@@ -71,9 +72,8 @@ class HeadConfig(BaseModel):
     def kind(self) -> str:
         return f"EAGLE-3{'.1' * (self.fc_norm or self.norm_output)}" if self.eagle3 else "EAGLE"
 
-    @property
-    def unfit(self) -> str:
-        """What in it fits no target; empty if nothing."""
+    def unfit(self, embeddings: int) -> str:
+        """What does not fit so many token embeddings, its own or the target's; empty if all does."""
         return ""
 
     def module(self, *, own_output: bool, own_embeddings: bool) -> DraftModule:
@@ -127,7 +127,6 @@ class Head(DraftModule):
     Attributes:
         d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i +
             d2t[i].
-        t2d: which of the target's tokens are in it, bool `[vocab]`.
     """
 
     def __init__(
@@ -152,11 +151,6 @@ class Head(DraftModule):
         self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embeddings else None
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
-            self.register_buffer("t2d", torch.arange(config.vocab_size) < proposed)
-
-    def choose_tokens(self, ids: Tensor) -> None:
-        super().choose_tokens(ids)
-        self.get_buffer("t2d").zero_()[ids] = True
 
     def fused(self, states: Tensor) -> Tensor:
         """`[..., layers * states_size]` target states to the feature that the head reads, `[..., hidden]`."""

@@ -44,10 +44,12 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
             f"{CONFIG if ours else 'config.json'} in {folder.name} has no usable rope_scaling "
             f"({str(error)[:120]}): download the head again."
         ) from None
-    _check_target(config, target)
+    tensors.pop("t2d", None)  # marks what d2t names
+    own = EMBEDDINGS in tensors
+    _check_target(config, target, own_embeddings=own)
     _check_parts(config, tensors)
     with torch.device("meta"):
-        head = config.module(own_output=OUTPUT in tensors, own_embeddings=EMBEDDINGS in tensors)
+        head = config.module(own_output=OUTPUT in tensors, own_embeddings=own)
     needed = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
     given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if needed != given:
@@ -73,7 +75,7 @@ def _read_ours(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
         raise ModelNotFoundError(
             f"{CONFIG} in {folder.name} is not valid at {where}: {first['msg']}."
         ) from None
-    return config, read_tensors(folder / WEIGHTS)
+    return config, read_tensors([folder / WEIGHTS])
 
 
 def _in_float32(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -83,20 +85,16 @@ def _in_float32(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _check_target(config: HeadConfig, target: Runner) -> None:
+def _check_target(config: HeadConfig, target: Runner, *, own_embeddings: bool) -> None:
     text = target.model.config.get_text_config(decoder=True)
     depth = text.num_hidden_layers
     reason = ""
     if config.states_size != text.hidden_size:
         reason = f"needs hidden states of width {config.states_size}, but {target.name} has {text.hidden_size}"
-    elif config.vocab_size != text.vocab_size:
-        reason = (
-            f"needs a vocabulary of {config.vocab_size}, but {target.name} has {text.vocab_size}"
-        )
     elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
         reason = f"reads layers {config.layers}, but {target.name} has {depth}"
     else:
-        reason = config.unfit
+        reason = config.unfit(config.vocab_size if own_embeddings else text.vocab_size)
     if reason:
         raise HeadMismatchError(
             f"The draft head {config.name} {reason}: load heads that were trained for this target."
@@ -129,14 +127,10 @@ def _check_vocabulary(head: DraftModule) -> None:
         return
     size = head.config.vocab_size
     whole = head.get_buffer("d2t").dtype == torch.int64 and len(ids.unique()) == len(ids)
-    good = whole and bool(((ids >= 0) & (ids < size)).all())
-    t2d = dict(head.named_buffers()).get("t2d")  # a block head has none
-    if good and t2d is not None:
-        good = t2d.dtype == torch.bool and torch.equal(t2d.nonzero()[:, 0], ids.sort().values)
-    if not good:
+    if not whole or not ((ids >= 0) & (ids < size)).all():
         raise HeadMismatchError(
             f"The draft vocabulary of {head.config.name} is damaged: d2t must name different ids "
-            f"below {size}, and t2d mark the same; fetch or train the head again."
+            f"below {size}; fetch or train the head again."
         )
 
 
@@ -165,7 +159,8 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
             "draft head reads: use a draft model, or a strategy that needs none."
         )
     if isinstance(source, DraftModule):
-        _check_target(source.config, target)
+        own = getattr(source, "embed_tokens", None) is not None
+        _check_target(source.config, target, own_embeddings=own)
         _check_vocabulary(source)
         return _runner(source, target)
     if source == MTP:

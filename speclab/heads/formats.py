@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from pydantic import ValidationError
-from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig
@@ -26,7 +25,7 @@ from speclab.errors import ModelNotFoundError, SpeclabError, UnsupportedModelErr
 from speclab.heads.block_head import BlockConfig
 from speclab.heads.eagle import HeadConfig
 from speclab.loading.loader import read_json
-from speclab.models.runner import Runner
+from speclab.models.runner import Runner, trained_positions
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OUTPUT = "lm_head.weight"
@@ -80,16 +79,8 @@ def is_foreign_head(folder: Path) -> bool:
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     if _HEADS.search(f"{_named(config)} {' '.join(config)}"):
         return True
-    file = _weights_of(folder)
-    if not file.is_file():
-        return False
-    if file.suffix == ".bin":
-        return not _MARKS.isdisjoint(read_tensors(file))
-    try:
-        with safe_open(file, framework="pt") as opened:
-            return not _MARKS.isdisjoint(opened.keys())
-    except Exception:
-        raise _unreadable(file) from None
+    files = [file for file in _weights_of(folder) if file.is_file()]
+    return not _MARKS.isdisjoint(read_tensors(files))
 
 
 def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Tensor]]:
@@ -147,7 +138,6 @@ def _read_block(
     folder: Path, settings: dict[str, Any], tensors: dict[str, Tensor], target: Runner
 ) -> BlockConfig:
     """A DFlash or DSpark head; in `target_layer_ids` layers count by output, in speculators' ids by input."""
-    tensors.pop("t2d", None)
     _drop_the_targets_matrices(settings, tensors, target)
     ids = "aux_hidden_state_layer_ids" if settings.get("speculators_model_type") else _BLOCK_IDS
     later = int(ids == _BLOCK_IDS)
@@ -204,25 +194,6 @@ def _drop_the_targets_matrices(
             del tensors[name]
 
 
-def _complete_maps(size: int, tensors: dict[str, Tensor]) -> None:
-    """Converts the maps of a draft vocabulary to int64 and bool; removes one that maps every token to itself."""
-    d2t = tensors.get("d2t")
-    t2d = tensors.get("t2d")
-    if d2t is None or d2t.ndim != 1:
-        return
-    if len(d2t) == size and not d2t.any():
-        del tensors["d2t"]
-        tensors.pop("t2d", None)
-        return
-    if not d2t.is_floating_point():
-        tensors["d2t"] = d2t = d2t.long()
-    if t2d is None:
-        ids = d2t.long() + torch.arange(len(d2t), device=d2t.device)
-        tensors["t2d"] = torch.isin(torch.arange(size, device=ids.device), ids)
-    elif not t2d.is_floating_point():
-        tensors["t2d"] = t2d.bool()
-
-
 def _read_eagle(
     folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], target: Runner
 ) -> HeadConfig:
@@ -237,7 +208,11 @@ def _read_eagle(
         tensors.pop(EMBEDDINGS, None)  # the target's
         if "embed_layernorm.weight" not in tensors:
             tensors.pop("norm.weight", None)  # EAGLE applies none
-    _complete_maps(config["vocab_size"], tensors)
+    d2t = tensors.get("d2t")
+    if d2t is not None and len(d2t) == config["vocab_size"] and not d2t.any():
+        del tensors["d2t"]  # it maps every token to itself
+    elif d2t is not None and not d2t.is_floating_point():
+        tensors["d2t"] = d2t.long()
     nested = _part(config, "eagle_config")
     attention = "layers.0.self_attn."
     depth = int(target.model.config.get_text_config(decoder=True).num_hidden_layers)
@@ -336,7 +311,7 @@ def _layers(config: Mapping[str, Any], depth: int) -> tuple[tuple[int, ...], str
 
 
 def _positions(folder: Path, shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Rotary base and scaling, from `rope_theta` and `rope_scaling` or transformers 5's `rope_parameters`."""
+    """Context, rotary base and scaling, from `rope_theta` and `rope_scaling`, or `rope_parameters`."""
     given = {**shape.get("rope_scaling", {}), **shape.get("rope_parameters", {})}
     theta = given.pop("rope_theta", None) or shape.get("rope_theta", 10000.0)
     kind = given.get("rope_type", given.pop("type", "default"))
@@ -345,27 +320,36 @@ def _positions(folder: Path, shape: Mapping[str, Any]) -> dict[str, Any]:
         raise _refused(folder, f"partial_rotary_factor {part}")
     if kind not in {*_STRETCHED, "default", "mrope"}:
         raise _refused(folder, f"rope_type {kind}")
+    longest = shape.get("max_position_embeddings")
+    context = {"rope_theta": theta, "context": trained_positions(kind, given, longest)}
     if kind not in _STRETCHED:
-        return {"rope_theta": theta}
+        return context
     if kind != "linear":
         given.setdefault(
             "original_max_position_embeddings", shape.get("max_position_embeddings", 2048)
         )
-    return {"rope_theta": theta, "rope_scaling": {**given, "rope_type": kind}}
+    return context | {"rope_scaling": {**given, "rope_type": kind}}
 
 
-def _weights_of(folder: Path) -> Path:
-    return next(
-        (folder / name for name in WEIGHTS if (folder / name).is_file()), folder / WEIGHTS[0]
-    )
+def _weights_of(folder: Path) -> list[Path]:
+    """The files of a head's weights: the shards that an index lists, or one."""
+    index = folder / f"{WEIGHTS[0]}.index.json"
+    if index.is_file():
+        with _valid(folder):
+            return [folder / name for name in sorted({*read_json(index)["weight_map"].values()})]
+    return [folder / next((n for n in WEIGHTS if (folder / n).is_file()), WEIGHTS[0])]
 
 
-def read_tensors(file: Path) -> dict[str, Tensor]:
-    """The tensors of a file of weights.
+def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
+    """The tensors of files of weights.
 
     Raises:
-        ModelNotFoundError: the file is missing, damaged, or a pickle of more than tensors.
+        ModelNotFoundError: a file is missing, damaged, or a pickle of more than tensors.
     """
+    return {name: tensor for file in files for name, tensor in _tensors_of(file).items()}
+
+
+def _tensors_of(file: Path) -> dict[str, Tensor]:
     try:
         pickled = file.suffix == ".bin"
         tensors = (

@@ -44,7 +44,9 @@ class HeadRunner(DraftSource):
     section 7).
 
     Attributes:
-        vocab_size, context, device, dtype: the target's.
+        vocab_size, device, dtype: the target's.
+        known: rows of its smallest table of embeddings; without one of its own, the target's ids.
+        context: its own, or the target's if that is shorter.
     """
 
     kinds: ClassVar[dict[type[DraftModule], type[HeadRunner]]] = {}
@@ -60,7 +62,10 @@ class HeadRunner(DraftSource):
         self.name = head.config.name
         self.family = "draft head"
         self.vocab_size = target.vocab_size
-        self.context = target.context
+        tables = [part for part in head.modules() if isinstance(part, nn.Embedding)]
+        self.known = min([len(table.weight) for table in tables], default=target.vocab_size)
+        bounds = (head.config.context, target.context)
+        self.context = min([bound for bound in bounds if bound is not None], default=None)
         self.device = target.device
         self.dtype = target.dtype
         self.cache = KVCache()
@@ -156,7 +161,7 @@ class HeadRunner(DraftSource):
             target is not None and target.version != self._target.version
         ):
             fresh = type(self)(self.model, target or self._target)
-            fresh.vocab_size = self.vocab_size
+            fresh.unknown = self.unknown
             return fresh
         fork = copy.copy(self)
         fork._target = target or self._target
@@ -193,7 +198,7 @@ class HeadRunner(DraftSource):
     def _rows(self, rows: HeadRows, *, fuse: bool, last_only: bool) -> tuple[Tensor, Tensor]:
         """Logits of the rows, or of the last, and features of all."""
         features = self.model.fused(rows.features) if fuse else rows.features
-        embedded = self._embed(to_device(rows.tokens, self.device))
+        embedded = self._embed(to_device(self.shown(rows.tokens), self.device))
         mask = self._mask(rows.visible, len(rows.tokens))
         angles = self._angles_at(rows.positions)
         out: Tensor = self.model(embedded[None], features[None], angles, mask, self.cache)[0]
@@ -235,13 +240,13 @@ class HeadRunner(DraftSource):
     def _output(self) -> tuple[Callable[[Tensor], Tensor], Ids | None]:
         """The output layer, and the target's id of each of its columns (None: its own); once for all forks.
 
-        Tokens that are not in the pair's tokenizer are left out of a draft vocabulary, as they are
-        of the target's logits.
+        Ids that the target lacks are left out of a draft vocabulary.
         """
         layer: Any = self.model.lm_head or self._target.model.get_output_embeddings()
         ids = self.model.token_ids
         if ids is None:
-            return layer, None
+            rows = self.vocab_size if self.model.lm_head is None else len(layer.weight)
+            return layer, None if rows >= self.vocab_size else np.arange(rows)
         with torch.inference_mode(mode=False):
             known = ids < self.vocab_size
             ids = ids[known]

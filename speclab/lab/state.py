@@ -144,12 +144,13 @@ def refuse_empty(prompt: PromptInput) -> None:
 
 def refuse_long(pair: ModelPair | None, config: LabConfig) -> None:
     """Raises SettingsError for a prompt that leaves no room in the models' context."""
-    if pair is None or pair.context is None:
+    if pair is None or pair.target.context is None:
         return
     count = len(pair.encode(prompt_of(pair, config)))
-    if count >= pair.context:
+    if count >= pair.target.context:
         raise SettingsError(
-            f"The prompt has {count} tokens, and the models' context is {pair.context}: shorten it."
+            f"The prompt has {count} tokens, and the context of {pair.target.name} is "
+            f"{pair.target.context}: shorten it."
         )
 
 

@@ -138,20 +138,19 @@ def _problem(probe: Runner) -> tuple[str, str, float]:
 def measure(runner: Runner, seed: int = 0) -> tuple[float, float]:
     """The largest difference between a tree's logits and its paths', and the largest allowed, for an empty runner."""
     draw = random.Random(seed)
-    prefix = [draw.randrange(runner.vocab_size) for _ in range(_prefix_length(runner))]
-    tokens = [draw.randrange(runner.vocab_size) for _ in _PARENTS]
+    ids = min(runner.known, runner.vocab_size)
+    prefix = [draw.randrange(ids) for _ in range(_prefix_length(runner))]
+    tokens = [draw.randrange(ids) for _ in _PARENTS]
     tree = DraftTree.of(tokens, _PARENTS, [0.0] * len(tokens), "probe")
     runner.extend(prefix)
     if runner.cache.length != len(prefix):
         raise RuntimeError("it left no KV cache")
-    got = runner.forward(tokens, (len(prefix) + tree.depth).tolist(), tree.ancestor_mask())
+    got = runner.forward(tokens, (len(prefix) + tree.depth).tolist(), tree.ancestor_mask())[:, :ids]
     want = torch.empty_like(got)
     for leaf in _LEAVES:
         path = np.array(tree.path(leaf))
         text = torch.tensor([[*prefix, *tree.token[path].tolist()]], device=runner.device)
-        want[path] = runner.model(text, use_cache=False).logits[
-            0, len(prefix) :, : runner.vocab_size
-        ]
+        want[path] = runner.model(text, use_cache=False).logits[0, len(prefix) :, :ids]
     scale = max(1.0, want.float().std().item())
     return (got.float() - want.float()).abs().max().item(), TOLERANCE.get(
         runner.dtype, 1e-3

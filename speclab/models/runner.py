@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,8 @@ class Runner(ModelSource):
         packing: let the lean pass copy weights if that is faster.
 
     Attributes:
-        vocab_size: columns of the logits.
-        context: positions that the model was trained for (with longrope, those with its short
-            angles); None if unbounded.
+        vocab_size: ids of a text, by default the model's own; in a pair those of the target.
+        context: positions that the model is made for (`trained_positions`); None if unbounded.
         lean: the lean pass; None if passes go through the module.
         changes: notices that the module was changed; shared by all forks.
         allow_nonfinite: accept logits that are not finite, because their reader replaces them.
@@ -70,7 +70,7 @@ class Runner(ModelSource):
         self._plan = plan
         self._takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._read(())
-        self.vocab_size = self._model_vocabulary
+        self.vocab_size = self.known
 
     def _read(self, watched: Sequence[int]) -> None:
         """Reads the module's properties; the cache is then empty and stores hidden states of `watched`."""
@@ -88,7 +88,7 @@ class Runner(ModelSource):
         # slot numbers; the position of each slot
         self._slots = self._columns = torch.arange(0, device=self.device)
         self._zeros = torch.zeros((1, 1, 1, 0), dtype=self.dtype, device=self.device)
-        self._model_vocabulary: int = config.vocab_size
+        self.known = config.vocab_size
 
     @property
     def forward_name(self) -> str:
@@ -150,10 +150,9 @@ class Runner(ModelSource):
             )
             mask = self._mask(row_positions, visible)
             rows, states = self._pass(
-                to_device(tokens, self.device), row_positions, mask, last_only=causal
+                to_device(self.shown(tokens), self.device), row_positions, mask, last_only=causal
             )
-            rows = self._checked(rows, 1 if causal else len(tokens))
-            answer = check_finite(rows, topk, self.name, allow_nonfinite=self.allow_nonfinite)
+            answer = self._answer(rows, 1 if causal else len(tokens), topk)
             if self.hidden is not None and states is not None:
                 self.hidden.append(states)
         except BaseException as error:
@@ -171,15 +170,23 @@ class Runner(ModelSource):
             self._given = (mask, len(tokens), total)
         return answer
 
-    def _checked(self, rows: Tensor, count: int) -> Tensor:
-        """The logits of a pass, `[at least count, vocabulary]`."""
-        if rows.ndim != 2 or len(rows) < count or rows.shape[1] < self.vocab_size:
+    def _answer(self, rows: Tensor, count: int, topk: int) -> Answer:
+        """The answer to at least `count` rows, from logits `[m, columns]`, which may have padding."""
+        ids = min(self.known, self.vocab_size)
+        if rows.ndim != 2 or len(rows) < count or rows.shape[1] < ids:
             raise LogitsError(
                 f"{self.name} gave logits of shape {list(rows.shape)} for {count} rows and a "
-                f"vocabulary of {self.vocab_size}, because of a hook or a changed module: undo "
+                f"vocabulary of {ids}, because of a hook or a changed module: undo "
                 "that, or load the pair again."
             )
-        return rows if rows.shape[-1] == self.vocab_size else rows[:, : self.vocab_size]
+        return check_finite(
+            rows if rows.shape[-1] == ids else rows[:, :ids],
+            topk,
+            self.name,
+            allow_nonfinite=self.allow_nonfinite,
+            ids=None if ids == self.vocab_size else np.arange(ids),
+            vocab_size=self.vocab_size,
+        )
 
     def _pass(
         self, tokens: Tensor, positions: Tensor, mask: Mask, *, last_only: bool
@@ -265,10 +272,10 @@ class Runner(ModelSource):
         if changed:
             use_maskable_attention(self.model)
             fork._read(self.cache.watched)
-            if fork._model_vocabulary != self._model_vocabulary:
+            if fork.known != self.known:
                 raise UnsupportedModelError(
-                    f"The vocabulary of {self.name} has changed from {self._model_vocabulary} to "
-                    f"{fork._model_vocabulary} token ids: load the pair again."
+                    f"The vocabulary of {self.name} has changed from {self.known} to "
+                    f"{fork.known} token ids: load the pair again."
                 )
         else:
             fork.cache = self.cache.copy(length)
@@ -277,6 +284,15 @@ class Runner(ModelSource):
         if not lean:
             fork.cache.watch(())
         return fork
+
+    def beside(
+        self, model: PreTrainedModel, kind: type[Runner] | None = None, **plan: Any
+    ) -> Runner:
+        """An empty runner of another module in this one's place, through the module; `plan`: of its masks."""
+        runner = (kind or Runner)(model, self.name, replace(self.plan, **plan), lean=False)
+        runner.vocab_size = self.vocab_size
+        runner.unknown = self.unknown
+        return runner
 
     @torch.inference_mode()
     def mask_given(self) -> tuple[Bools, list[int]]:
@@ -322,14 +338,28 @@ def use_maskable_attention(model: PreTrainedModel) -> None:
 
 
 def _context(config: Any) -> int | None:
-    """Positions that the model was trained for, before longrope changes its angles; None if unbounded."""
+    """Positions that a model is made for; None if unbounded."""
     bounds = [getattr(config, field, None) for field in _CONTEXT_FIELDS]
+    first = next((bound for bound in bounds if isinstance(bound, int)), None)
     rope = getattr(config, "rope_parameters", None) or {}
+    # some families have settings for each kind of layer
     kinds = rope.values() if all(isinstance(kind, dict) for kind in rope.values()) else [rope]
-    limits = [
-        kind["original_max_position_embeddings"]
-        for kind in kinds
-        if kind.get("rope_type") == "longrope"
-    ]
-    first = [bound for bound in bounds if isinstance(bound, int)][:1]
-    return min([*first, *limits], default=None)
+    reached = [trained_positions(kind.get("rope_type"), kind, first) for kind in kinds or [{}]]
+    return min([reach for reach in reached if reach is not None], default=None)
+
+
+def trained_positions(kind: str | None, rope: Mapping[str, Any], longest: int | None) -> int | None:
+    """Positions that scaled rotary angles are made for; `longest`: max_position_embeddings.
+
+    yarn and linear stretch the positions by their factor. longrope changes all angles at its
+    border, which a text must not cross. llama3's `longest` is stretched already. dynamic would
+    stretch by the longest position of a pass, so a tree would get other angles than plain decoding:
+    it ends where the angles begin to change.
+    """
+    factor = rope.get("factor") or 1
+    original = rope.get("original_max_position_embeddings") or longest
+    if kind == "longrope":
+        return min([bound for bound in (longest, original) if bound is not None], default=None)
+    if kind == "yarn" and rope.get("factor"):
+        longest = original
+    return int(longest * factor) if longest and kind in {"yarn", "linear"} else longest

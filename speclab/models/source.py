@@ -79,6 +79,8 @@ class DraftSource(ABC):
         length: entries in the cache. `kept`: what the last `keep` or `crop` left, for records.
         calls, rows: passes so far, and rows of all of them.
         context: positions that the model was trained for; None if unbounded.
+        vocab_size: ids of a text, so columns of every answer; those that it lacks are -inf.
+        known: ids that it has. It reads `unknown` in the place of another.
     """
 
     reach: int | None = None
@@ -87,6 +89,8 @@ class DraftSource(ABC):
     name: str
     family: str
     vocab_size: int
+    known: int
+    unknown: int = 0
     context: int | None
     device: torch.device
     dtype: torch.dtype
@@ -98,6 +102,12 @@ class DraftSource(ABC):
 
     def __repr__(self) -> str:
         return line(type(self).__name__, self.name, length=self.length)
+
+    def shown(self, tokens: Sequence[int]) -> Sequence[int]:
+        """Tokens of a text as it reads them: `unknown` for an id that it lacks."""
+        if self.known >= self.vocab_size:
+            return tokens
+        return [token if token < self.known else self.unknown for token in tokens]
 
     @property
     def capacity(self) -> int:

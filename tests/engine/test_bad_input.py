@@ -71,15 +71,6 @@ def test_prompt_and_new_tokens_fill_the_context(length):
         speclab.generate(SHORT, DynaTree(), [1] * length, max_new_tokens=17 - length)
 
 
-def test_the_context_of_a_draft_that_is_not_used_is_no_bound():
-    pair = replace(PAIR, draft=SHORT.draft.fork(0))
-    session = Session(pair, speclab.Goose(node_budget=8), [1, 2, 3], max_new_tokens=40)
-    session.run()
-    assert len(session.token_ids) == 40
-    with refused(ContextExceededError, "16 tokens", "max_new_tokens"):
-        session.fork(0, DynaTree())
-
-
 @pytest.fixture
 def session() -> Session:
     session = Session(SHORT, DynaTree(), [1, 2, 3], max_new_tokens=10)

@@ -38,10 +38,13 @@ SETTINGS = [
 
 @cache
 def pair(drafting: str) -> ModelPair:
-    """A draft model, or a head or a block head that can propose some of the five tokens."""
+    """A draft model, of fewer or more tokens too, or a head or a block head that can propose some of the five."""
     target = tiny("gpt2", seed=1, **SMALL)
     if drafting == "model":
         return ModelPair(Runner(target), Runner(tiny("gpt2", seed=2, **SMALL)))
+    if drafting in ("smaller model", "larger model"):
+        draft = tiny("gpt2", seed=2, **SMALL | {"vocab": 3 if drafting == "smaller model" else 9})
+        return speclab.load_pair(target=target, draft=draft)
     shape = {"heads": 1, "key_value_heads": 1}
     if drafting in ("block", "biased block"):
         shape |= {"layers": (1,), "block_size": 4, "markov_rank": 3 * (drafting != "block")}
@@ -60,6 +63,8 @@ def logits(after: tuple[int, ...]) -> list[float]:
     ("name", "drafting"),
     [
         *((name, "model") for name in DRAWN),
+        *((name, "smaller model") for name in DRAWN),
+        ("drawn chain", "larger model"),
         ("drawn chain", "head"),
         ("dynatree without replacement", "head"),
         ("drawn chain", "block"),

@@ -9,10 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.head_folders import LLAMA3
+from support.pairs import library_text
 from support.runners import CLOSE, plain, run_tree, runner_of, small_buffers
 from support.strategies import draft_trees, token_lists
 from support.tiny import FAMILIES, WINDOW, tiny
 
+import speclab
 from speclab.errors import OutOfMemoryError
 from speclab.models.runner import Runner
 from speclab.tree import DraftTree
@@ -230,3 +233,23 @@ def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
         runner.extend([VOCABULARY])
     assert (runner.length, runner.cache.length, runner.calls) == (3, 3, 1)
     torch.testing.assert_close(runner.extend([4, 5]), plain(runner, [1, 2, 3, 4, 5])[-1], **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("rope", "context"),
+    [
+        ({"rope_type": "default"}, 64),
+        ({"rope_type": "yarn", "factor": 4.0}, 256),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}, 64),
+        ({"rope_type": "linear", "factor": 2.0}, 128),
+        ({"rope_type": "dynamic", "factor": 2.0}, 64),
+        (LLAMA3 | {"original_max_position_embeddings": 16}, 64),
+    ],
+)
+def test_the_context_is_what_the_config_means(rope, context):
+    """GPT-2 and longrope: test_equality.py."""
+    model = tiny("llama", max_position_embeddings=64, rope_parameters=rope | {"rope_theta": 1e4})
+    pair = speclab.load_pair(target=model, draft=model)
+    assert pair.target.context == context
+    text = speclab.generate(pair, speclab.DynaTree(), [5] * 20, max_new_tokens=context - 20)
+    assert text.token_ids == library_text(model, [5] * 20, context - 20)

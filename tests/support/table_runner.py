@@ -59,7 +59,7 @@ class TableRunner(ModelSource):
         eos: int | None = None,
     ):
         self.probs = probs
-        self.vocab_size = vocab_size
+        self.vocab_size = self.known = vocab_size
         self.context = context
         self.eos = eos
         self.name = "table"

@@ -1,0 +1,215 @@
+"""Drafts of another size than the target: other ids, a shorter context. The text is the target's own."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import cache
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from support.every_strategy import ALONE, DRAFTED
+from support.head_folders import rewrite, write
+from support.head_folders import weights as weights_of
+from support.heads import random_block, random_head
+from support.pairs import assert_cache_is_fresh, library_text, noisy
+from support.refusals import refused
+from support.tiny import tiny
+from support.words import word_tokenizer
+
+import speclab
+from speclab.analysis.drafts import explain_draft
+from speclab.errors import ContextExceededError
+from speclab.pair import ModelPair
+
+pytestmark = pytest.mark.model
+
+SHORT = [5, 9, 2, 40, 33, 7, 7, 1, 60, 22, 13, 8, 51]
+LONG = [*SHORT * 3, 11]
+NEW = 24
+EVERY = ALONE | DRAFTED | {"ddtree": speclab.DDTree(node_budget=9)}
+
+
+@cache
+def target(vocab: int = 64) -> torch.nn.Module:
+    """Of more than 64 ids, it often chooses one of those at the end."""
+    model = tiny("llama", seed=3, vocab=vocab, num_hidden_layers=5)
+    with torch.no_grad():
+        model.lm_head.weight[64:] *= 1.6
+    return model
+
+
+def resized(vocab: int) -> torch.nn.Module:
+    """A draft that often agrees with the target, of other size."""
+    model = copy.deepcopy(target(max(vocab, 64)))
+    model.resize_token_embeddings(vocab)
+    return noisy(model, 0.02)
+
+
+def positions(count: int, vocab: int = 64) -> torch.nn.Module:
+    """A draft with a table of positions, which fails behind its last."""
+    return tiny("gpt2", seed=9, vocab=vocab, n_positions=count)
+
+
+def pair_of(vocab: int, draft: torch.nn.Module, sized: int = 64, **more: object) -> ModelPair:
+    """A target of so many ids, a draft, and two heads made for a target of `sized` ids."""
+    like = target(sized)
+    heads = [random_head(like, 1, own_output=True), random_block(like, 2, markov_rank=4)]
+    return speclab.load_pair(target=target(vocab), draft=draft, heads=heads, **more)
+
+
+PAIRS = {
+    "rows that the draft lacks win": lambda: pair_of(96, resized(64)),
+    "a draft of more ids": lambda: pair_of(64, resized(96)),
+    "a tokenizer of fewer ids": lambda: pair_of(96, resized(72), tokenizer=word_tokenizer(70)),
+    "a tokenizer of more ids": lambda: pair_of(66, resized(64), tokenizer=word_tokenizer(90)),
+    "a draft of 24 positions": lambda: pair_of(64, positions(24)),
+    "a draft of 24 positions and fewer ids": lambda: pair_of(96, positions(24, 64)),
+    "heads for more ids": lambda: pair_of(64, resized(64), sized=72),
+}
+
+
+@pytest.fixture(scope="module", params=PAIRS.values(), ids=PAIRS)
+def unequal(request) -> ModelPair:
+    return request.param()
+
+
+@pytest.mark.parametrize("prompt", [SHORT, LONG], ids=["short", "long"])
+def test_every_strategy_writes_the_targets_text_and_leaves_fresh_caches(unequal, prompt):
+    """The prompt has the target's last id, which a smaller draft lacks."""
+    prompt = [*prompt, unequal.vocab_size - 1, 3]
+    own = library_text(unequal.target.model, prompt, NEW)
+    assert unequal.vocab_size < 90 or max(own) >= 64
+    for name, strategy in EVERY.items():
+        session = speclab.Session(unequal, strategy, prompt, max_new_tokens=NEW, check=True)
+        session.run()
+        assert session.token_ids == own, name
+        text = session.prompt_ids + own
+        draft = session.pair.draft
+        assert draft.length <= (draft.context or len(text))
+        assert_cache_is_fresh(session.pair.target, text)
+        assert_cache_is_fresh(draft, [*draft.shown(text)])
+        for step in session.steps:
+            ids = step.tree.token[[source == "draft" for source in step.tree.source]]
+            assert (ids < min(draft.known, unequal.vocab_size)).all()
+            ended = draft.context == 24 and step.prefix_length >= 23
+            assert name != "chain" or step.note == "draft ended" * ended
+
+
+def test_a_pair_names_the_ids_that_a_draft_lacks():
+    said = []
+    pair = pair_of(96, resized(64), report=said.append)
+    assert pair.lacking == {"draft": range(64, 96), "head_1": range(64, 96)}
+    assert pair.describe()["draft_lacks"] == "64 to 95"
+    assert [sentence for sentence in said if "64" in sentence and "32" in sentence]
+    assert pair.vocab_size == 96
+    assert pair_of(64, resized(96)).lacking == {}
+
+
+def named(**roles: str):
+    tokenizer = word_tokenizer(70)
+    for role, word in roles.items():
+        setattr(tokenizer, f"{role}_token", word)
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "unknown"),
+    [
+        (None, 0),
+        (named(pad="w6", unk="w5"), 5),
+        (named(pad="w6", unk="w66"), 6),
+        (named(eos="w7"), 7),
+    ],
+)
+def test_the_stand_in_of_an_id_that_a_draft_lacks(tokenizer, unknown):
+    pair = speclab.load_pair(target=target(96), draft=resized(64), tokenizer=tokenizer)
+    assert pair.draft.shown([5, 63, 64, 95]) == [5, 63, unknown, unknown]
+    shown = pair.draft.fork().extend([5, 95, 7])
+    assert torch.equal(shown, pair.draft.fork().extend([5, unknown, 7]))
+    assert shown.shape == (96,)
+    assert shown[64:].isneginf().all()
+
+
+@pytest.mark.parametrize("strategy", [speclab.DynaTree(), speclab.Autoregressive()])
+def test_a_context_that_is_exceeded_is_the_targets(strategy):
+    pair = speclab.load_pair(target=tiny("llama"), draft=positions(24))
+    with refused(ContextExceededError, "llama", "256", "max_new_tokens to 216"):
+        speclab.generate(pair, strategy, LONG, max_new_tokens=217)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "draft"),
+    [(96, resized(64)), (64, resized(96)), (64, positions(24))],
+    ids=["fewer ids", "more ids", "a shorter context"],
+)
+def test_transformers_and_the_clinic_take_a_draft_of_another_size(vocab, draft):
+    ids = torch.tensor([[*SHORT, vocab - 1]])
+    inside = speclab.custom_generate(speclab.DynaTree(), draft)
+    text = library_text(target(vocab), ids[0].tolist(), NEW, custom_generate=inside)
+    assert text == library_text(target(vocab), ids[0].tolist(), NEW)
+    pair = speclab.load_pair(target=target(vocab), draft=draft)
+    session = speclab.Session(pair, speclab.DynaTree(), ids[0], max_new_tokens=NEW)
+    session.run()
+    assert session.token_ids == text
+    assert speclab.clinic.explain(session.trace, pair) is None
+    assert explain_draft(session.trace, pair, None, 99) == ()
+
+
+# Heads in folders
+
+FOLDERS = ("SafeAILab, LLaMA 3.3 70B", "RedHatAI, Llama 4 Maverick", "speculators eagle")
+
+
+def sharded(folder):
+    """As large heads are saved: an index and two files."""
+    tensors = weights_of(folder)
+    for file in (*folder.glob("*.bin"), *folder.glob("*.safetensors")):
+        file.unlink()
+    files = {
+        name: f"model-0000{place % 2 + 1}-of-00002.safetensors"
+        for place, name in enumerate(tensors)
+    }
+    for file in {*files.values()}:
+        save_file({name: tensors[name] for name in tensors if files[name] == file}, folder / file)
+    index = {"metadata": {}, "weight_map": files}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def halved(folder):
+    tensors = weights_of(folder)
+    rewrite(folder, {n: it.half() if it.is_floating_point() else it for n, it in tensors.items()})
+    return folder
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize(
+    ("vocab", "context", "changes", "written"),
+    [
+        (66, 256, {}, sharded),
+        (66, 16, {"max_position_embeddings": 16}, halved),
+        (64, 256, {"vocab_size": 72}, halved),
+    ],
+    ids=["added tokens, in shards", "16 positions", "padded"],
+)
+def test_a_head_of_another_size_drafts(tmp_path, name, vocab, context, changes, written):
+    folder = written(write(tmp_path / "head", target(64), name, **changes))
+    pair = speclab.load_pair(target=target(vocab), heads=folder)
+    prompt = [*SHORT[:8], vocab - 1]
+    strategy = speclab.LinearSpeculation(head=0)
+    session = speclab.Session(pair, strategy, prompt, max_new_tokens=NEW, check=True)
+    session.run()
+    assert session.token_ids == library_text(target(vocab), prompt, NEW)
+    assert pair.heads[0].context == context
+    for step in session.steps[:-1]:
+        assert bool(step.counts.drafted) == (step.prefix_length + 1 < context)
+        assert bool(step.note) == (step.prefix_length + 1 >= context)
+
+
+def test_a_shard_that_is_missing_is_named(tmp_path):
+    folder = sharded(write(tmp_path / "head", target(64), FOLDERS[0]))
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with refused(speclab.errors.ModelNotFoundError, "model-00002-of-00002"):
+        speclab.load_pair(target=target(64), heads=folder)
