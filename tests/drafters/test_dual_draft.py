@@ -7,8 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.eagle2 import best_paths, mean_confidence
 from support.pairs import SMALL as VOCAB
-from support.pairs import assert_cache_is_fresh, headed_pair, library_text, models_pair, target_of
-from support.records import assert_consistent, assert_same, paths_of
+from support.pairs import (
+    headed_pair,
+    library_text,
+    models_pair,
+    run_and_check_caches,
+    target_of,
+)
+from support.records import assert_same, paths_of
 from support.refusals import refused
 from support.strategies import draft_trees
 from support.table_runner import mixed_probs, random_probs, table_pair
@@ -35,21 +41,13 @@ def test_the_text_is_the_targets_own_and_both_parts_follow_it(family, pair_for, 
     session = speclab.Session(
         pair_for(family), speclab.DualDraft(mode=mode, **SMALL), PROMPT, max_new_tokens=24
     )
-    while not session.done:
-        step = session.step()
-        assert_consistent(step)
-        text = session.prompt_ids + session.token_ids
-        for runner in session.pair.heads:
-            assert runner.length >= step.prefix_length
-            assert_cache_is_fresh(runner, text, session.pair.target.model)
+    for step in run_and_check_caches(session).steps:
+        held = [cache.after for cache in step.caches[1:]]
+        assert min(held) >= step.prefix_length
         # a head runs the committed tokens again on the target's states
         if pair_for is models_pair and mode == "route":
-            (kept,) = [
-                r.length
-                for r, one in zip(session.pair.heads, step.proposals, strict=True)
-                if one.chosen
-            ]
-            assert kept >= step.prefix_length + len(step.accepted), (
+            chosen = [one.chosen for one in step.proposals].index(True)
+            assert held[chosen] >= step.prefix_length + len(step.accepted), (
                 "rows of the accepted path are kept"
             )
         if mode == "merge" and step.bonus is not None:

@@ -121,12 +121,14 @@ def assert_cache_is_fresh(
     assert runner.length <= len(text)
     if runner.length == 0:
         return
+    assert runner.length <= (runner.context or len(text))
     if isinstance(runner, HeadRunner):
         states = target(torch.tensor([text]), output_hidden_states=True).hidden_states
         fresh = type(runner)(runner.model, Runner(target, lean=False))
         seen = torch.cat([states[layer][0] for layer in runner.config.layers], dim=-1)[
             : runner.length
         ].detach()
+        text = runner.shown(text)
         if isinstance(runner, BlockRunner):
             fresh.draft(0, seen)
             fresh.crop(runner.length)
@@ -134,7 +136,7 @@ def assert_cache_is_fresh(
             fresh.extend(text[1 : runner.length + 1], seen)
     else:
         fresh = Runner(runner.model, lean=False)
-        fresh.extend(text[: runner.length])
+        fresh.extend(runner.shown(text[: runner.length]))
     assert_same_entries(runner, fresh)
 
 
@@ -145,13 +147,13 @@ def assert_same_entries(runner: Runner | HeadRunner, other: Runner | HeadRunner)
 
 
 def run_and_check_caches(session: speclab.Session) -> speclab.Session:
-    """Steps to the end; after every iteration the target's cache holds all it should, the draft's a prefix."""
+    """Steps to the end; after every iteration the target's cache holds all it should, the others a prefix."""
     while not session.done:
         step = session.step()
         assert_consistent(step)
         text = session.prompt_ids + session.token_ids
         drafted_root = step.root_choice is not None
         assert session.pair.target.length == len(text) - (not drafted_root)
-        for runner in session.pair.runners.values():
-            assert_cache_is_fresh(runner, text)
+        for runner in (*session.pair.runners.values(), *session.pair.heads):
+            assert_cache_is_fresh(runner, text, session.pair.target.model)
     return session
