@@ -19,7 +19,7 @@ from support.tiny import tiny
 from support.words import word_tokenizer
 
 import speclab
-from speclab.analysis.drafts import explain_draft
+from speclab.clinic._draft_side import explain_draft
 from speclab.errors import ContextExceededError
 from speclab.pair import ModelPair
 
