@@ -2,24 +2,22 @@
 
 A change wins if it brings most wrong rows of the iteration to what rounding alone would give, and to
 at most a third of the right pass's gap. The best fit of all is named, with the next other kind if it
-is close. If nothing wins, two changes at once are tried; then the finding says what was measured.
+is close. If nothing wins, the finding says what was measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, log
+from math import log
 from statistics import median
-
-import numpy as np
 
 from speclab.clinic._detectors import name
 from speclab.clinic._measure import TINY, Measured
 from speclab.clinic._oracle import HALF, Oracle
-from speclab.clinic._passes import Bench, Change
+from speclab.clinic._passes import UNCHANGED, Bench, Change
 from speclab.clinic._search import Search
-from speclab.clinic._variants import turn, variants
+from speclab.clinic._variants import variants
 from speclab.trace.records import Finding
 
 LEVEL = 3.0
@@ -33,10 +31,6 @@ STRUCTURE = 0.85
 """Below this share of the right pass's cost, a change has something to do with the cause."""
 CLEAR = 0.15
 """Below this share of the right pass's cost, nothing else is tried."""
-BASES = 3
-"""Changes that are tried as the larger of two faults."""
-RIGHT = Change("answer", "")
-"""The right pass."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +67,21 @@ def explain_answers(
     if not measured.wrong:
         return _missed(measured), True
     bench = Bench(oracle, step, None if before is None else before.step)
-    (unchanged,) = _fits(bench, measured, [RIGHT])
+    (unchanged,) = _fits(bench, measured, [UNCHANGED])
     if unchanged.wins(measured):  # on the rows that were accepted before, whatever was committed
         says = "the cache holds the tokens of the accepted path, and not those that were committed"
         return _named(measured, replace(unchanged, change=Change("commit", says)), ()), True
     fits = _tried(bench, measured)
     right = cost_of(measured.gaps, measured.levels)
     best = _winner(fits, measured)
-    if best is None:
-        best = _two(bench, measured, fits)
     if best is not None:
         return _named(measured, best, fits), True
     nearest = min(fits, key=lambda fit: fit.cost)
     structure = nearest.cost < STRUCTURE * right
-    if not structure and (dtype := _rounding(oracle, measured)):
+    if not structure and oracle.dtype not in ("float32", *HALF):
         sentence = (
-            f"{_measured(measured)} This is as in {dtype}, and no change of the pass explains it."
+            f"{_measured(measured)} No change of the pass explains it, and the recorded precision is "
+            f"{oracle.dtype or 'not known'}."
         )
         return Finding(step.index, measured.wrong[0], "precision", sentence), False
     more = "No change of the pass that was tried explains it"
@@ -113,47 +106,22 @@ def _missed(measured: Measured) -> Finding:
 
 
 def _tried(bench: Bench, measured: Measured) -> list[Fit]:
-    """All fits, the best first; changes of the model are tried if nothing simpler wins."""
-    search = Search(bench, measured, RIGHT)
+    """All fits, the best first; what is slower to try is tried only if nothing simpler wins."""
+    search = Search(bench, measured)
     fits = _fits(bench, measured, search.simple())
     best = _winner(fits, measured)
-    if best is not None and best.cost < CLEAR * cost_of(measured.gaps, measured.levels):
-        return sorted(fits, key=lambda fit: fit.cost)
-    fits += _fits(bench, measured, search.scanned())
-    if _winner(fits, measured) is None:
-        fits += _fits(bench, measured, variants(bench, measured))
-        fits += _turned(bench, measured, fits)
+    if best is None or best.cost >= CLEAR * cost_of(measured.gaps, measured.levels):
+        fits += _fits(bench, measured, search.scanned())
+        if _winner(fits, measured) is None:
+            fits += _fits(bench, measured, variants(bench, measured))
     return sorted(fits, key=lambda fit: fit.cost)
 
 
-def _turned(bench: Bench, measured: Measured, fits: Sequence[Fit]) -> list[Fit]:
-    """The best of the changes that have a factor, with better factors: a search by halves."""
-    turned = [fit for fit in fits if fit.change.factor]
-    if not turned:
-        return []
-    best = min(turned, key=lambda fit: fit.cost)
-    if best.cost > STRUCTURE * cost_of(measured.gaps, measured.levels):
-        return []
-    found: list[Fit] = []
-    step = 0.2
-    for _ in range(6):
-        factors = [best.change.factor * (1 + each) for each in (step, -step)]
-        what = best.change.variant.name.split()[0]
-        near = [turn(bench, what, factor) for factor in factors]
-        found += _fits(bench, measured, near)
-        best = min([best, *found], key=lambda fit: fit.cost)
-        step /= 2
-    return found
-
-
-def _fits(
-    bench: Bench, measured: Measured, changes: Iterable[Change], base: Change = RIGHT
-) -> list[Fit]:
-    composed = [each for change in changes if (each := change.on(base)) is not None]
-    gaps = bench.gaps(composed)
+def _fits(bench: Bench, measured: Measured, changes: Iterable[Change]) -> list[Fit]:
+    tried = list(changes)
     return [
-        Fit(change, tuple(theirs), cost_of(theirs, measured.levels) + change.weight)
-        for change, theirs in zip(composed, gaps, strict=True)
+        Fit(change, tuple(gaps), cost_of(gaps, measured.levels) + change.weight)
+        for change, gaps in zip(tried, bench.gaps(tried), strict=True)
     ]
 
 
@@ -164,29 +132,6 @@ def _winner(fits: Sequence[Fit], measured: Measured) -> Fit | None:
     if best is not None and best.cost <= right / 2 and best.wins(measured):
         return best
     return None
-
-
-def _two(bench: Bench, measured: Measured, fits: Sequence[Fit]) -> Fit | None:
-    """The larger of two faults: a change on top of which another one wins, or that helps much more
-    than any other kind."""
-    right = cost_of(measured.gaps, measured.levels)
-    bases = [fit for fit in fits if fit.cost < 0.85 * right][:BASES]
-    both: list[tuple[float, Fit]] = []
-    for base in bases:
-        search = Search(bench, measured, base.change)
-        top = _fits(bench, measured, search.simple(), base.change)
-        won = _winner(top, measured)
-        if won is not None:
-            both.append((won.cost, base))
-    if both:
-        return min(both, key=lambda pair: pair[0])[1]
-    if not bases:
-        return None
-    first = bases[0]
-    ratios = [first.gaps[row] / measured.gaps[row] for row in measured.wrong]
-    others = [fit.cost for fit in fits if fit.change.kind != first.change.kind]
-    clear = min(others, default=inf) > CLOSE_CALL * first.cost
-    return first if clear and median(ratios) <= THIRD else None
 
 
 def _named(measured: Measured, best: Fit, fits: Sequence[Fit]) -> Finding:
@@ -220,25 +165,3 @@ def _measured(measured: Measured) -> str:
         f"{which} {has} ({about}; gap to the plain pass: median {median(gaps):.2g}, largest "
         f"{max(gaps):.2g}; rounding: {usual:.1g})."
     )
-
-
-def _rounding(oracle: Oracle, measured: Measured) -> str:
-    """The lower precision whose gaps are like the recorded ones, in all rows; "" if there is none."""
-    gaps = np.array(measured.gaps)
-    asked = gaps[gaps > 0]
-    if len(asked) < MOST * len(gaps) or not len(asked) or asked.max() > 8 * np.median(asked):
-        return ""
-    if measured.gaps[0] < np.median(asked) / 5:
-        return ""
-    fit = ("", 1.0)
-    order = ["bfloat16", "float8", "int8", "int4", "float16"]
-    for dtype in order:
-        if dtype == oracle.dtype or (dtype == "float16" and oracle.dtype in HALF):
-            continue
-        fresh = Oracle(oracle.trace, oracle.pair)
-        right = fresh.log_probs(measured.step, fresh.answers(measured.step))
-        typical = median(fresh.healthy(fresh.reference(dtype), measured.step, right))
-        apart = abs(log(max(float(np.median(asked)), TINY) / max(typical, TINY)))
-        if apart < fit[1]:
-            fit = dtype, apart
-    return fit[0]

@@ -59,7 +59,7 @@ class Change(NamedTuple):
     `says`: what the engine did, a clause for a sentence. `tree`: `[n, n]`, which rows each row
     sees. `entries`: `[c]` or `[n, c]` bool, which cache entries. `after`: what is done to the
     logits. `fault`: the name in `clinic.FAULTS`, if any. `weight`: how much better it must fit than
-    a simpler one, in nats. `factor`: of a number of the model.
+    a simpler one, in nats.
     """
 
     kind: str
@@ -72,24 +72,10 @@ class Change(NamedTuple):
     after: Callable[[Tensor], Tensor] | None = None
     fault: str = ""
     weight: float = 0.0
-    factor: float = 0.0
 
-    def on(self, base: Change) -> Change | None:
-        """Both changes at once; None if they change the same thing."""
-        names = ("tokens", "positions", "tree", "entries", "after")
-        both = {}
-        for name in names:
-            mine = getattr(self, name)
-            theirs = getattr(base, name)
-            if mine is not None and theirs is not None:
-                return None
-            both[name] = theirs if mine is None else mine
-        if self.variant.name and base.variant.name:
-            return None
-        variant = self.variant if self.variant.name else base.variant
-        if variant.name and both["entries"] is not None:
-            return None
-        return self._replace(variant=variant, **both)
+
+UNCHANGED = Change("answer", "")
+"""The right pass."""
 
 
 class Bench:
@@ -219,18 +205,22 @@ class Bench:
         tokens = np.array(change.tokens or self.tokens)
         return tokens, np.array(change.positions or self.positions), entries, np.array(tree)
 
-    def copies(self, row: int, base: Change, what: str, options: Sequence[Any]) -> list[float]:
+    def copies(
+        self, row: int, what: str, options: Sequence[Any], others: Change = UNCHANGED
+    ) -> list[float]:
         """The gap of `row` with each of these `tokens`, `positions`, `entries` `[c]` or rows of the
         `tree` `[n]`: one pass has many copies of the row beside the tree. A copy sees itself.
+
+        `others`: changes of the other rows.
         """
-        runner = self.runner(base.variant)
+        runner = self.right
         node = self.step.nodes[row]
         result: list[float] = []
         for start in range(0, len(options), ROWS):
             part = list(options[start : start + ROWS])
             m = len(part)
             copied = [*range(self.n), *[row] * m]
-            tokens, positions, entries, tree = [each[copied] for each in self._given(base)]
+            tokens, positions, entries, tree = [each[copied] for each in self._given(others)]
             {"tokens": tokens, "positions": positions, "entries": entries, "tree": tree}[what][
                 self.n :
             ] = part
@@ -239,7 +229,6 @@ class Bench:
             self.oracle.report(self.step)
             seen = np.concatenate([entries, tree, own], axis=1)
             answers = row_pass(runner, tokens, positions, seen)[self.n :]
-            answers = base.after(answers) if base.after else answers
             one = replace(self.step, nodes=(node,) * m)
             result += self.oracle.gaps(one, self.oracle.log_probs(self.step, answers, [row] * m))
         return result

@@ -13,7 +13,7 @@ from torch import Tensor
 from speclab.clinic._detectors import path_of
 from speclab.clinic._measure import Measured
 from speclab.clinic._oracle import FLOOR, gap_of
-from speclab.clinic._passes import Bench, Change, Variant
+from speclab.clinic._passes import UNCHANGED, Bench, Change, Variant
 from speclab.models.runner import Runner
 from speclab.tree import Bools
 
@@ -30,11 +30,10 @@ STALE = 3
 class Search:
     """Changes of the pass of one wrong iteration."""
 
-    def __init__(self, bench: Bench, measured: Measured, base: Change) -> None:
+    def __init__(self, bench: Bench, measured: Measured) -> None:
         self.bench = bench
         self.step = measured.step
         self.measured = measured
-        self.base = base
         self.wrong = list(measured.wrong)
         self.shown = bench.entries
 
@@ -54,7 +53,7 @@ class Search:
     # Answers.
 
     def _answers(self) -> Iterator[Change]:
-        logits = self.bench.logits(self.base._replace(after=None))
+        logits = self.bench.logits(UNCHANGED)
         taken = self.bench.tokens[1] if self.bench.n > 1 else None
         top = self.step.nodes[0].target_top
         if taken is not None and top and top[0][0] == taken and top[0][1] >= ALMOST_ONE:
@@ -122,15 +121,14 @@ class Search:
         if self.step.position:
             yield self._at(self.step.position, "the recorded positions are the real ones", wrong)
         row = self.wrong[0]
-        if self.base.positions is None:
-            end = min(self.bench.most, self.bench.positions[0] + 2 * self.bench.n + 16)
-            gaps = self.bench.copies(row, self.base, "positions", range(end))
-            for place in np.argsort(gaps)[:3].tolist():
-                shift = place - int(own[row])
-                which = f"positions are {abs(shift)} too {'high' if shift > 0 else 'low'}"
-                yield self._at(own + shift, f"all {which}", "padded positions")
-                drafted = own + shift * (np.arange(self.bench.n) > 0)
-                yield self._at(drafted, f"drafted {which}", wrong)
+        end = min(self.bench.most, self.bench.positions[0] + 2 * self.bench.n + 16)
+        gaps = self.bench.copies(row, "positions", range(end))
+        for place in np.argsort(gaps)[:3].tolist():
+            shift = place - int(own[row])
+            which = f"positions are {abs(shift)} too {'high' if shift > 0 else 'low'}"
+            yield self._at(own + shift, f"all {which}", "padded positions")
+            drafted = own + shift * (np.arange(self.bench.n) > 0)
+            yield self._at(drafted, f"drafted {which}", wrong)
 
     def _at(
         self, positions: Iterable[int], says: str, fault: str = "", weight: float = 0.0
@@ -156,13 +154,11 @@ class Search:
     ) -> list[Any]:
         """For each row the option that brings its gap to a third, with those of the rows before it."""
         values = list(own)
-        if getattr(self.base, what) is None:
-            for row, choices in options.items():
-                given: dict[str, Any] = {what: tuple(values)}
-                base = self.base._replace(**given)
-                gaps = self.bench.copies(row, base, what, choices)
-                if min(gaps) < self.measured.gaps[row] / 3:
-                    values[row] = choices[int(np.argmin(gaps))]
+        for row, choices in options.items():
+            given: dict[str, Any] = {what: tuple(values)}
+            gaps = self.bench.copies(row, what, choices, UNCHANGED._replace(**given))
+            if min(gaps) < self.measured.gaps[row] / 3:
+                values[row] = choices[int(np.argmin(gaps))]
         return values
 
     # Masks.
@@ -239,7 +235,7 @@ class Search:
                         *[shape[row] for shape in shapes],
                     ]
             tree = np.array(self._scanned("tree", tree, options))
-            gaps = self.bench.gaps([self.base._replace(tree=tree)])[0]
+            gaps = self.bench.gaps([UNCHANGED._replace(tree=tree)])[0]
         changed = np.argwhere(tree != own).tolist()
         if changed:
             which = ", ".join(
@@ -253,8 +249,6 @@ class Search:
 
     def _prefix(self) -> Iterator[Change]:
         """The range of the prefix that the first wrong row does not see."""
-        if self.base.entries is not None or self.base.variant.name:
-            return
         length = len(self.bench.kept)
         row = self.wrong[0]
         stride = max(1, length // 40)
@@ -265,9 +259,8 @@ class Search:
         while ranges - tried:
             options = sorted(ranges - tried)
             tried |= ranges
-            gaps = self.bench.copies(
-                row, self.base, "entries", [self._without(*one) for one in options]
-            )
+            shown = [self._without(first, stop) for first, stop in options]
+            gaps = self.bench.copies(row, "entries", shown)
             if min(gaps) < least:
                 least = min(gaps)
                 best = options[int(np.argmin(gaps))]
@@ -317,7 +310,7 @@ class Search:
             says = "the prefix contains the root too" + ", with positions one further" * shift
             yield Change("prefix", says, positions=places, variant=Variant("root twice", _longer))
         before = self.bench.before
-        if before is None or self.base.entries is not None or self.base.variant.name:
+        if before is None:
             return
         row = self.wrong[0]
         iteration = self.step.index
@@ -328,9 +321,9 @@ class Search:
             for count in range(1, min(STALE, len(rejected)) + 1):
                 options = [[*stale, other] for other in rejected if other not in stale]
                 places = tuple([place + count * shifted for place in self.bench.positions])
-                base = self.base._replace(positions=places) if shifted else self.base
+                others = UNCHANGED._replace(positions=places) if shifted else UNCHANGED
                 shown = [self._with([*path, *more]) for more in options]
-                best = int(np.argmin(self.bench.copies(row, base, "entries", shown)))
+                best = int(np.argmin(self.bench.copies(row, "entries", shown, others)))
                 stale = options[best]
                 says = f"rejected rows of iteration {iteration} stay in the cache ({sorted(stale)})"
                 yield Change(
@@ -345,7 +338,7 @@ class Search:
             [*[each for each in path if each != gone], other] for gone in path for other in rejected
         ]
         shown = [self._with(kept) for kept in swaps]
-        for index in np.argsort(self.bench.copies(row, self.base, "entries", shown))[:3].tolist():
+        for index in np.argsort(self.bench.copies(row, "entries", shown))[:3].tolist():
             says = f"iteration {iteration} kept rows {sorted(swaps[index])} instead of {path}"
             yield Change("order", says, entries=shown[index], weight=0.2)
 

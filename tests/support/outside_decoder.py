@@ -27,8 +27,8 @@ FAULTS = {
     "temperature": ("temperature", set()),
     **dict.fromkeys(("rows exchanged", "rows shifted"), ("answer", set())),
     "unverified": ("choice", set()),
-    **dict.fromkeys(("final norm", "first norm"), ("norm", set())),
-    **dict.fromkeys(("scaled up", "scaled down"), ("scale", set())),
+    "final norm": ("norm", set()),
+    **dict.fromkeys(("first norm", "scaled up", "scaled down"), ("answer", set())),
     "window": ("window", set()),
 }
 """The kind by which each is explained, and the kinds that the record alone tells."""
