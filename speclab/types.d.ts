@@ -150,7 +150,6 @@ interface Header {
   settings: Settings;
   models: Values;
   finished: string;
-  title?: string;
 }
 
 // ---- an iteration's phases
@@ -280,12 +279,39 @@ interface WhatIf {
   sentence?: string;
 }
 
-/** Another tree laid over the tree of a step. */
-interface Overlay {
+/** What a figure of a tree draws. */
+interface Drawing {
   graph: Graph;
   kinds: Kinds;
+  /** Lines below the labels, by node. */
   second: Record<string, string>;
   sentence: string;
+  /** Never folded. */
+  kept: NodeId[];
+  rings: Set<NodeId>;
+  /** Whether the target's answers are not known yet. */
+  early: boolean;
+}
+
+interface TreeOptions {
+  width?: number;
+  /** The most: the figure takes what it needs. */
+  height?: number;
+  selected?: NodeId | null;
+  /** Never folded. */
+  first?: NodeId[];
+  /** No wider than it needs, so that the mask stands at its edge. */
+  fitted?: boolean;
+}
+
+/** A node of a tree of another tool. */
+interface OtherNode {
+  id: NodeId;
+  parent: NodeId;
+  text: string;
+  path_prob: number;
+  kind: string;
+  accepted: boolean;
 }
 
 /** `kind`: prompt, role, template, first, accepted, bonus, corrected, rejected. */

@@ -80,8 +80,8 @@ def test_nothing_tells_people_to_install_the_other_speclab():
     assert PYPROJECT["project"]["name"] == speclab.errors.DISTRIBUTION
 
 
-BROUGHT = {"IPython", "annotated_types", "traitlets", "tqdm", "pydantic_core"}
-"""By ipykernel, ipywidgets, transformers and pydantic."""
+BROUGHT = {"IPython", "annotated_types", "traitlets", "tqdm", "pydantic_core", "quickjs"}
+"""By ipykernel, ipywidgets, transformers, pydantic and edwh-quickjs-ng."""
 ASKED_FOR = {"distributed", "kaleido", "voila"}
 """Imported where they are needed; one sentence says what to install."""
 

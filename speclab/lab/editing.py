@@ -8,8 +8,8 @@ from speclab.drafters.by_hand import ByHand, TreeEdit
 from speclab.errors import NotRecordedError, PromptError, SettingsError
 from speclab.lab.messages import to_page
 from speclab.lab.runs import Runs
-from speclab.lab.tasks import tree_data
 from speclab.trace.records import Step
+from speclab.views.run_data import tree_data
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair

@@ -18,8 +18,8 @@ from uuid import uuid4
 
 from speclab import views
 from speclab.lab.state import LabState
-from speclab.views.run_data import describe, snapshot
-from speclab.views.words import WORDS
+from speclab.views.run_data import words
+from speclab.views.static_html import describe, snapshot
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -61,7 +61,7 @@ class Saved:
     def sentence(self) -> str:
         """The current iteration in one sentence, or the question that the lab asks."""
         if self._asks:
-            return f"Iteration {self._state.cursor}. {WORDS['guess']['ask']}"
+            return f"Iteration {self._state.cursor}. {words()['guess']['ask']}"
         return describe(self._state.trace, self._state.cursor)
 
     def html(self) -> str:

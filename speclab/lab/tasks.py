@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -28,14 +28,12 @@ from speclab.lab.state import (
     refuse_long,
 )
 from speclab.prompts import as_messages, is_conversation
-from speclab.trace.codecs import TreeColumns, adapter
 from speclab.trace.files import load_trace
 from speclab.trace.records import Finding, Trace
-from speclab.tree import DraftTree
+from speclab.views.run_data import curve_data, what_if_data
 
 if TYPE_CHECKING:
     from speclab.analysis.compare import ComparedRun, Comparison
-    from speclab.analysis.curves import Point
     from speclab.clinic._diff import Diff
     from speclab.engine.session import Session
     from speclab.pair import ModelPair
@@ -168,15 +166,7 @@ class Tasks:
         except NotRecordedError:
             state.hide("preview")
             return
-        what_if_data = {
-            **tree_data(found.tree, found.recorded),
-            "accepted": list(found.accepted),
-            "bonus": found.bonus,
-            "unknown": list(found.unknown),
-            "settled": found.settled,
-            "by": "settings",
-        }
-        state.show(to_page("preview", index=step.index, what_if=what_if_data))
+        state.show(to_page("preview", index=step.index, what_if=what_if_data(found)))
 
     def curve(self, name: str) -> None:
         """Replay the text over the range of a setting, for its curve of tokens per iteration."""
@@ -191,15 +181,7 @@ class Tasks:
         for curve in sweep(Replayer(session), strategy, name, check=self._worker.check):
             done = len(curve.points) / len(curve.values)
             if throttle() or done == 1:
-                message = to_page(
-                    "curve",
-                    name=name,
-                    values=list(curve.values),
-                    points=[_point(point) for point in curve.points],
-                    plain=_point(curve.plain),
-                    here=getattr(strategy, name),
-                )
-                self._state.show(message)
+                self._state.show(to_page("curve", **curve_data(curve)))
                 self._worker.report("Replaying", done)
 
     def compare(self, names: Sequence[str]) -> Comparison:
@@ -285,7 +267,7 @@ class Tasks:
         """Send the page the run as a file to download: an HTML page, or a trace."""
         trace = self._runs.trace()
         if what == "page":
-            from speclab.views.run_data import page
+            from speclab.views.exported_page import page
 
             name = "run.html"
             mime = "text/html"
@@ -310,25 +292,6 @@ class Tasks:
             path.write_bytes(content)
             trace = load_steps(path) if steps else load_trace(path)
         self._runs.open(trace, Path(name).name)
-
-
-def tree_data(tree: DraftTree, recorded: Sequence[int | None]) -> Message:
-    """Another tree of a step, as the page lays it over the step's own."""
-    return {
-        "tree": adapter(TreeColumns).dump_python(tree, mode="json"),
-        "recorded": list(recorded),
-        "accepted": None,
-        "bonus": None,
-        "unknown": [],
-        "settled": False,
-        "texts": {},
-    }
-
-
-def _point(point: Point) -> Message:
-    data = asdict(replace(point, strategy=None))
-    del data["strategy"]
-    return data
 
 
 def _row(result: Comparison, run: ComparedRun) -> Message:

@@ -4,36 +4,27 @@
 
     views.tree(step)            views.mask(step, 6, theme="dark")            views.timeline(trace)
 
-`graph` returns the draft tree as a networkx graph, and `text` the text as HTML. No module has the
-name of one of these functions, because importing it would hide the function.
+They are the lab's pictures: functions of the page draw them (`speclab.views.drawing`). `graph`
+returns the draft tree as a networkx graph, and `text` the text as HTML. No module has the name of
+one of these functions, because importing it would hide the function.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speclab.errors import NotRecordedError, SettingsError, named
 from speclab.files import write_whole
-from speclab.trace.records import Step, Trace, step_of, trace_of
-from speclab.views.cache_picture import draw_cache
-from speclab.views.compare_picture import draw_compare, draw_curve
-from speclab.views.mask_picture import draw_mask
-from speclab.views.networks import step_graph, with_tops
-from speclab.views.node_picture import draw_node, draw_residual
-from speclab.views.phases import Phase, Position
-from speclab.views.preview import draw_whatif
-from speclab.views.run_data import page, style
-from speclab.views.run_picture import draw_metrics, draw_timeline
-from speclab.views.text_html import text_html
-from speclab.views.theme import ThemeName
-from speclab.views.theme import figure as _figure
-from speclab.views.tree_picture import draw_tree
-from speclab.views.words import event_words
+from speclab.trace.records import Event, Step, Trace, step_of, trace_of
+from speclab.views.drawing import Phase, ThemeName, call, position
+from speclab.views.drawing import figure as _figure
+from speclab.views.exported_page import page
+from speclab.views.networks import node_id, step_graph, tree_nodes
+from speclab.views.run_data import curve_data, run_steps, what_if_data
+from speclab.views.static_html import Html, text_html
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -50,25 +41,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Html(str):
-    """HTML for a notebook, with a plain-text form."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return unescape(
-            " ".join(re.sub(r"<style.*?</style>|<[^>]*>", " ", self, flags=re.DOTALL).split())
-        )
-
-    def _repr_html_(self) -> str:
-        return str(self)
-
-
 def tree(
-    step: Step,
-    selected: int | None = None,
+    step: Step | DiGraph[Any],
+    selected: Any = None,
     *,
     phase: Phase = "all",
+    level: int | None = None,
     width: int = 900,
     height: int = 380,
     theme: ThemeName = "light",
@@ -76,30 +54,58 @@ def tree(
     """The draft tree of an iteration: depth to the right, verdicts as colours and symbols, tokens
     beside the nodes.
 
+    A networkx DiGraph becomes the same picture, so that the tree of another tool is one line: its
+    nodes have `text` or `token`, and may have `log_prob` (nats, given the parent), `verdict` and
+    `accepted`.
+
     Args:
         selected: a node that gets a ring.
         phase: how far the iteration has come.
+        level: in draft, the levels drafted so far (0: the root); in accept, the decisions so far.
         width: pixels.
         height: pixels; nodes that do not fit are folded into stubs such as `+37`.
+
+    Raises:
+        NotRecordedError: there is no such node.
+        SettingsError: there is no such phase or level, or the graph is no tree of tokens.
     """
-    _check(step, selected)
-    return _figure(
-        draw_tree(step, selected, position=Position(phase), width=width, height=height), theme
-    )
+    at = position(phase, level)
+    options: dict[str, Any] = {"width": width, "height": height}
+    if isinstance(step, Step):
+        options["selected"] = _node_of(step, selected)
+        return _figure(theme, "treeFigure", step, at, options)
+    nodes = tree_nodes(step)
+    options["selected"] = None if selected is None else node_id(selected)
+    return _figure(theme, "anyTreeFigure", nodes, options)
 
 
-def mask(step: Step, selected: int | None = None, *, theme: ThemeName = "light") -> Figure:
+def mask(
+    step: Step,
+    selected: int | None = None,
+    *,
+    phase: Phase = "all",
+    level: int | None = None,
+    theme: ThemeName = "light",
+) -> Figure:
     """The attention mask of the verification pass: one row per node, the prefix folded into a band.
 
     Args:
         selected: a node whose row and column get a frame.
+        phase: how far the iteration has come; before verify, the expected mask of the nodes so far.
+        level: as in `tree`.
     """
-    _check(step, selected)
-    return _figure(draw_mask(step, selected), theme)
+    options = {"selected": _node_of(step, selected)}
+    return _figure(theme, "maskFigure", step, position(phase, level), options)
 
 
 def cache(
-    step: Step, selected: int | None = None, *, prompt_length: int = 0, theme: ThemeName = "light"
+    step: Step,
+    selected: int | None = None,
+    *,
+    prompt_length: int = 0,
+    phase: Phase = "all",
+    level: int | None = None,
+    theme: ThemeName = "light",
 ) -> Figure:
     """The KV caches of an iteration, slot by slot, during the pass and after the commit, with
     arrows for moved rows.
@@ -107,14 +113,17 @@ def cache(
     Args:
         selected: a node whose slot gets a frame.
         prompt_length: how many of the first slots belong to the prompt.
+        phase: how far the iteration has come.
+        level: as in `tree`.
 
     Raises:
         NotRecordedError: the iteration has no record of its caches.
     """
-    _check(step, selected)
+    selected = _node_of(step, selected)
     if not step.caches:
         raise NotRecordedError("This iteration has no record of its caches.")
-    return _figure(draw_cache(step, selected, prompt_length=prompt_length), theme)
+    at = position(phase, level)
+    return _figure(theme, "cacheFigure", step, prompt_length, selected, at)
 
 
 def node(step: Step, selected: int = 0, *, theme: ThemeName = "light") -> Figure:
@@ -123,8 +132,7 @@ def node(step: Step, selected: int = 0, *, theme: ThemeName = "light") -> Figure
     Raises:
         NotRecordedError: there is no such node.
     """
-    _check(step, selected)
-    return _figure(draw_node(step, selected), theme)
+    return _figure(theme, "nodeFigure", step, _node_of(step, selected))
 
 
 def residual(step: Step, *, theme: ThemeName = "light") -> Figure:
@@ -138,12 +146,12 @@ def residual(step: Step, *, theme: ThemeName = "light") -> Figure:
         raise NotRecordedError(
             "This iteration drew from no residual: decode at a temperature above 0."
         )
-    return _figure(draw_residual(step), theme)
+    return _figure(theme, "residualFigure", step)
 
 
 def whatif(step: Step, found: WhatIf, *, theme: ThemeName = "light") -> Figure:
     """The tree that another setting would have drafted (`speclab.what_if`), over the tree of the iteration."""
-    return _figure(draw_whatif(step_of(step), found), theme)
+    return _figure(theme, "whatIfFigure", step_of(step), what_if_data(found))
 
 
 def timeline(
@@ -154,7 +162,10 @@ def timeline(
     Args:
         cursor: iterations shown, all by default; later ones are fainter.
     """
-    return _figure(draw_timeline(trace_of(trace), cursor), theme)
+    steps = run_steps(trace_of(trace))
+    cursor = len(steps) if cursor is None else cursor
+    first = call("firstShown", len(steps), cursor)
+    return _figure(theme, "timelineFigure", steps, first, None, cursor)
 
 
 def metrics(
@@ -165,10 +176,11 @@ def metrics(
     Raises:
         NotRecordedError: the run has no iteration yet.
     """
-    trace = trace_of(trace)
-    if not trace.steps[:cursor]:
+    steps = run_steps(trace_of(trace), cursor)
+    if not steps:
         raise NotRecordedError("This run has no iteration yet: decode one first.")
-    return _figure(draw_metrics(trace, cursor), theme)
+    first = call("firstShown", len(steps), len(steps))
+    return _figure(theme, "metricsFigure", steps, first)
 
 
 def compare(comparison: Comparison, *, theme: ThemeName = "light") -> Figure:
@@ -181,12 +193,13 @@ def compare(comparison: Comparison, *, theme: ThemeName = "light") -> Figure:
         raise NotRecordedError(
             "There is nothing to compare: the comparison stopped before a strategy had run."
         )
-    return _figure(draw_compare(comparison), theme)
+    rates = [run.trace and run.trace.metrics.tokens_per_iteration for run in comparison.runs]
+    return _figure(theme, "compareFigure", [run.name for run in comparison.runs], rates)
 
 
 def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:
     """Tokens per iteration over the range of a setting, from replays (`speclab.analysis.curves`)."""
-    return _figure(draw_curve(found), theme)
+    return _figure(theme, "curveFigure", curve_data(found))
 
 
 def marginals(
@@ -213,7 +226,7 @@ def marginals(
     # needs pandas, which is slow to import
     from speclab.views.marginals_picture import draw_marginals
 
-    return _figure(draw_marginals(runs), theme)
+    return draw_marginals(runs, theme)
 
 
 def graph(step: Step) -> DiGraph[int | str]:
@@ -225,12 +238,12 @@ def graph(step: Step) -> DiGraph[int | str]:
     kv_slot, mask_row, as far as they were recorded.
     Graph attributes: index, prefix_length, rule and the settings of the iteration.
     """
-    return with_tops(step_graph(step_of(step)), step)
+    return step_graph(step_of(step))
 
 
 def text(trace: Trace | Session, cursor: int | None = None) -> Html:
     """The prompt and the text of `cursor` iterations as HTML, with the origin of each token."""
-    return Html(f"<style>{style()}</style>{text_html(trace_of(trace), cursor)}")
+    return text_html(trace_of(trace), cursor)
 
 
 def export_html(
@@ -254,12 +267,20 @@ def export_html(
     return write_whole(path, page(trace_of(trace), Path(path).stem, cursor, diff).encode())
 
 
-def _check(step: Step, selected: int | None) -> None:
-    step_of(step)
-    if selected is not None and not 0 <= selected < len(step.tree):
+def event_words(event: Event, texts: Mapping[int, str] | None = None) -> str:
+    """A drafting decision: `2 children: confidence 0.62 between 0.40 and 0.90`."""
+    words: str = call("eventWords", event, texts or {})
+    return words
+
+
+def _node_of(step: Step, node: int | None) -> int | None:
+    """The node, if the step has it."""
+    if node is not None and not 0 <= node < len(step_of(step).tree):
         raise NotRecordedError(
-            f"There is no node {selected}: the tree has {len(step.tree)} nodes, from 0."
+            f"There is no node {node}: the tree has {len(step.tree)} nodes, from 0."
         )
+    step_of(step)
+    return node
 
 
 def __dir__() -> list[str]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from speclab.analysis.nodes import calibration, nodes
 from speclab.errors import NotRecordedError
-from speclab.views.theme import LOOKS, MUTED, Spec, spec
-from speclab.views.tokens import percent, plot_lines, plot_text, plural
+from speclab.views.drawing import ThemeName, call, in_theme
+from speclab.views.run_data import looks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,31 +34,30 @@ SIDES = {
 }
 
 
-def draw_marginals(runs: Mapping[str, Sequence[Trace | Session]]) -> Spec:
+def draw_marginals(
+    runs: Mapping[str, Sequence[Trace | Session]], theme: ThemeName = "light"
+) -> Figure:
     """Two panels for each drafter."""
     from plotly.subplots import make_subplots
 
     below = ["first children by depth (open: stated)"] * len(runs)
-    titles = [*map(plot_text, runs), *below]
+    titles = [*[call("plotText", name) for name in runs], *below]
     made = make_subplots(
         2, len(runs), subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=0.22
     )
     made.update_annotations(font_size=12)
     sentences = [_rates(made, column, *each) for column, each in enumerate(runs.items(), start=1)]
-    drawn = made.to_plotly_json()
-    layout = {key: value for key, value in drawn["layout"].items() if key != "template"}
     legend = {"orientation": "h", "yanchor": "bottom", "itemclick": False, "y": 1.07, "x": 0}
-    layout |= {"showlegend": True, "legend": legend}
     margin = {"l": 56, "r": 12, "t": 84, "b": 40}
-    return spec(
-        drawn["data"],
-        " ".join(sentences),
-        "marginals",
-        **layout,
+    made.update_layout(
+        showlegend=True,
+        legend=legend,
         width=960,
         height=540,
         margin=margin,
+        meta={"name": "marginals", "sentence": " ".join(sentences)},
     )
+    return in_theme(made.to_plotly_json(), theme)
 
 
 def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Session]) -> str:
@@ -72,7 +71,7 @@ def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Sessio
         )
     edges = [*EDGES, 1]
     made.add_scatter(
-        x=edges, y=edges, line={"color": MUTED, "dash": "dot", "width": 1}, mode="lines", name="as stated",
+        x=edges, y=edges, line={"color": "var(--sl-muted)", "dash": "dot", "width": 1}, mode="lines", name="as stated",
         showlegend=column == 1, hoverinfo="skip", row=1, col=column,
     )  # fmt: skip
     shares = []
@@ -81,8 +80,8 @@ def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Sessio
         _side(made, (2, column), side, "depth", calibration(firsts, "depth"))
         later = firsts[(firsts.parent_accepted == side) & (firsts.depth > 1)]
         if len(later):
-            stated = percent(later.draft_prob.mean())
-            shares.append(f"{percent(later.right.mean())} with {label} (stated: {stated})")
+            stated = later.draft_prob.mean()
+            shares.append(f"{later.right.mean():.0%} with {label} (stated: {stated:.0%})")
     ticks = {"type": "log", "tickvals": [0.01, 0.1, 1], "tickformat": ".0%"}
     made.update_xaxes(title_text="stated probability", **ticks, row=1, col=column)
     made.update_xaxes(title_text="depth", dtick=1, row=2, col=column)
@@ -98,13 +97,11 @@ def _side(made: Figure, place: tuple[int, int], side: bool, x: str, points: pd.D
     label, kind, dash = SIDES[side]
     row, column = place
     points = points[(points.parent_accepted == side) & (points["count"] >= FEWEST)]
-    line = {"color": LOOKS[kind].color, "dash": dash}
-    symbol = LOOKS[kind].symbol
+    look = looks()["nodes"][kind]
+    line = {"color": look["color"], "dash": dash}
+    symbol = look["symbol"]
     tips = [
-        plot_lines(
-            f"{label}: {plural(count, 'node')}",
-            f"stated {percent(stated)}, right {percent(right)}",
-        )
+        f"{label}, nodes: {count}<br>stated {stated:.1%}, right {right:.1%}"
         for count, stated, right in zip(points["count"], points.stated, points.right, strict=True)
     ]
     shared = {

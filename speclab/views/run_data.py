@@ -1,35 +1,35 @@
-"""A run for the page: a header and its steps as a trace writes them; and the page as one HTML file."""
+"""A run for the page: a header and its steps as a trace writes them; the page's scripts and style."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from functools import cache
-from html import escape
 from importlib.resources import files
 from inspect import getdoc
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from speclab.drafters import strategies
 from speclab.drafters.base import Strategy, measure_of, small_matters
-from speclab.trace.codecs import adapter
+from speclab.trace.codecs import TreeColumns, adapter
 from speclab.trace.records import Step, Trace
-from speclab.views.modules import joined
-from speclab.views.sentences import summary, title
-from speclab.views.text_html import text_pieces
-from speclab.views.tree_picture import tree_rows
+from speclab.tree import DraftTree
+
+if TYPE_CHECKING:
+    from speclab.analysis.curves import Curve
+    from speclab.analysis.whatif import WhatIf
 
 Data = dict[str, Any]
 SCRIPTS = Path(__file__).with_name("page")
 """The page's ES modules."""
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
-    "base-uri 'none'; form-action 'none'"
-)
-"""What the exported page may load: nothing but what is in the file."""
+_OF_RUN: Any = {
+    **dict.fromkeys(("index", "tree", "accepted", "committed", "bonus", "root_choice"), True),
+    **dict.fromkeys(("counts", "seconds", "findings", "texts", "note", "missing"), True),
+    "nodes": {"__all__": {"token", "target_choice", "verdict"}},
+}
 _STYLE = """
 :root { color-scheme: light dark }
 body { margin: 0; padding: 8px 20px 24px; background: #fff }
@@ -53,7 +53,6 @@ def run_header(trace: Trace) -> Data:
         "finished": trace.finished,
         "max_new_tokens": trace.settings.get("max_new_tokens"),
         "version": trace.version,
-        "title": title(trace),
     }
 
 
@@ -61,6 +60,45 @@ def step_data(step: Step) -> Data:
     """A step as a trace writes it, which is what the page draws."""
     data: Data = adapter(Step).dump_python(step, mode="json")
     return data
+
+
+def run_steps(trace: Trace, cursor: int | None = None) -> list[Data]:
+    """The steps up to `cursor`, with the columns that pictures of a run need."""
+    dump = adapter(Step).dump_python
+    return [dump(step, mode="json", include=_OF_RUN) for step in trace.steps[:cursor]]
+
+
+def tree_data(tree: DraftTree, recorded: Sequence[int | None]) -> Data:
+    """Another tree of a step, as the page lays it over the step's own."""
+    return {
+        "tree": adapter(TreeColumns).dump_python(tree, mode="json"),
+        "recorded": list(recorded),
+        "accepted": None,
+        "bonus": None,
+        "unknown": [],
+        "settled": False,
+        "texts": {},
+    }
+
+
+def what_if_data(found: WhatIf) -> Data:
+    """The tree of a what-if for the page."""
+    return {
+        **tree_data(found.tree, found.recorded),
+        "accepted": list(found.accepted),
+        "bonus": found.bonus,
+        "unknown": list(found.unknown),
+        "settled": found.settled,
+        "by": "settings",
+    }
+
+
+def curve_data(curve: Curve) -> Data:
+    """The replays over a setting for the page."""
+    plain, *points = [asdict(replace(one, strategy=None)) for one in (curve.plain, *curve.points)]
+    here = getattr(curve.strategy, curve.name)
+    values = list(curve.values)
+    return {"name": curve.name, "values": values, "points": points, "plain": plain, "here": here}
 
 
 def strategy_data(kind: type[Strategy]) -> Data:
@@ -95,54 +133,6 @@ def page_style() -> str:
     return _STYLE + style()
 
 
-def page(
-    trace: Trace, name: str, cursor: int | None = None, diff: Mapping[str, Any] | None = None
-) -> str:
-    """A run as one HTML file: the lab's page without a kernel.
-
-    It contains plotly.js and needs no network.
-    """
-    shown = min(1, len(trace.steps)) if cursor is None else cursor
-    run = {
-        "header": run_header(trace),
-        "cursor": shown,
-        "steps": [step_data(step) for step in trace.steps],
-        "diff": diff,
-    }
-    known = strategies()
-    used = sorted({str(step.settings.get("strategy")) for step in trace.steps} & known.keys())
-    kinds = [strategy_data(known[name]) for name in used]
-    data = json.dumps(
-        {"run": pack(run), "strategies": kinds, "plotly": b64encode(plotly_js()).decode()}
-    )
-    items = "".join([f"<li>{escape(summary(step))}</li>" for step in trace.steps])
-    without = f"<noscript><p>Without scripts this page lists what each iteration did.</p><ol>{items}</ol></noscript>"
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>{escape(name)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{page_style()}</style></head><body>'
-        f'<main id="page"></main>{without}<script type="application/json" id="data">{data}</script>'
-        f"<script>{joined(SCRIPTS / 'exported.js')}</script></body></html>"
-    )
-
-
-def describe(trace: Trace | None, cursor: int) -> str:
-    """One sentence on the current iteration, for output without pictures."""
-    if trace is None or not 0 < cursor <= len(trace.steps):
-        return "No iteration is shown yet: Step decodes the first."
-    return summary(trace.steps[cursor - 1])
-
-
-def snapshot(trace: Trace | None, cursor: int) -> str:
-    """The current iteration as static HTML: its sentence, the text so far and its tree as a table."""
-    sentence = f"<p>{escape(describe(trace, cursor))}</p>"
-    if trace is None or not 0 < cursor <= len(trace.steps):
-        return sentence
-    pieces = [piece for pieces in text_pieces(trace, cursor) for piece in pieces]
-    text = "".join([piece.text for piece in pieces if piece.kind != "rejected"])
-    return f"{sentence}<pre>{escape(text)}</pre>{tree_rows(trace.steps[cursor - 1])}"
-
-
 def pack(value: Any) -> str:
     """Compressed JSON as base64, which cannot end a script element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -155,3 +145,20 @@ def plotly_js() -> bytes:
     return gzip.compress(
         files("plotly").joinpath("package_data", "plotly.min.js").read_bytes(), 6, mtime=0
     )
+
+
+@cache
+def words() -> Data:
+    """The sentences: `words.json`."""
+    return _json("words.json")
+
+
+@cache
+def looks() -> Data:
+    """Colours and symbols: `looks.json`."""
+    return _json("looks.json")
+
+
+def _json(name: str) -> Data:
+    data: Data = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    return data

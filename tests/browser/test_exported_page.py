@@ -12,8 +12,7 @@ import speclab
 from speclab.clinic._diff import diff
 from speclab.trace.records import Finding
 from speclab.views import export_html
-from speclab.views.phases import positions
-from speclab.views.sentences import node_sentence, position_sentence
+from speclab.views.drawing import call
 
 EVIL = '<img src=x onerror="window.hacked=1"><b>bold</b>\x1b[31m\u202e$x$'
 RUN = trace(12)
@@ -56,7 +55,7 @@ def shows(page, cursor: int, tick: int = -1) -> None:
     sentence = ""
     if cursor:
         step = RUN.steps[cursor - 1]
-        sentence = position_sentence(step, positions(step)[tick])
+        sentence = call("positionSentence", step, call("positions", step)[tick])
     page.wait_for_function(
         "([place, sentence]) => document.querySelector('.sl-place').textContent === place"
         " && document.querySelector('.sl-said').textContent.includes(sentence)",
@@ -79,7 +78,7 @@ def test_iterations_and_phases_are_reached_by_keyboard_and_by_mouse(page):
     page.keyboard.press("PageDown")
     shows(page, min(10, last))
     page.keyboard.press("Home")
-    for tick in range(len(positions(RUN.steps[0]))):
+    for tick in range(len(call("positions", RUN.steps[0]))):
         page.keyboard.press("]")
         shows(page, 1, tick)
     page.click("[data-phase=draft]")
@@ -96,7 +95,7 @@ def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
     page.focus(".speclab-tree")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    sentence = "".join(node_sentence(step, 1))
+    sentence = "".join(call("nodeSentence", step, 1))
     page.wait_for_function(
         "words => document.querySelector('.sl-node-line').textContent === words", arg=sentence
     )

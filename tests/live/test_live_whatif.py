@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
+from support.engine import evaluated
 from support.every_strategy import PROMPT, pair_of
-from support.live import in_node
 from support.node import assert_equal
 
 import speclab
 from speclab.errors import NotRecordedError
-from speclab.lab.tasks import tree_data
-from speclab.views.run_data import step_data
+from speclab.views.run_data import step_data, what_if_data
 
 OTHERS = [
     speclab.DynaTree(node_budget=4),
@@ -32,14 +31,6 @@ RECORDED = [
     speclab.LinearSpeculation(),
     speclab.PromptLookup(),
 ]
-PREVIEWS = """
-const cases = JSON.parse(require("fs").readFileSync(0, "utf8"));
-(async () => {
-  const found = [];
-  for (const { step, wanted } of cases) found.push(await whatIf(step, wanted));
-  process.stdout.write(JSON.stringify(found));
-})();
-"""
 
 
 def own(step, strategy):
@@ -47,13 +38,7 @@ def own(step, strategy):
         found = speclab.what_if(step, strategy)
     except NotRecordedError:
         return None
-    answer = {
-        "accepted": list(found.accepted),
-        "bonus": found.bonus,
-        "unknown": list(found.unknown),
-    }
-    data = {**tree_data(found.tree, found.recorded), **answer}
-    return json.loads(json.dumps({**data, "settled": found.settled, "by": "settings"}))
+    return json.loads(json.dumps(what_if_data(found)))
 
 
 def test_previews_are_those_of_the_kernel():
@@ -65,7 +50,7 @@ def test_previews_are_those_of_the_kernel():
             for other in OTHERS:
                 cases.append({"step": step_data(step), "wanted": other.describe()})
                 expected.append(own(step, other))
-    found = json.loads(in_node(PREVIEWS, cases))
+    found = evaluated("Promise.all(data.map(({ step, wanted }) => whatIf(step, wanted)))", cases)
     answered = 0
     for case, page, kernel in zip(cases, found, expected, strict=True):
         if kernel is not None and page is not None:

@@ -11,7 +11,6 @@ from support.node import printed
 import speclab
 from speclab.live.export import SCRIPTS
 from speclab.views.modules import joined
-from speclab.views.run_data import SCRIPTS as PAGE
 
 MINI = Path(speclab.__file__).parent / "models" / "mini"
 RUNS = """
@@ -29,7 +28,6 @@ FILES = (
     SCRIPTS / "decode.js",
     SCRIPTS / "forward.js",
     SCRIPTS / "tokenizer.js",
-    PAGE / "whatif.js",
 )
 DECODED = """
 (async () => {
@@ -44,7 +42,7 @@ DECODED = """
 
 
 def in_node(script: str, data: Any) -> str:
-    """What a script prints after the decoder's files and whatif.js; `data` is its standard input."""
+    """What a script prints after the decoder's files; `data` is its standard input."""
     return printed(f"{joined(*FILES)}\n{script}", data)
 
 

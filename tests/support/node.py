@@ -1,4 +1,4 @@
-"""The page's scripts, run in Node, which Playwright's wheel brings; and what they compute, compared with Python's."""
+"""Scripts run in Node, which Playwright's wheel brings; and what they compute, compared with Python's."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-from speclab.views.modules import joined
-from speclab.views.run_data import SCRIPTS
-
-PURE = ("mask.js", "caches.js", "node.js", "metrics.js")
-"""The page's files from a record to figures; they import the others."""
 
 
 def _node() -> str:
@@ -39,16 +33,6 @@ def printed(script: str, data: Any) -> str:
     )
     assert not done.returncode, done.stderr[-3000:]
     return done.stdout
-
-
-def evaluated(expression: str, data: Any) -> Any:
-    """The value of a JavaScript expression, in the scope of the page's pure files; `data` is its input."""
-    script = "\n".join([
-        joined(*[SCRIPTS / name for name in PURE]),
-        'const data = JSON.parse(require("fs").readFileSync(0, "utf8"));',
-        f"process.stdout.write(JSON.stringify({expression}));",
-    ])  # fmt: skip
-    return json.loads(printed(script, data))
 
 
 def assert_equal(page: Any, own: Any, within: float = 1e-6, where: str = "") -> None:

@@ -1,5 +1,5 @@
 // The KV caches over an iteration: a strip for each, 64 slots a row, during the pass and after the
-// commit. As cache_picture.py.
+// commit.
 
 import { LOOKS } from "./data.js";
 import { codeMap, frameAt, layoutOf, noteAt } from "./figure.js";
@@ -45,13 +45,13 @@ function firstSlot(record, prefix) {
 }
 
 /**
- * The figures of the caches, none if none was recorded.
+ * The caches, null if none was recorded.
  * @param {Step} step
  * @param {number} promptLength
  * @param {number | null} selected
  */
-export function cacheFigures(step, promptLength = 0, selected = null) {
-  if (!step.caches.length) return [];
+export function cacheFigure(step, promptLength = 0, selected = null) {
+  if (!step.caches.length) return null;
   /** @type {Strips} */
   const strips = { cells: [], labels: [], notes: [], signs: [], moves: [] };
   for (const record of step.caches) addStrip(strips, step, record, promptLength);
@@ -64,7 +64,7 @@ export function cacheFigures(step, promptLength = 0, selected = null) {
     annotations: strips.notes,
     shapes: framed.map(({ x, y }) => frameAt(x - 0.5, x + 0.5, y - 0.5, y + 0.5))
   });
-  return [{ data: cacheTraces(strips), layout }];
+  return { data: cacheTraces(strips), layout };
 }
 
 /**

@@ -3,7 +3,8 @@
 import { LOOKS, WORDS } from "./data.js";
 import { button, div, made, refusal, shows, tableOf } from "./draw.js";
 import { layoutOf, noteAt } from "./figure.js";
-import { plotText } from "./text.js";
+import { clip, plotText } from "./text.js";
+import { words } from "./words.js";
 
 /** @param {Context} context */
 export function compareOf({ send }) {
@@ -56,6 +57,28 @@ function comparedTable({ rows }) {
         (row.differs_at === null ? "the same" : `differs from token ${row.differs_at + 1} on`)
     ])
   };
+}
+
+/**
+ * Tokens per pass of several runs, a bar each, and a line at plain decoding.
+ * @param {string[]} names
+ * @param {(number | null)[]} rates null: it did not run
+ */
+export function compareFigure(names, rates) {
+  const y = names.map((_, row) => row);
+  const text = rates.map(rate => rate?.toFixed(2) ?? WORDS.compared.none);
+  const data = [{ ...LOOKS.traces.rates, x: rates, y, text }];
+  const sentence = words("compared", "rates", {
+    rates: names.map((name, row) => `${name} ${text[row]}`).join("; ")
+  });
+  const layout = layoutOf("comparison", sentence, {
+    height: 30 * names.length + 70,
+    xaxis: { range: [0, 1.15 * Math.max(1, ...rates)] },
+    yaxis: { tickvals: y, ticktext: names.map(name => plotText(clip(name, 30))) },
+    shapes: [{ ...LOOKS.rule, x0: 1, x1: 1, yref: "paper", y0: 0, y1: 1 }],
+    annotations: [noteAt(WORDS.compared.plain, 1, 1, { xref: "x" })]
+  });
+  return { data, layout };
 }
 
 /** Tokens per pass over the values of a setting. @param {Curve} curve @returns {Figure} */

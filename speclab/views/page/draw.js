@@ -2,9 +2,11 @@
 // if they changed.
 
 import { LOOKS } from "./data.js";
+import { themed } from "./figure.js";
 import { score, textPieces } from "./metrics.js";
 import { reached } from "./phases.js";
 import { asking, positionShown } from "./state.js";
+import { clip, labels, readable } from "./text.js";
 import { markOf, words } from "./words.js";
 
 /**
@@ -91,23 +93,6 @@ export function rolesOf(element) {
 }
 
 /**
- * A figure with roles replaced by colours; texts stay.
- * @param {any} value
- * @param {Record<string, string>} colors
- * @param {string} key
- * @returns {any}
- */
-function themed(value, colors, key = "") {
-  if (["text", "hovertext", "customdata", "ticktext"].includes(key)) return value;
-  if (typeof value === "string") return colors[value] ?? value;
-  if (Array.isArray(value)) return value.map(one => themed(one, colors));
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(
-    Object.entries(value).map(([name, part]) => [name, themed(part, colors, name)])
-  );
-}
-
-/**
  * Whether an element shows these values already; it is drawn from them now.
  * @param {any} element
  * @param {any[]} values
@@ -159,16 +144,6 @@ export function tableOf({ head, rows, sentence }) {
 }
 
 /**
- * Text with control characters written out; line breaks, and what joins emoji, stay.
- * @param {string} text
- */
-function readable(text) {
-  /** @param {string} char */
-  const code = char => char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-  return text.replace(/(?![\n\t\u200d])[\p{Cc}\p{Cf}\p{Co}]/gu, char => `<U+${code(char)}>`);
-}
-
-/**
  * The text so far: a span for each list of pieces.
  * @param {HTMLElement} body
  * @param {State} state
@@ -195,6 +170,12 @@ export function drawText(body, state) {
   body.scrollTop = body.scrollHeight;
 }
 
+/** How a prompt begins, for a run whose models have no name. @param {Header} header */
+function promptStart({ prompt_ids, texts }) {
+  const start = prompt_ids.slice(0, 40);
+  return `“${clip(labels(start, texts).join(""), 40)}”`;
+}
+
 /** The set-up: what decoded the iteration shown. @param {State} state @returns {string} */
 export function titleOf({ header, steps, cursor, catalog, status }) {
   const { wanted } = status;
@@ -211,7 +192,7 @@ export function titleOf({ header, steps, cursor, catalog, status }) {
   const drafts = (step?.caches ?? []).map(cache => cache.name).filter(name => name !== "target");
   const { temperature } = header.settings;
   const parts = [
-    header.models.target ?? header.title,
+    header.models.target ?? promptStart(header),
     drafts.join(" + "),
     [strategy, ...other.slice(0, 3)].join(", "),
     temperature ? `temperature ${temperature}` : "greedy"

@@ -1,4 +1,4 @@
-// Parts of figures: what does not change stands in looks.json. As theme.py.
+// Parts of figures: what does not change stands in looks.json.
 
 import { LOOKS } from "./data.js";
 
@@ -57,4 +57,34 @@ export function frameAt(x0, x1, y0, y1) {
 /** Only the traces that have a value. @param {{y: (number | null)[]}[]} traces */
 export function withValues(traces) {
   return traces.filter(trace => trace.y.some(value => value !== null));
+}
+
+/**
+ * A figure with roles replaced by colours; texts stay.
+ * @param {any} value
+ * @param {Record<string, string>} colors
+ * @param {string} key
+ * @returns {any}
+ */
+export function themed(value, colors, key = "") {
+  if (["text", "hovertext", "customdata", "ticktext"].includes(key)) return value;
+  if (typeof value === "string") return colors[value] ?? value;
+  if (Array.isArray(value)) return value.map(one => themed(one, colors));
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([name, part]) => [name, themed(part, colors, name)])
+  );
+}
+
+/**
+ * A figure for a notebook, light or dark: the page takes its colours from the page around it.
+ * @param {{data: any[], layout: Record<string, any>}} figure
+ * @param {string} theme
+ */
+export function inTheme({ data, layout }, theme) {
+  const roles = Object.entries(LOOKS.themes[theme]);
+  const colors = Object.fromEntries(roles.map(([role, color]) => [`var(--sl-${role})`, color]));
+  const paper = "var(--sl-paper)";
+  const looks = { template: LOOKS.template, paper_bgcolor: paper, plot_bgcolor: paper };
+  return themed({ data, layout: { ...layout, ...looks } }, colors);
 }

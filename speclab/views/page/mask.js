@@ -1,5 +1,5 @@
 // The mask of a verification pass: the prefix folded into a band, then the nodes, then rows that
-// are no candidates. As mask_picture.py.
+// are no candidates.
 
 import { LOOKS, WORDS } from "./data.js";
 import { codeMap, frameAt, layoutOf, noteAt } from "./figure.js";

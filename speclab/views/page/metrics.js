@@ -1,5 +1,4 @@
-// Runs over iterations: timeline, metrics, the payoff, the text. As run_picture.py and
-// text_html.py.
+// Runs over iterations: timeline, metrics, the payoff, the text.
 
 import { LOOKS, WORDS } from "./data.js";
 import { layoutOf, noteAt, withValues } from "./figure.js";

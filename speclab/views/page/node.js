@@ -1,5 +1,5 @@
 // The distributions after a node, the draw where sampling stopped, what decided an iteration, and
-// the trees it chose between. As node_picture.py and decisions.py.
+// the trees it chose between.
 
 import { LOOKS, WORDS } from "./data.js";
 import { layoutOf, noteAt } from "./figure.js";

@@ -1,6 +1,6 @@
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
-import { cacheFigures, cacheKey, cacheLines } from "./caches.js";
+import { cacheFigure, cacheKey, cacheLines } from "./caches.js";
 import { compareOf, curveFigure } from "./compare.js";
 import { barOf, byHandOf, keysOf, runsOf, tabKeysOf, treeKeysOf } from "./controls.js";
 import { LOOKS, WORDS } from "./data.js";
@@ -391,7 +391,7 @@ function drawStage(state, parts, plot, context) {
  * @param {Record<string, any>} parts
  * @param {Plot} plot
  * @param {Context} context
- * @param {Overlay | null} overlay
+ * @param {Drawing | null} overlay
  */
 function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }, overlay) {
   const step = stepShown(state);
@@ -400,7 +400,7 @@ function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }, o
   const node = Number.isInteger(state.node) ? state.node : null;
   if (!cache.hidden) {
     const length = state.header.prompt_ids.length;
-    plot(cache, ["cache", step, width, node], () => cacheFigures(step, length, node)[0]);
+    plot(cache, ["cache", step, width, node], () => cacheFigure(step, length, node));
   }
   if (tree.hidden || !width) return; // no width while another tab hides the page
   /** @param {NodeId} picked */
@@ -426,7 +426,7 @@ function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }, o
   );
 }
 
-/** @param {State} state @param {Overlay | null} overlay */
+/** @param {State} state @param {Drawing | null} overlay */
 function saidOf(state, overlay) {
   const step = stepShown(state);
   if (!step) return "Before the first iteration: the prompt, and the first token from the prefill.";
@@ -437,7 +437,7 @@ function saidOf(state, overlay) {
     : positionSentence(step, positionShown(state));
 }
 
-/** @param {State} state @param {Overlay | null} overlay */
+/** @param {State} state @param {Drawing | null} overlay */
 function nodeWords(state, overlay) {
   const step = stepShown(state);
   const { node } = state;
@@ -537,8 +537,8 @@ function draftParts(step, width) {
 
 /** @param {Step} step @param {number} promptLength */
 function cacheParts(step, promptLength) {
-  const figures = cacheFigures(step, promptLength);
-  return [keyLine(step), ...figures, ...cacheLines(step).map(paragraph)];
+  const figure = cacheFigure(step, promptLength);
+  return [keyLine(step), figure, ...cacheLines(step).map(paragraph)];
 }
 
 /** @param {Step} step @param {any} node */

@@ -1,4 +1,4 @@
-// What is known at each position of an iteration's phases. As phases.py.
+// What is known at each position of an iteration's phases.
 
 export const PHASES = ["draft", "flatten", "verify", "accept", "commit", "all"];
 export const OWN = "own"; // the target's own token, bonus or correction; drafted nodes have numbers

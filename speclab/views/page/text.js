@@ -1,4 +1,4 @@
-// Tokens and numbers as text: no invisible characters, no accidental markup. As tokens.py.
+// Tokens and numbers as text: no invisible characters, no accidental markup.
 
 /** @type {Record<string, string>} */
 const VISIBLE = { " ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍" };
@@ -10,7 +10,6 @@ const WIDE = [
   /\p{Emoji_Presentation}/u
 ];
 const BYTES = /<0x([0-9A-Fa-f]{2})>/g;
-const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** Whitespace as symbols, other hidden characters as code points. @param {string} text */
 function display(text) {
@@ -27,6 +26,11 @@ function display(text) {
 /** The visible text of a token id. @param {number} token @param {Texts} texts */
 export function labelOf(token, texts) {
   return token in texts ? display(texts[token]) : `#${token}`;
+}
+
+/** @param {number[]} tokens @param {Texts} texts */
+export function labels(tokens, texts) {
+  return tokens.map(token => labelOf(token, texts));
 }
 
 /**
@@ -112,8 +116,8 @@ export function joinedBytes(texts) {
       const length = sequenceLength(run.map(([, byte]) => byte));
       const bytes = run.splice(0, length || 1);
       const [last, byte] = bytes[bytes.length - 1];
-      const hex = byte.toString(16).toUpperCase().padStart(2, "0");
-      joined[last] += length ? UTF8.decode(Uint8Array.from(bytes, pair => pair[1])) : `<0x${hex}>`;
+      const chars = charsOf(bytes.map(pair => pair[1]));
+      joined[last] += length ? chars : `<0x${hexOf(byte)}>`;
     }
   };
   texts.forEach((text, index) => {
@@ -135,18 +139,35 @@ export function joinedBytes(texts) {
   return joined;
 }
 
+/** @param {number} byte */
+function hexOf(byte) {
+  return byte.toString(16).toUpperCase().padStart(2, "0");
+}
+
+/** The characters of bytes of UTF-8; null if they form none. @param {number[]} bytes */
+function charsOf(bytes) {
+  try {
+    return decodeURIComponent(bytes.map(byte => `%${hexOf(byte)}`).join(""));
+  } catch {
+    return null;
+  }
+}
+
 /**
  * How many of the first bytes form a character of UTF-8; 0 if they form none.
  * @param {number[]} bytes
  */
 function sequenceLength(bytes) {
-  for (let length = 1; length <= Math.min(4, bytes.length); length += 1) {
-    try {
-      UTF8.decode(Uint8Array.from(bytes.slice(0, length)));
-      return length;
-    } catch {
-      continue;
-    }
-  }
-  return 0;
+  const lengths = [1, 2, 3, 4].filter(length => length <= bytes.length);
+  return lengths.find(length => charsOf(bytes.slice(0, length)) !== null) ?? 0;
+}
+
+/**
+ * Text with control characters written out; line breaks, and what joins emoji, stay.
+ * @param {string} text
+ */
+export function readable(text) {
+  /** @param {string} char */
+  const code = char => char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+  return text.replace(/(?![\n\t\u200d])[\p{Cc}\p{Cf}\p{Co}]/gu, char => `<U+${code(char)}>`);
 }

@@ -1,5 +1,5 @@
 // The draft tree as a figure: leaves in tree order, a parent midway between its children, what does
-// not fit folded. As networks.py and tree_picture.py.
+// not fit folded.
 
 import { LOOKS } from "./data.js";
 import { layoutOf } from "./figure.js";
@@ -19,6 +19,8 @@ import { clip, columnsOf, labelOf, percent, plotText } from "./text.js";
 import { markOf, positionSentence, words } from "./words.js";
 
 const NEVER_FOLDED = 4; // nodes with findings
+/** @type {{second: Record<string, string>, kept: NodeId[], rings: Set<NodeId>, early: boolean}} */
+const PLAIN = { second: {}, kept: [], rings: new Set(), early: false };
 
 /**
  * @param {Columns} tree
@@ -84,9 +86,11 @@ export function attach(graph, id, token, texts, parent, pathProb = 1) {
   above?.below.push(id);
 }
 
-/** @param {Graph} graph @param {any} id @returns {any[]} */
-function descendants(graph, id) {
-  return graph.get(id).below.flatMap(child => [child, ...descendants(graph, child)]);
+/** A node, and all below it. @param {Graph} graph @param {NodeId} id @returns {NodeId[]} */
+function subtree(graph, id) {
+  const nodes = [id];
+  for (const node of nodes) nodes.push(...graph.get(node).below);
+  return nodes;
 }
 
 /**
@@ -95,18 +99,18 @@ function descendants(graph, id) {
  * @returns {Map<any, number>}
  */
 function leafRows(graph) {
-  const rows = new Map();
-  let leaves = 0;
-  /** @param {NodeId} id */
-  const place = id => {
-    const { below } = graph.get(id);
-    below.forEach(place);
-    rows.set(
-      id,
-      below.length ? (rows.get(below[0]) + rows.get(below[below.length - 1])) / 2 : leaves++
-    );
-  };
-  for (const node of graph.values()) if (node.parent === -1) place(node.id);
+  // depth first, without recursion: a chain of another tool may be deeper than the stack
+  const open = [...graph.values()].filter(node => node.parent === -1).reverse();
+  const order = [];
+  while (open.length) {
+    const node = open.pop();
+    order.push(node);
+    for (const child of [...node.below].reverse()) open.push(graph.get(child));
+  }
+  const leaves = order.filter(node => !node.below.length);
+  const rows = new Map(leaves.map((leaf, row) => [leaf.id, row]));
+  for (const { id, below } of order.reverse())
+    if (below.length) rows.set(id, (rows.get(below[0]) + rows.get(below.at(-1))) / 2);
   return rows;
 }
 
@@ -155,9 +159,7 @@ function withStubs(graph, shown) {
   const stubs = [];
   for (const { id, depth, below } of graph.values()) {
     if (!shown.has(id)) continue;
-    const folded = below
-      .filter(child => !shown.has(child))
-      .flatMap(child => [child, ...descendants(graph, child)]);
+    const folded = below.filter(child => !shown.has(child)).flatMap(child => subtree(graph, child));
     if (folded.length < 2) continue; // a single node needs no more room than its stub
     folded.forEach(node => gone.add(node));
     stubs.push({
@@ -471,51 +473,61 @@ function decidedParts(events) {
 }
 
 /**
- * The tree at a position. `height`: the most; the figure takes what it needs. It is wider than
- * `width` where labels would be cut to nothing, and if `fitted` no wider than it needs, so that the
- * mask stands at its edge. `first`: nodes never folded. `overlay`: another tree laid over it.
+ * The tree at a position. `overlay`: another tree, which is drawn in its place.
  * @param {Step} step
  * @param {Position} position
- * @param {{width?: number, height?: number, selected?: any, first?: any[], fitted?: boolean,
- *   overlay?: ReturnType<typeof overlayOf> | null}} options
+ * @param {TreeOptions & {overlay?: Drawing | null}} options
  */
-export function treeFigure(
-  step,
-  position = WHOLE,
+export function treeFigure(step, position = WHOLE, { overlay = null, ...options } = {}) {
+  return drawnTree(overlay ?? drawingAt(step, position), options);
+}
+
+/** @param {Step} step @param {Position} position @returns {Drawing} */
+function drawingAt(step, position) {
+  const marked = step.findings.map(finding => finding.node).filter(node => node !== null);
+  return {
+    graph: stepGraph(step),
+    kinds: kindsAt(step, position),
+    second: secondLines(step, position),
+    sentence: `Draft tree. ${positionSentence(step, position)}`,
+    kept: marked.slice(0, NEVER_FOLDED),
+    rings: fresh(step, position),
+    early: !reached(position, "verify")
+  };
+}
+
+/**
+ * The figure is wider than `width` where labels would be cut to nothing.
+ * @param {Drawing} drawing
+ * @param {TreeOptions} options
+ */
+function drawnTree(
+  { graph, kinds: looks, second, sentence, kept, rings: marked, early },
   {
     width: room = 900,
     height = LOOKS.tree.heights[1],
     selected = null,
     first = [],
-    overlay = null,
     fitted = false
   } = {}
 ) {
   const { top, bottom, pitch, row, heights, gaps, read } = LOOKS.tree;
   const lines = Math.floor((height - top - bottom) / pitch[0]);
-  const marked = step.findings
-    .map(finding => finding.node)
-    .filter(node => node !== null)
-    .slice(0, NEVER_FOLDED);
-  const kept = overlay ? [...overlay.graph.keys()].filter(id => !Number.isInteger(id)) : marked;
-  const table = treeTable(overlay?.graph ?? stepGraph(step), lines, [...kept, ...first]);
-  if (!overlay && !reached(position, "verify"))
-    for (const entry of table) Object.assign(entry, { choice: false, border: 1 });
+  const table = treeTable(graph, lines, [...kept, ...first]);
+  if (early) for (const entry of table) Object.assign(entry, { choice: false, border: 1 });
   const most = fitted ? Math.min(room, roomFor(table, Infinity, gaps[1])) : room;
   const width = Math.max(most, roomFor(table, read, gaps[0]));
-  const kinds = entryKinds(table, overlay?.kinds ?? kindsAt(step, position));
-  const rings = new Set(overlay ? [] : fresh(step, position));
+  const kinds = entryKinds(table, looks);
+  const rings = new Set(marked);
   if (selected !== null) rings.add(selected);
   const rows = Math.round(Math.max(...table.map(entry => entry.row))) + 1;
   const high = Math.min(height, Math.max(heights[0], top + bottom + rows * row));
-  const second = overlay?.second ?? secondLines(step, position);
   const { data, axes } = treeTraces(table, kinds, {
     width,
     height: high - top - bottom,
     second,
     rings
   });
-  const sentence = overlay?.sentence ?? `Draft tree. ${positionSentence(step, position)}`;
   const layout = layoutOf("tree", sentence, { width, height: high, ...axes });
   return {
     data,
@@ -526,11 +538,34 @@ export function treeFigure(
 }
 
 /**
+ * The tree of another tool.
+ * @param {OtherNode[]} nodes parents first
+ * @param {TreeOptions} options
+ */
+export function anyTreeFigure(nodes, options) {
+  /** @type {Graph} */
+  const graph = new Map();
+  nodes.forEach(({ id, parent, text, path_prob, accepted }, row) => {
+    attach(graph, id, row, { [row]: text }, parent, path_prob);
+    graph.get(id).accepted = accepted;
+  });
+  const kinds = Object.fromEntries(nodes.map(({ id, kind }) => [id, kind]));
+  const accepted = nodes.filter(node => node.accepted).length;
+  const sentence = words("any tree", "sentence", { nodes: nodes.length, accepted });
+  return drawnTree({ ...PLAIN, graph, kinds, sentence }, options);
+}
+
+/** A step, and over it the tree of a what-if. @param {Step} step @param {WhatIf} whatIf */
+export function whatIfFigure(step, whatIf) {
+  return treeFigure(step, WHOLE, { overlay: overlayOf(step, whatIf) });
+}
+
+/**
  * The tree of a what-if, or one built by hand, over the step's own: nodes that would go are struck
  * out, new ones marked.
  * @param {Step} step
  * @param {WhatIf} whatIf as the kernel sends it
- * @returns {Overlay}
+ * @returns {Drawing}
  */
 export function overlayOf(step, whatIf) {
   const { tree, recorded, accepted, bonus, unknown } = whatIf;
@@ -566,7 +601,9 @@ export function overlayOf(step, whatIf) {
     attach(graph, OWN, bonus, texts, last);
   }
   const second = Object.fromEntries(unknown.map(node => [names[node], "→ ?"]));
-  return { graph, kinds, second, sentence: whatIf.sentence ?? whatIfSentence(step, whatIf) };
+  const sentence = whatIf.sentence ?? whatIfSentence(step, whatIf);
+  const kept = [...graph.keys()].filter(id => !Number.isInteger(id)); // the new ones
+  return { ...PLAIN, graph, kinds, second, sentence, kept };
 }
 
 /**

@@ -27,24 +27,28 @@ export async function whatIf(step, wanted) {
   )
     return null;
   const { children } = shapeOf(step.tree);
-  /** @type {(number | null)[]} */
-  const recorded = [0]; // of each node, the same node of the step
-  /** @param {{token: number[], parent: number[]}} tree @param {number} node */
-  const follow = (tree, node) => {
-    recorded[node] ??=
-      children[recorded[tree.parent[node]]]?.find(
+  /**
+   * @param {(number | null)[]} same of each node, the same node of the step
+   * @param {{token: number[], parent: number[]}} tree
+   * @param {number} node
+   */
+  const follow = (same, tree, node) => {
+    same[node] ??=
+      children[same[tree.parent[node]]]?.find(
         child => step.tree.token[child] === tree.token[node]
       ) ?? null;
-    return recorded[node];
+    return same[node];
   };
+  /** @type {(number | null)[]} */
+  const growing = [0];
   /** @param {Growing} tree @param {number[]} nodes */
   const next = async (tree, nodes) =>
-    nodes.map(node => step.nodes[follow(tree, node)]?.draft_top ?? []);
+    nodes.map(node => step.nodes[follow(growing, tree, node)]?.draft_top ?? []);
   const bound =
     step.events.find(event => event.values.gate === "context")?.values.threshold ?? Infinity;
   const { tree, events, tops } = await grow(rules, next, step.tree.token[0], bound);
-  recorded.length = 1; // pruned nodes are not counted
-  tree.token.forEach((_, node) => follow(tree, node));
+  const recorded = [0]; // without pruned nodes, the numbers are others
+  tree.token.forEach((_, node) => follow(recorded, tree, node));
   return {
     tree,
     recorded,

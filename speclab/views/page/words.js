@@ -1,5 +1,4 @@
-// Every sentence of the pictures: templates of words.json, filled with the numbers of a record. As
-// words.py and sentences.py.
+// Every sentence of the pictures: templates of words.json, filled with the numbers of a record.
 
 import { LOOKS, WORDS } from "./data.js";
 import {

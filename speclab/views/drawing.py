@@ -1,0 +1,106 @@
+"""The page's functions, called in a JavaScript engine (QuickJS) inside Python.
+
+`page/*.js` has the only drawing of a picture: a pure function from a record to plotly's data and
+layout. The lab calls it in the browser, `figure` calls it here, so both show the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from threading import local
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from speclab.errors import SettingsError, SpeclabError
+from speclab.trace.codecs import adapter
+from speclab.trace.records import Event, Step
+from speclab.views.modules import joined
+from speclab.views.run_data import SCRIPTS, step_data
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+Phase = Literal["draft", "flatten", "verify", "accept", "commit", "all"]
+ThemeName = Literal["light", "dark"]
+_LEVELS = ("draft", "accept")
+_ANSWER = """
+function answer(text) {
+  const [name, ...values] = JSON.parse(text);
+  return JSON.stringify(globalThis[name](...values)) ?? "null";
+}
+"""
+_engines = local()
+
+
+def figure(theme: ThemeName, name: str, *values: Any) -> Figure:
+    """The picture that a function of the page draws, in the colours of a theme."""
+    return in_theme(call(name, *values), theme)
+
+
+def in_theme(drawn: Mapping[str, Any], theme: ThemeName) -> Figure:
+    """Plotly's data and layout as a Figure in the colours of a theme.
+
+    Raises:
+        SettingsError: there is no such theme.
+    """
+    from plotly.graph_objects import Figure
+
+    if theme not in get_args(ThemeName):
+        raise SettingsError(f"There is no theme {theme!r}: choose light or dark.")
+    return Figure(call("inTheme", drawn, theme))
+
+
+def call(name: str, *values: Any) -> Any:
+    """What a function of the page returns. Values and result are JSON; a Step is one, too.
+
+    Raises:
+        SpeclabError: the JavaScript engine is not installed.
+    """
+    return json.loads(_engine()(json.dumps([name, *values], default=_data)))
+
+
+def position(phase: Phase, level: int | None) -> Mapping[str, Any]:
+    """A position within an iteration for the page's functions.
+
+    Raises:
+        SettingsError: there is no such phase or level.
+    """
+    if phase not in get_args(Phase):
+        phases = ", ".join(get_args(Phase))
+        raise SettingsError(f"There is no phase {phase!r}: choose one of {phases}.")
+    if level is not None and (phase not in _LEVELS or level < 0):
+        raise SettingsError(
+            f"The phase {phase!r} has no level {level!r}: draft and accept have levels, from 0."
+        )
+    return {"phase": phase, "level": level}
+
+
+@cache
+def page_script() -> str:
+    """All files of the page but the one that starts an exported page when it is loaded."""
+    files = [path for path in SCRIPTS.glob("*.js") if path.name != "exported.js"]
+    return joined(*sorted(files))
+
+
+def _data(record: Step | Event) -> Any:
+    """A record as a trace writes it."""
+    if isinstance(record, Step):
+        return step_data(record)
+    return adapter(Event).dump_python(record, mode="json")
+
+
+def _engine() -> Callable[[str], str]:
+    """One engine for each thread: its values may not leave the thread that made them."""
+    if not hasattr(_engines, "answer"):
+        try:
+            from quickjs import Context  # the module of edwh-quickjs-ng
+        except ImportError:
+            raise SpeclabError(
+                "Pictures in Python need a JavaScript engine: `pip install edwh-quickjs-ng`."
+            ) from None
+        context = Context()
+        context.eval(page_script() + _ANSWER)
+        _engines.answer = context.get("answer")
+    answer: Callable[[str], str] = _engines.answer
+    return answer

@@ -1,0 +1,61 @@
+"""The engine of pictures: it comes with the first picture, works in threads and forks, and says how to install it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.refusals import refused
+from support.view_samples import five_nodes, trace
+
+import speclab
+from speclab import views
+from speclab.views import drawing
+from speclab.views.static_html import describe, snapshot
+
+
+def test_it_is_loaded_with_the_first_picture():
+    code = "import sys, speclab.views; print({'quickjs', 'plotly', 'pandas', 'torch'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_threads_and_forks_draw():
+    sentence = views.tree(five_nodes()).layout.meta["sentence"]
+
+    def drawn(_):
+        return views.tree(five_nodes()).layout.meta["sentence"]
+
+    for _ in range(3):  # an engine ends with its thread
+        with ThreadPoolExecutor(4) as pool:
+            assert {*pool.map(drawn, range(20))} == {sentence}
+
+
+def test_a_forked_process_draws():
+    os = pytest.importorskip("os")
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork here")
+    views.tree(five_nodes())
+    code = (
+        "import os, sys; sys.path.insert(0, 'tests')\n"
+        "from support.view_samples import five_nodes; from speclab import views\n"
+        "views.tree(five_nodes()); child = os.fork()\n"
+        "if not child: views.tree(five_nodes()); sys.exit(3)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "3"
+
+
+def test_without_it_pictures_say_how_to_install_it_and_the_page_is_whole(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "quickjs", None)
+    monkeypatch.delattr(drawing._engines, "answer", raising=False)
+    with refused(speclab.SpeclabError, "edwh-quickjs-ng"):
+        views.tree(five_nodes())
+    assert "Iteration 2" in describe(trace(2), 2)
+    assert "Iteration 2" in snapshot(trace(2), 2)
+    assert "Iteration 2" in views.export_html(trace(2), tmp_path / "run.html").read_text()
