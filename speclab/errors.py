@@ -67,7 +67,7 @@ class UnsupportedModelError(SpeclabError, ValueError):
 
 
 class ChangedModelError(SpeclabError, RuntimeError):
-    """The weights of a model were written to in the middle of a text."""
+    """A model was changed in the middle of a text."""
 
 
 class OutOfMemoryError(SpeclabError, MemoryError):

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.display import line, table
 from speclab.errors import (
+    ChangedModelError,
     ModelNotFoundError,
     PromptError,
     SettingsError,
@@ -142,15 +143,19 @@ class ModelPair:
         draft = self.draft.fork(min(length, self.draft.length)) if self.draft else None
         heads = tuple(head.fork(min(length, head.length), target) for head in self.heads)
         for runner in (target, draft, *heads):
-            if isinstance(runner, Runner) and runner.changes.admitted != runner.version:
+            if isinstance(runner, Runner) and not runner.state.admitted:
                 check_trees(runner)
         return replace(self, target=target, draft=draft, heads=heads)
 
-    @property
-    def written(self) -> str:
-        """The name of a model whose weights were written to since its text began, or ""."""
-        written = [runner.name for runner in self.runners.values() if runner.changes.written]
-        return written[0] if written else ""
+    def check_unchanged(self, *, whole: bool = False) -> None:
+        """Raises `ChangedModelError` if a model was changed since its text began; `whole`: compares
+        every value."""
+        for runner in (*self.runners.values(), *self.heads):
+            if runner.edited(whole=whole):
+                raise ChangedModelError(
+                    f"{runner.name} was changed after this text began: start a new session (Reset "
+                    "in the lab), or fork this one, to decode with the changed model."
+                )
 
     @property
     def chats(self) -> bool:

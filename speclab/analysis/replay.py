@@ -152,9 +152,11 @@ class Replayer:
 
         Raises:
             NotRecordedError: the strategy needs records that are missing.
-            SpeclabError: the strategy does not fit the pair.
+            SpeclabError: the strategy does not fit the pair, or a model was changed.
         """
         text = self._text
+        # the record has the answers of the models as they were
+        text.pair.check_unchanged(whole=True)
         prompt = self._text.trace.prompt_ids
         text.missed = 0
         pair = self._known_pair()

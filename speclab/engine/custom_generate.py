@@ -4,13 +4,14 @@ custom_generate=speclab.custom_generate(strategy, draft))`.
 `generate` prepares ids, logits processors, stopping criteria and the configuration and passes them
 to the callable. Each token goes through them as in the library; only the source of tokens is
 speclab's. What cannot be honoured is refused by name before a token is decoded. transformers (5.0
-to 5.23) does not pass its streamer, tokenizer and assistant_model to the callable: give the
-streamer and the draft to `custom_generate`, and stop strings as
+to 5.23) does not pass its streamer and tokenizer to the callable: give the streamer to
+`custom_generate`, and stop strings as
 `stopping_criteria=[StopStringCriteria(tokenizer, […])]`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -98,6 +99,12 @@ def custom_generate(
         **others: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
         nonlocal pair
+        # of all arguments, generate keeps this one to itself
+        if sys._getframe(1).f_locals.get("assistant_model") is not None:
+            raise SettingsError(
+                "custom_generate does not support assistant_model: give the model to "
+                "custom_generate(strategy, draft)."
+            )
         refuse(model, input_ids, generation_config, others)
         padding, ids = input_ids.tensor_split([left_padding(input_ids, others)], 1)
         with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):

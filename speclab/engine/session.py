@@ -17,7 +17,6 @@ from speclab.engine.exactness import Checker
 from speclab.engine.record import kept_answers, record
 from speclab.errors import (
     CancelledError,
-    ChangedModelError,
     ExactnessError,
     FinishedError,
     SettingsError,
@@ -384,11 +383,7 @@ class Session:
                 f"The text has ended ({history.finished}): go back, or fork with a larger "
                 "max_new_tokens."
             )
-        if written := self.pair.written:
-            raise ChangedModelError(
-                f"{written} was changed while this text was decoded: fork the session, or start "
-                "a new one, to go on with the changed model."
-            )
+        self.pair.check_unchanged(whole=self._checker is not None)
         before = decoding.snapshot()
         index = len(history.steps)
         try:

@@ -19,9 +19,9 @@ from torch.nn import functional
 from speclab.heads.eagle import Angles, DraftModule, rotary
 from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
-from speclab.models.changes import WeightsWatch
+from speclab.models.fingerprint import Fingerprint
 from speclab.models.runner import Runner
-from speclab.models.source import Columns, DraftSource, Kept, TreeRows
+from speclab.models.source import Columns, DraftSource, Kept, State, TreeRows
 from speclab.models.transfers import check_finite, to_device
 from speclab.tree import Bools
 
@@ -80,7 +80,7 @@ class HeadRunner(DraftSource):
         ] = {}  # tokens beside the draft vocabulary, and where they begin
         self._scanned = 0
         self._feature: dict[int, Tensor] = {}
-        self._changes = WeightsWatch(self.model)
+        self.state = State(Fingerprint(self.model))
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
         self._angles = self._angles_to(0)
 
@@ -157,8 +157,8 @@ class HeadRunner(DraftSource):
         `target`: what it drafts for. If the target or the head was changed, the copy has no
         entries.
         """
-        if self._changes.refresh() or (
-            target is not None and target.version != self._target.version
+        if self.edited(whole=True) or (
+            target is not None and target.state is not self._target.state
         ):
             fresh = type(self)(self.model, target or self._target)
             fresh.unknown = self.unknown

@@ -42,7 +42,7 @@ from speclab.loading import gguf
 from speclab.loading.presets import SMOLLM2
 from speclab.models.probe import unfit
 from speclab.models.runner import Runner
-from speclab.models.transfers import is_out_of_memory, is_spread
+from speclab.models.transfers import check_placed, is_out_of_memory, is_spread
 
 ModelPath = str | PathLike[str]
 Source = ModelPath | PreTrainedModel
@@ -268,11 +268,7 @@ class Loader:
                 f"{shown_name(model)} is placed by its device_map or tensor-parallel plan: pass "
                 "device and dtype to from_pretrained instead."
             )
-        if model.device.type == "meta":
-            raise UnsupportedModelError(
-                f"{shown_name(model)} has its embedding offloaded, so its inputs have no device: "
-                "load it with a device_map that keeps the embedding on a device."
-            )
+        check_placed(model, shown_name(model))
         if move:
             nn.Module.to(model, device=self.device, dtype=self.dtype)
         return model

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +22,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.masks import CHUNKED, FULL, SLIDING
 from speclab.models.runner import Runner
-from speclab.models.transfers import is_spread, nonfinite_advice
+from speclab.models.transfers import nonfinite_advice
 from speclab.tree import DraftTree
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.25}
@@ -63,6 +66,7 @@ _LEAVES = (3, 5, 6)
 _PREFIX = 12
 _PROBE_WINDOW = 8
 _LONGEST_PREFIX = 1024
+_LENGTHS = ("sliding_window", "attention_chunk_size")
 _SHARED_BYTES = 1 << 20
 
 
@@ -89,24 +93,25 @@ def unfit(config: PreTrainedConfig) -> str | None:
 def check_trees(runner: Runner) -> float:
     """Refuses a model that does not verify trees; returns the largest difference in logits.
 
-    If the config has a window or chunks, the probe runs on a copy of the module with the same
-    weights and a window of a few tokens, so that a short tree crosses it. A lean pass that fails is
-    replaced by the module. An empty runner takes over the layout of the probe's cache.
+    If the config has a window or chunks, the probe runs with a window of a few tokens, so that a
+    short tree crosses it. A lean pass that fails is replaced by the module. An empty runner takes
+    over the layout of the probe's cache.
     """
     reason = unfit(runner.model.config)
     way = "choose another model"
     difference = torch.inf
     while reason is None:
-        probe = _narrowed(runner) or runner.fork()
-        problem, way, difference = _problem(probe)
+        probe = runner.fork()
+        with _narrowed(probe):
+            problem, way, difference = _problem(probe)
         if not problem:
             if runner.length == 0 and runner.hidden is None:
                 runner.cache = probe.cache.copy(0)
-            runner.changes.admitted = runner.version
+            runner.settle()
             return difference
         if runner.lean is None:
             reason = f"its {problem}"
-        runner.lean = runner.changes.lean = None
+        runner.lean = runner.state.lean = None
     raise UnsupportedModelError(
         f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; {way}."
     )
@@ -169,25 +174,26 @@ def _prefix_length(runner: Runner) -> int:
     return min(max(_PREFIX, longest + 4), (runner.context or _LONGEST_PREFIX) - len(_PARENTS))
 
 
-def _narrowed(runner: Runner) -> Runner | None:
-    """An empty runner of a copy with a window or chunks of a few tokens; None if there are none, or
-    they are short.
+@contextmanager
+def _narrowed(probe: Runner) -> Iterator[None]:
+    """Gives an empty runner and its module's config a window or chunks of a few tokens, if they are
+    longer.
 
-    A module that is spread over devices is not copied.
+    The config alone decides, as the masks do. The module is not copied: a patched method may call
+    the module that it was taken from.
     """
-    window = runner.plan.window or 0
-    if window <= _PROBE_WINDOW or is_spread(runner.model):
-        return None
-    model = sharing_weights(runner.model)
-    config = model.config.get_text_config(decoder=True)
-    for name in ("sliding_window", "attention_chunk_size"):
-        if getattr(config, name, None) == window:
+    window = probe.plan.window or 0
+    config: Any = probe.model.config.get_text_config(decoder=True)
+    names = [name for name in _LENGTHS if getattr(config, name, None) == window > _PROBE_WINDOW]
+    if names:
+        probe.plan = replace(probe.plan, window=_PROBE_WINDOW)
+    try:
+        for name in names:
             setattr(config, name, _PROBE_WINDOW)
-    probe = Runner(
-        model, runner.name, replace(runner.plan, window=_PROBE_WINDOW), lean=runner.lean is not None
-    )
-    probe.vocab_size = runner.vocab_size
-    return probe
+        yield
+    finally:
+        for name in names:
+            setattr(config, name, window)
 
 
 def sharing_weights(model: PreTrainedModel) -> PreTrainedModel:

@@ -16,10 +16,11 @@ from transformers import PreTrainedModel
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.answer import Answer
 from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
-from speclab.models.changes import ModelWatch
+from speclab.models.fingerprint import Fingerprint
+from speclab.models.lean import lean_forward
 from speclab.models.masks import Mask, MaskPlan, read_back
-from speclab.models.source import Kept, ModelSource
-from speclab.models.transfers import check_finite, is_out_of_memory, to_device
+from speclab.models.source import Kept, ModelSource, State
+from speclab.models.transfers import check_finite, check_placed, is_out_of_memory, to_device
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
@@ -43,7 +44,6 @@ class Runner(ModelSource):
         vocab_size: ids of a text, by default the model's own; in a pair those of the target.
         context: positions that the model is made for (`trained_positions`); None if unbounded.
         lean: the lean pass; None if passes go through the module.
-        changes: notices that the module was changed; shared by all forks.
         allow_nonfinite: accept logits that are not finite, because their reader replaces them.
     """
 
@@ -57,16 +57,19 @@ class Runner(ModelSource):
         packing: bool = True,
     ) -> None:
         self.model: Any = model
-        model.eval()
-        use_maskable_attention(model)
         # cuDNN compiles a plan for every shape, and a tree's is seldom the same
         if model.device.type == "cuda":
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.name = name or model.config.get_text_config(decoder=True).model_type
         self.calls = self.rows = 0
         self.allow_nonfinite = False
-        self.changes = ModelWatch(model, lean=lean, packing=packing)
-        self.lean = self.changes.lean
+        self._wants_lean = lean
+        self._packing = packing
+        # shared by all forks: the first state of the module, and the latest
+        self._states: list[State] = []
+        self.state = self._current()
+        self.state.admitted = True
+        self.lean = self.state.lean
         self._plan = plan
         self._takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._read(())
@@ -80,7 +83,6 @@ class Runner(ModelSource):
         self.dtype = self.model.dtype
         self.context = _context(config)
         self.plan = self._plan or MaskPlan.of(config)
-        self.version = self.changes.version
         self.cache = KVCache(watched)
         self.length = 0
         self.kept = Kept(0, 0, ())
@@ -193,7 +195,7 @@ class Runner(ModelSource):
     ) -> tuple[Tensor, Tensor | None]:
         """Logits `[m, V]`, or at least those of the last row, and hidden states of the watched layers."""
         layers = self.cache.watched
-        if self.lean is not None and not self.changes.hooked and not isinstance(mask, dict):
+        if self.lean is not None and not isinstance(mask, dict):
             return self.lean(
                 tokens, positions, mask, self.cache, last_only=last_only, layers=layers
             )
@@ -249,7 +251,7 @@ class Runner(ModelSource):
         """A runner of the same module with a copy of the first `length` entries, without a model
         call.
 
-        Every text starts with a fork, so the module is checked here, by one short pass. If it has
+        Every text starts with a fork, so the module is compared here with what it was. If it has
         changed, the lean pass is built anew, and the old entries are not copied.
 
         Args:
@@ -258,19 +260,16 @@ class Runner(ModelSource):
                 states.
 
         Raises:
-            UnsupportedModelError: its vocabulary has changed.
+            UnsupportedModelError: its vocabulary has changed, or it was offloaded.
         """
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot fork {length} entries of a cache of {self.length}")
         fork = copy.copy(self)
         fork.calls = fork.rows = 0
         fork._given = (None, 0, 0)
-        changed = self.changes.refresh() != self.version
-        # A hook that is removed in the middle of a text must not bring back a pass that was not
-        # compared.
-        fork.lean = None if self.changes.hooked or not lean else self.changes.lean
-        if changed:
-            use_maskable_attention(self.model)
+        fork.state = self._current()
+        fork.lean = fork.state.lean if lean else None
+        if fork.state is not self.state:
             fork._read(self.cache.watched)
             if fork.known != self.known:
                 raise UnsupportedModelError(
@@ -293,6 +292,33 @@ class Runner(ModelSource):
         runner.vocab_size = self.vocab_size
         runner.unknown = self.unknown
         return runner
+
+    def _current(self) -> State:
+        """The state of the module as it is now: a known one, or a new one."""
+        self.model.eval()
+        use_maskable_attention(self.model)
+        check_placed(self.model, self.name)
+        now = Fingerprint(self.model)
+        new = State(now)
+        for state in self._states:
+            if state.fingerprint.same(now):
+                return state
+            # a hook that was registered is not probed: it would see passes that are not the text's
+            if now.hooks and state.admitted and state.fingerprint.same_parts(now):
+                new = State(Fingerprint(self.model, state.fingerprint.moving), admitted=True)
+        if self._wants_lean and not now.hooks:
+            new.lean = lean_forward(self.model, packing=self._packing)
+        self._states[1:] = [new]
+        return new
+
+    @torch.inference_mode()
+    def settle(self) -> None:
+        """Learns by a pass what every pass changes in the module, such as a counter of its calls."""
+        before = Fingerprint(self.model)
+        self.model(torch.zeros((1, 1), dtype=torch.long, device=self.device), use_cache=False)
+        moving = before.differing(Fingerprint(self.model))
+        self.state.fingerprint = Fingerprint(self.model, moving)
+        self.state.admitted = True
 
     @torch.inference_mode()
     def mask_given(self) -> tuple[Bools, list[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter, process_time
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +19,8 @@ import torch
 from speclab.display import line
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
+from speclab.models.fingerprint import Fingerprint
+from speclab.models.lean import LeanForward
 from speclab.tree import Bools
 
 PREFIX = 128
@@ -69,6 +72,20 @@ class Kept(NamedTuple):
     slots: tuple[int, ...]
 
 
+@dataclass
+class State:
+    """A module as it was at one moment, and what was prepared from it.
+
+    Attributes:
+        lean: its lean pass; None if passes go through the module.
+        admitted: the probe has admitted it.
+    """
+
+    fingerprint: Fingerprint
+    lean: LeanForward | None = None
+    admitted: bool = False
+
+
 class DraftSource(ABC):
     """The contract of what drafts, batch 1.
 
@@ -77,6 +94,7 @@ class DraftSource(ABC):
             for its own rows.
         layers: of the target, whose hidden states it reads.
         length: entries in the cache. `kept`: what the last `keep` or `crop` left, for records.
+        state: of the module when the text began.
         calls, rows: passes so far, and rows of all of them.
         context: positions that the model was trained for; None if unbounded.
         vocab_size: ids of a text, so columns of every answer; those that it lacks are -inf.
@@ -95,6 +113,7 @@ class DraftSource(ABC):
     device: torch.device
     dtype: torch.dtype
     cache: KVCache
+    state: State
     length: int
     kept: Kept
     calls: int
@@ -150,6 +169,13 @@ class DraftSource(ABC):
     @abstractmethod
     def fork(self, length: int = 0, target: Any = None) -> DraftSource:
         """The same model with a copy of the first `length` entries; `target`: what it drafts for."""
+
+    def edited(self, *, whole: bool = False) -> bool:
+        """Whether the module is another than when the text began; `whole`: by all values."""
+        fingerprint = self.state.fingerprint
+        if whole:
+            return not fingerprint.same(Fingerprint(self.model))
+        return not fingerprint.holds(self.model)
 
     @abstractmethod
     def crop(self, length: int) -> None:

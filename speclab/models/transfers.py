@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from speclab.errors import LogitsError
+from speclab.errors import LogitsError, UnsupportedModelError
 from speclab.models.answer import Answer, Ids, topk
 
 
@@ -133,6 +134,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     )
+
+
+def check_placed(model: PreTrainedModel, name: str) -> None:
+    """Raises `UnsupportedModelError` if the inputs of a model have no device."""
+    if model.device.type == "meta":
+        raise UnsupportedModelError(
+            f"{name} has its embedding offloaded, so its inputs have no device: load it with a "
+            "device_map that keeps the embedding on a device."
+        )
 
 
 def is_spread(model: nn.Module) -> bool:

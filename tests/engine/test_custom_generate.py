@@ -249,16 +249,24 @@ def test_processors_are_called_once_per_token(strategy):
     assert counting.calls == 20
 
 
-def test_no_weight_is_copied_and_a_trained_model_is_seen():
-    own = tiny("gpt_neox", seed=3)
+def test_an_edited_model_is_seen():
+    own = tiny("mistral", seed=3)
     inside = speclab.custom_generate(speclab.PromptLookup())
     runs = {"max_new_tokens": 12, "pad_token_id": 0}
-    assert torch.equal(own.generate(IDS, **runs), own.generate(IDS, custom_generate=inside, **runs))
-    with torch.no_grad():
-        for weight in own.parameters():
-            weight.add_(0.2 * torch.randn_like(weight))
+
+    def decoded():
+        want = own.generate(IDS, **runs)
+        assert torch.equal(own.generate(IDS, custom_generate=inside, **runs), want)
+        return tuple(want[0].tolist())
+
+    texts = [decoded()]
+    own.lm_head.weight.data.neg_()
+    texts.append(decoded())
     own.generation_config.repetition_penalty = 1.3
-    assert torch.equal(own.generate(IDS, **runs), own.generate(IDS, custom_generate=inside, **runs))
+    texts.append(decoded())
+    own.config.sliding_window = 5
+    texts.append(decoded())
+    assert len(set(texts)) == 4
 
 
 def test_a_model_is_prepared_once_and_an_iteration_is_one_pass(monkeypatch):
@@ -341,7 +349,7 @@ ASKED = [
     ({"position_ids": torch.arange(13)[None] + 2}, "position_ids"),
     ({"inputs": None, "inputs_embeds": torch.zeros(1, 3, 32)}, "inputs_embeds"),
     ({"do_sample": True, "logits_processor": [Nothing()]}, "no token"),
-    # the library would ignore it
+    ({"assistant_model": tiny("llama")}, "assistant_model"),  # the library would ignore it
 ]
 
 

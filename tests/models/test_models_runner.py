@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -22,6 +22,11 @@ from speclab.tree import DraftTree
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 VOCABULARY = 64
+
+
+def failing(error):
+    """After every pass through the model."""
+    return patch("speclab.models.runner.check_finite", side_effect=error)
 
 
 @every_family
@@ -101,12 +106,8 @@ def act(runner: Runner, committed: list[int], action) -> tuple[Runner, list[int]
             runner.extend([3, 1, 4])  # what happens to the original must not reach its fork
             return twin, committed[: twin.length]
         case ("failure", tokens):
-            hook = runner.model.get_output_embeddings().register_forward_pre_hook(
-                Mock(side_effect=KeyboardInterrupt)
-            )
-            with pytest.raises(KeyboardInterrupt):
+            with failing(KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
                 runner.extend(tokens)
-            hook.remove()
             return runner, committed
     raise AssertionError(action)
 
@@ -189,7 +190,7 @@ def masks_of(runner: Runner) -> list:
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text"])
 def test_a_prompt_needs_no_mask_and_one_token_no_new_one_until_the_window_hides_something(family):
-    runner = Runner(tiny(family))
+    runner = Runner(tiny(family), lean=False)
     handed = masks_of(runner)
     runner.extend([1, 2, 3])
     assert (handed[0] is None) == (family == "llama")
@@ -203,11 +204,10 @@ def test_a_prompt_needs_no_mask_and_one_token_no_new_one_until_the_window_hides_
 
 
 def test_extend_computes_the_logits_of_the_last_token_only():
-    runner = Runner(tiny("llama"))
+    model = tiny("llama")
     shapes = []
-    runner.model.get_output_embeddings().register_forward_hook(
-        lambda m, a, out: shapes.append(out.shape)
-    )
+    model.get_output_embeddings().register_forward_hook(lambda m, a, out: shapes.append(out.shape))
+    runner = Runner(model)
     assert runner.extend(list(range(30))).shape == (VOCABULARY,)
     assert shapes == [(1, 1, VOCABULARY)]
 
@@ -215,20 +215,18 @@ def test_extend_computes_the_logits_of_the_last_token_only():
 def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
     runner = Runner(tiny("gpt_neox"), name="small")
     runner.extend([1, 2, 3])
-    head = runner.model.get_output_embeddings()
     for error in (
         torch.OutOfMemoryError("CUDA out of memory."),
         RuntimeError("DefaultCPUAllocator: can't allocate memory"),
     ):
-        hook = head.register_forward_pre_hook(Mock(side_effect=error))
-        with pytest.raises(
-            OutOfMemoryError,
-            match="small ran out of memory on cpu at 5 tokens: use a shorter prompt",
-        ):
-            runner.extend([4, 5])
-        with pytest.raises(OutOfMemoryError):
-            runner.forward([4, 5], [3, 4], np.tri(2, dtype=bool))
-        hook.remove()
+        with failing(error):
+            with pytest.raises(
+                OutOfMemoryError,
+                match="small ran out of memory on cpu at 5 tokens: use a shorter prompt",
+            ):
+                runner.extend([4, 5])
+            with pytest.raises(OutOfMemoryError):
+                runner.forward([4, 5], [3, 4], np.tri(2, dtype=bool))
     with pytest.raises(IndexError):  # another error is passed on
         runner.extend([VOCABULARY])
     assert (runner.length, runner.cache.length, runner.calls) == (3, 3, 1)

@@ -45,8 +45,6 @@ class TableRunner(ModelSource):
 
     family = "table"
     forward_name = "probs"
-    changes = SimpleNamespace(admitted=0, written=False)
-    version = 0
     device = torch.device("cpu")
     dtype = torch.float32
     slot_bytes = 16
@@ -159,6 +157,9 @@ class TableRunner(ModelSource):
         other = type(self)(self.probs, self.vocab_size, self.context, self.eos)
         other.slots = self.slots[:length]
         return other
+
+    def edited(self, *, whole: bool = False) -> bool:
+        return False
 
     def watch(self, layers: Sequence[int]) -> None:
         assert not layers, "it has no hidden states"
