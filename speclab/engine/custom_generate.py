@@ -99,13 +99,9 @@ def custom_generate(
         **others: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
         nonlocal pair
-        # of all arguments, generate keeps this one to itself
-        if sys._getframe(1).f_locals.get("assistant_model") is not None:
-            raise SettingsError(
-                "custom_generate does not support assistant_model: give the model to "
-                "custom_generate(strategy, draft)."
-            )
-        refuse(model, input_ids, generation_config, others)
+        # generate keeps this argument to itself
+        asked = {"assistant_model": sys._getframe(1).f_locals.get("assistant_model")}
+        refuse(model, input_ids, generation_config, others | asked)
         padding, ids = input_ids.tensor_split([left_padding(input_ids, others)], 1)
         with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):
             if pair is None or pair.target.model is not model:
