@@ -443,11 +443,44 @@ interface State {
   marks: boolean;
 }
 
-/** What the page tells the kernel; views/messages.json lists the fields. */
-interface Message {
-  do: string;
-  [field: string]: any;
+/** When a run stops; `kind`: a name of WORDS.until. */
+interface Until {
+  kind: string;
+  value: string | number;
 }
+
+/** What the page tells the kernel (views/messages.json). */
+type Message =
+  | { do: "hello" | "plotly" | "stop" | "reset" | "redo" | "undo" | "verify" | "check" }
+  | {
+      do: "shown";
+      cursor: number;
+      phase: string;
+      level: number | null;
+      node: NodeId;
+      tab: string;
+      moves?: number;
+    }
+  | { do: "step"; from?: string }
+  | { do: "run"; until: Until }
+  | { do: "condition"; until: Until }
+  | {
+      do: "want";
+      models?: Values | null;
+      strategy?: Wanted["strategy"];
+      prompt?: string;
+      session?: Values;
+    }
+  | { do: "curve"; name: string }
+  | { do: "add"; node: NodeId; token: number | null; text: string | null }
+  | { do: "prune"; node: NodeId }
+  | { do: "switch"; run: number }
+  | { do: "compare"; names: string[] }
+  | { do: "diff"; run: number }
+  | { do: "save"; what: string }
+  | { do: "open"; name: string; data: string }
+  | { do: "guess"; on: boolean }
+  | { do: "picture"; cursor: number; images: Values[] };
 
 /** What the kernel tells the page (views/messages.json), and what the page's own controls do. */
 type PageEvent =

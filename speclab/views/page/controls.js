@@ -195,7 +195,7 @@ export function byHandOf({ state, send }) {
     size: "12"
   });
   const hint = span("sl-muted");
-  /** @param {Message} message */
+  /** @param {{do: "add", token: number | null, text: string | null} | {do: "prune"}} message */
   const tell = message => send({ ...message, node: state().node });
   const add = button("Add", {}, () =>
     tell(

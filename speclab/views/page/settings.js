@@ -295,7 +295,7 @@ export function settingsOf({ state, dispatch, send, live, kernel }) {
 /**
  * Without a kernel the page itself previews settings, as far as the record answers.
  * @param {Context} context
- * @param {Message} message
+ * @param {{do: string, strategy?: Wanted["strategy"]}} message
  */
 export async function previewHere({ state, dispatch, live }, { do: name, strategy }) {
   const step = stepShown(state());
