@@ -119,13 +119,7 @@ def run(
     given = as_messages(prompt, system) if is_chat else prompt
     result = speclab.generate(models, chosen, given, **sampling.model_dump())
     typer.echo(result.text if is_chat else prompt + result.text)
-    metrics = result.metrics.as_dict()
-    _print_pairs(
-        {
-            name: f"{value:.4g}" if isinstance(value, float) else str(value)
-            for name, value in metrics.items()
-        }
-    )
+    _print_pairs({name: f"{value:.4g}" for name, value in result.metrics.as_dict().items()})
 
 
 @app.command()
@@ -290,8 +284,8 @@ def clinic(
     if json:
         data = {name: result.as_dict() for name, result in results.items()}
         typer.echo(writer.dumps(data if file.is_dir() else data[file.name], indent=1))
-    raise typer.Exit(max((result.exit_status for result in results.values() if result.exit_status != 3),
-                         default=0) or max(result.exit_status for result in results.values()))  # fmt: skip
+    statuses = {result.exit_status for result in results.values()}
+    raise typer.Exit(max(statuses - {3}, default=0) or max(statuses))
 
 
 @app.command()
@@ -369,14 +363,9 @@ def doctor(
 
 
 def _print_pairs(pairs: dict[str, str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False)
+    width = max(map(len, pairs))
     for name, value in pairs.items():
-        table.add_row(Text(name, style="dim"), Text(value))
-    Console().print(table)
+        typer.echo(f"{name:{width}}  {value}")
 
 
 if __name__ == "__main__":
