@@ -16,7 +16,6 @@ from traitlets import Dict, Int, TraitType, Unicode, observe, validate
 
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
-from speclab.drafters.draft_head import DraftHead
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import CancelledError, SettingsError
 from speclab.lab.catalog import chats_with, offered
@@ -85,8 +84,8 @@ class Lab(AnyWidget):
     Args:
         pair: the models, or the name of a preset, which is loaded at once; by default "smollm2" if
             it was fetched (`speclab fetch smollm2`), else "mini".
-        strategy: by default DynaTree with a draft model, DraftHead with draft heads alone (of the
-            trees that a draft grows, the fastest on the shipped models), else plain decoding.
+        strategy: by default DynaTree with 16 nodes, which look the same on every machine; plain
+            decoding if nothing can draft.
         prompt: text to continue; token ids; or messages, for models with a chat template. By
             default a shipped example.
         predict: each iteration stops after drafting, so the user can guess what will be accepted.
@@ -134,7 +133,7 @@ class Lab(AnyWidget):
         else:
             given = pair
         if strategy is None:
-            strategy = _fastest(offered(choice, given))
+            strategy = _opening(offered(choice, given))
         if prompt is None:
             chats = chats_with(choice, given)
             text = examples(chat=chats)[0].text
@@ -402,7 +401,7 @@ def _preset(name: str | None) -> ModelChoice:
     return ModelChoice(name)
 
 
-def _fastest(offer: Offer) -> Strategy:
-    """The drafted tree that decodes shipped models of this kind fastest; plain decoding without a draft."""
-    choices = (DynaTree() if offer.draft else DraftHead(), Autoregressive())
+def _opening(offer: Offer) -> Strategy:
+    """A tree that a person can read, the same on every machine; plain decoding without a draft."""
+    choices = (DynaTree(node_budget=16), Autoregressive())
     return next(strategy for strategy in choices if not strategy.missing(offer))

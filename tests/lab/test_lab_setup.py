@@ -7,9 +7,12 @@ from lab_tools import PATIENCE, Page
 from support.tiny import tiny
 
 import speclab
+from speclab.drafters import cost
 from speclab.lab.catalog import offered
 from speclab.lab.state import ModelChoice
 from speclab.loading.presets import PRESETS
+
+SMOLLM2 = pytest.mark.skipif(bool(PRESETS["smollm2"].missing), reason="speclab fetch smollm2")
 
 
 @pytest.fixture
@@ -187,14 +190,13 @@ def test_the_default_lab_takes_smollm2_where_it_was_fetched_else_mini(monkeypatc
         raise speclab.OfflineError("The hub cannot be reached.")
 
     monkeypatch.setattr(models, "load_pair", failing)
-    fastest = {"mini": speclab.DynaTree, "smollm2": speclab.DraftHead}
     for missing, name in ((True, "mini"), (False, "smollm2")):
         monkeypatch.setattr(
             type(PRESETS["smollm2"]), "missing", property(lambda self, missing=missing: missing)
         )
         lab = speclab.Lab()
         assert lab.state.wanted.models == ModelChoice(name)
-        assert type(lab.state.wanted.strategy) is fastest[name]
+        assert lab.state.wanted.strategy == speclab.DynaTree(node_budget=16)
         assert lab.state.wanted.data()["chat"] == PRESETS[name].chat
         lab.close()
 
@@ -212,3 +214,16 @@ def test_a_block_tree_is_offered_where_the_models_have_a_block_head():
     assert "block head" in speclab.DDTree().missing(offered(ModelChoice("qwen3-4b"), None))
     for choice in (ModelChoice("mini"), ModelChoice("", "target", heads=("head",))):
         assert not speclab.DDTree().missing(offered(choice, None))
+
+
+@pytest.mark.parametrize("name", ["mini", pytest.param("smollm2", marks=SMOLLM2)])
+def test_the_first_steps_show_a_tree_with_an_accepted_and_a_rejected_node(make, monkeypatch, name):
+    """Whatever a pass costs on this machine: the opening tree has a fixed budget."""
+    monkeypatch.setattr(cost, "pass_seconds", lambda _: tuple(float(rows) for rows in cost.ROWS))
+    lab = make(name)
+    for _ in range(2):
+        lab.step()
+    steps = lab.session.steps[:3]
+    assert max(len(step.tree) for step in steps) >= 10
+    verdicts = [{node.verdict for node in step.nodes} for step in steps if len(step.tree) >= 10]
+    assert any({"accepted", "rejected"} <= seen for seen in verdicts)
