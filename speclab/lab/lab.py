@@ -9,25 +9,21 @@ from concurrent.futures import CancelledError as Dropped
 from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from anywidget import AnyWidget
-from traitlets import Dict, Int, TraitType, Unicode, observe, validate
+from traitlets import Dict, Int, Unicode, observe, validate
 
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import CancelledError, SettingsError
-from speclab.lab.catalog import chats_with, offered
-from speclab.lab.commands import Commands
-from speclab.lab.editing import Editor
-from speclab.lab.messages import Message, from_page
-from speclab.lab.outbox import Outbox
-from speclab.lab.runs import Runs
-from speclab.lab.saved import Saved
-from speclab.lab.state import PHASES, LabConfig, LabState, ModelChoice, refuse_empty
-from speclab.lab.tasks import Tasks
-from speclab.lab.worker import Worker
+from speclab.lab._form import LabConfig, ModelChoice, chats_with, offered, refuse_empty
+from speclab.lab._page import Outbox, from_page
+from speclab.lab._runs import Runs
+from speclab.lab._saved import Saved
+from speclab.lab._state import PHASES, LabState
+from speclab.lab._worker import Worker
 from speclab.loading.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
 from speclab.settings import SessionSettings
@@ -43,36 +39,45 @@ if TYPE_CHECKING:
     from speclab.loading.presets import Offer
     from speclab.pair import ModelPair
 
-MOVES = ("cursor", "phase", "selected")
-"""The traits that say what is shown."""
+MOVES = {"cursor": "goto", "phase": "phase", "selected": "select"}
+"""The traits that say what is shown, and what shows another value."""
+BUSY = {
+    "step": "Decoding",
+    "run": "Decoding",
+    "redo": "Decoding again",
+    "fork": "Forking",
+    "verify": "Verifying",
+    "curve": "Replaying",
+    "compare": "Comparing",
+    "check": "Checking",
+    "diff": "Comparing two runs",
+    "save": "Saving",
+    "open": "Opening",
+}
+"""What the page shows while a method of `Runs` works."""
+PLACES = {
+    "step": "step",
+    "redo": "step",
+    "run": "until",
+    "condition": "until",
+    "curve": "strategy",
+    "add": "hand",
+    "prune": "hand",
+    "undo": "hand",
+    "verify": "hand",
+    "switch": "compare",
+    "compare": "compare",
+    "check": "check",
+    "diff": "check",
+    "save": "files",
+    "open": "files",
+}
+"""Where the page shows the error of a message; else above the stage."""
 REAL = "smollm2"
 """The preset of a new lab if it was fetched; else the shipped family."""
 Result = TypeVar("Result")
+Given = ParamSpec("Given")
 _log = logging.getLogger(__name__)
-
-
-class PhaseName(str):
-    """The name of a phase; calling it shows another phase: `lab.phase("verify")`."""
-
-    _show: Callable[[str], None]
-
-    def __new__(cls, name: str, show: Callable[[str], None]) -> PhaseName:
-        phase = super().__new__(cls, name)
-        phase._show = show
-        return phase
-
-    def __call__(self, name: str) -> None:
-        """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
-        self._show(name)
-
-
-class _Phase(TraitType[str, str]):
-    """A trait with the phase shown, whose value can be called."""
-
-    default_value = "all"
-
-    def get(self, obj: Any, cls: type[Any] | None = None) -> Any:
-        return PhaseName(super().get(obj, cls) or "all", obj.show_phase)
 
 
 class Lab(AnyWidget):
@@ -109,7 +114,7 @@ class Lab(AnyWidget):
     _css = style()
 
     cursor = Int()
-    phase = _Phase()
+    phase = Unicode("all")
     selected = Int(None, allow_none=True)
     settings = Dict()
     iterations = Int()
@@ -126,12 +131,8 @@ class Lab(AnyWidget):
         trace: Trace | None = None,
         **settings: Any,
     ) -> None:
-        given = None
-        choice = None
-        if pair is None or isinstance(pair, str):
-            choice = _preset(pair)
-        else:
-            given = pair
+        choice = _preset(pair) if pair is None or isinstance(pair, str) else None
+        given = None if pair is None or isinstance(pair, str) else pair
         if strategy is None:
             strategy = _opening(offered(choice, given))
         if prompt is None:
@@ -142,23 +143,19 @@ class Lab(AnyWidget):
             refuse_empty(prompt)
         wanted = LabConfig(choice, checked(strategy), prompt, SessionSettings(**settings))
         super().__init__()
-        self.state = state = LabState(wanted, guess=predict)
-        self._outbox = Outbox(state, given, self.send)
-        self._worker = Worker(state, self._flush)
-        self._runs = runs = Runs(state, self._worker, given, named=pair is not None)
-        self._editor = editor = Editor(runs)
-        self._tasks = tasks = Tasks(runs, given)
-        self._commands = commands = Commands(runs, editor)
-        self._saved = Saved(state)
-        self._orders = self._commanded(commands, tasks, editor)
+        self.state = LabState(wanted, given, guess=predict)
+        self._outbox = Outbox(self.state, self.send)
+        self._worker = Worker(self.state, self._flush)
+        self._runs = Runs(self.state, self._worker, named=pair is not None)
+        self._saved = Saved(self.state)
         self._mirror()
         self.on_msg(self._receive)
         if trace is not None:
-            self._wait(partial(runs.open, trace, str(trace.settings.get("strategy", "run"))))
+            self._do(self._runs.open_trace, trace, str(trace.settings.get("strategy", "run")))
             return
         if given is not None:
-            self._wait(runs.start)
-        self._worker.submit(commands.step, "Decoding the first iteration", "start")
+            self._do(self._runs.start)
+        self._worker.submit(self._runs.step, "Decoding the first iteration", "start")
 
     @property
     def session(self) -> Session | None:
@@ -167,15 +164,15 @@ class Lab(AnyWidget):
 
     def step(self) -> Step:
         """Decode one iteration."""
-        return self._wait(self._commands.step, "Decoding")
+        return self._do(self._runs.step)
 
     def back(self) -> Step | None:
         """Show the previous iteration; None at the beginning. No model call."""
-        return self._wait(self._commands.back)
+        return self._do(self._runs.back)
 
     def goto(self, index: int) -> Step | None:
         """Show the text after `index` iterations. No model call."""
-        return self._wait(partial(self._commands.goto, index))
+        return self._do(self._runs.goto, index)
 
     def run(self, until: Condition | None = None) -> Step | None:
         """Decode until `until` holds, the text ends, or `stop` is called; returns the last step.
@@ -183,7 +180,7 @@ class Lab(AnyWidget):
         `until`: a function of a step, or an expression such as `accepted < 2` (see
         `speclab.trace.conditions`).
         """
-        return self._wait(partial(self._commands.run, until), "Decoding")
+        return self._do(self._runs.run, until)
 
     def stop(self) -> None:
         """Stop the running work, from any thread; decoded iterations are kept."""
@@ -196,28 +193,28 @@ class Lab(AnyWidget):
 
     def show_phase(self, name: str) -> None:
         """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
-        self._wait(partial(self._commands.phase, name))
+        self._do(self._runs.phase, name)
 
     def select(self, node: int | None) -> None:
         """Select a node of the current tree, or none."""
-        self._wait(partial(self._commands.select, node))
+        self._do(self._runs.select, node)
 
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Fork at the cursor with other settings; the former session stays unchanged."""
-        return self._wait(partial(self._commands.fork, strategy, **settings), "Forking")
+        return self._do(self._runs.fork, strategy, **settings)
 
     def check(self) -> tuple[Finding, ...]:
         """Check the run (`clinic.check`), mark the findings in the pictures and list them in the tab Check."""
-        return self._wait(self._tasks.check, "Checking")
+        return self._do(self._runs.check)
 
     def diff(self, other: Trace | int) -> Diff:
         """Compare the run with another one of the same prompt (`clinic.diff`), a trace or a run's
         number; the tab Check and an exported page show both timelines, joined where they part."""
-        return self._wait(partial(self._tasks.diff, other), "Comparing two runs")
+        return self._do(self._runs.diff, other)
 
     def pin(self) -> None:
         """Pin the current iteration next to later ones (tab Compare), or unpin it."""
-        self._wait(self._commands.pin)
+        self._do(self._runs.pin)
 
     def snapshot(self) -> str:
         """The current iteration as static HTML without scripts."""
@@ -238,70 +235,49 @@ class Lab(AnyWidget):
             self.unobserve_all()
             self.state.unobserve_all()
             self._runs.free()
-            self._editor.leave()
             self.state.panels = {}
             self.layout.close()
         super().close()
 
     # From the page.
 
-    def _commanded(
-        self, commands: Commands, tasks: Tasks, editor: Editor
-    ) -> dict[str, tuple[Callable[..., Any], str, str]]:
-        """By the message: what does it, what the page shows meanwhile, where its error belongs."""
-        return {
-            "step": (commands.step, "Decoding", "step"),
-            "run": (commands.run_until, "Decoding", "until"),
-            "condition": (commands.hint, "", "until"),
-            "want": (tasks.want, "", "page"),
-            "reset": (tasks.reset, "", "page"),
-            "redo": (commands.redo, "Decoding again", "step"),
-            "curve": (tasks.curve, "Replaying", "strategy"),
-            "add": (editor.add, "", "hand"),
-            "prune": (editor.prune, "", "hand"),
-            "undo": (editor.undo, "", "hand"),
-            "verify": (editor.verify, "Verifying", "hand"),
-            "switch": (self._runs.switch, "", "compare"),
-            "compare": (tasks.compare, "Comparing", "compare"),
-            "check": (tasks.check, "Checking", "check"),
-            "diff": (tasks.diff, "Comparing two runs", "check"),
-            "save": (tasks.save, "Saving", "files"),
-            "open": (tasks.open, "Opening", "files"),
-        }
-
     def _receive(self, _widget: object, content: Any, _buffers: object) -> None:
-        """Handle a message of the page on any thread; commands are queued for the worker."""
+        """Handle a message of the page on any thread: by the method `_on_NAME` here, at once, or on
+        the worker's thread by the method `NAME` of `Runs`."""
         try:
             name, fields = from_page(content)
         except ValueError as error:
             _log.warning("a message of the page was ignored: %s", error)
             return
-        match name:
-            case "plotly":
-                self.send({"plotly": True}, [plotly_js()])
-            case "hello":
-                self._outbox.greet()
-            case "stop":
-                self.stop()
-            case "shown":
-                self._shown(**fields)
-            case "guess":
-                self.state.guess = fields["on"]
-            case "picture":
-                self._saved.picture(**fields)
-            case _:
-                self._order(name, fields)
+        at_once = getattr(self, f"_on_{name}", None)
+        if at_once is not None:
+            at_once(**fields)
+        else:
+            self._submit(name, **fields)
 
-    def _order(self, name: str, fields: Message) -> None:
-        """Queue a command of the page."""
-        work, busy, where = self._orders[name]
+    def _submit(self, name: str, /, **fields: Any) -> None:
+        """Queue a method of `Runs`; the page shows its error."""
         if "from" in fields:  # a word of Python
             fields["start"] = fields.pop("from")
-        self._worker.submit(partial(work, **fields), busy, where)
-        if name in {"want", "reset"}:
-            self._worker.submit(self._tasks.preview, where="page", key="preview")
+        work = partial(getattr(self._runs, name), **fields)
+        self._worker.submit(work, BUSY.get(name, ""), PLACES.get(name, "page"))
 
-    def _shown(self, cursor: int, phase: str, tab: str, **others: Any) -> None:
+    def _on_plotly(self) -> None:
+        self.send({"plotly": True}, [plotly_js()])
+
+    def _on_hello(self) -> None:
+        self._outbox.greet()
+
+    def _on_stop(self) -> None:
+        self.stop()
+
+    def _on_guess(self, on: bool) -> None:
+        self.state.guess = on
+
+    def _on_picture(self, cursor: int, images: list[Any]) -> None:
+        self._saved.picture(cursor, images)
+
+    def _on_shown(self, cursor: int, phase: str, tab: str, **others: Any) -> None:
         """Follow the page to the position that a person chose."""
         state = self.state
         moves = others.get("moves")
@@ -316,7 +292,7 @@ class Lab(AnyWidget):
         state.phase = phase
         state.selected = node
         if moved:
-            self._worker.submit(self._commands.place, key="place")
+            self._worker.submit(self._runs.place, key="place")
         else:
             self._mirror()
 
@@ -338,16 +314,10 @@ class Lab(AnyWidget):
         wanted = self.state.wanted.strategy
         if name == "settings":
             if value != wanted.model_dump():
-                strategy = {"name": type(wanted).__name__, "settings": value}
-                self._order("want", {"strategy": strategy})
+                self._submit("want", strategy={"name": type(wanted).__name__, "settings": value})
         elif value != getattr(self.state, name):
-            commands = self._commands
-            moves: dict[str, Callable[[Any], object]] = {
-                "cursor": commands.goto,
-                "phase": commands.phase,
-                "selected": commands.select,
-            }
-            self._worker.submit(partial(moves[name], value), where="page", key=name)
+            work = partial(getattr(self._runs, MOVES[name]), value)
+            self._worker.submit(work, where="page", key=name)
 
     def _mirror(self) -> None:
         """Copy the state to the traits."""
@@ -368,9 +338,12 @@ class Lab(AnyWidget):
         if not self._outbox.has_page:  # a page sends pictures when it pauses
             self._saved.update()
 
-    def _wait(self, work: Callable[[], Result], busy: str = "") -> Result:
-        """Wait for the worker and raise its error. Ctrl-C stops the work."""
-        result = self._worker.submit(work, busy)
+    def _do(
+        self, work: Callable[Given, Result], *args: Given.args, **named: Given.kwargs
+    ) -> Result:
+        """Do work on the worker's thread, wait, and raise its error. Ctrl-C stops the work."""
+        busy = BUSY.get(work.__name__, "")
+        result = self._worker.submit(partial(work, *args, **named), busy)
         try:
             # in short waits, so Ctrl-C works on every system
             while not wait([result], timeout=0.2).done:

@@ -118,7 +118,7 @@ def test_a_node_is_selected_in_tree_and_mask_and_python_knows(lab):
     lab.tab("node")
     lab.wait("document.querySelector('.sl-panel .main-svg')")
     lab.shot("tab_node")
-    lab.execute("lab.goto(1); lab.phase('accept'); lab.select(0)")
+    lab.execute("lab.goto(1); lab.show_phase('accept'); lab.select(0)")
     lab.at_iteration(1)
     lab.wait(
         "document.querySelector('[data-phase=accept]').getAttribute('aria-pressed') === 'true'"

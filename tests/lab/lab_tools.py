@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from speclab.lab import Lab
-from speclab.lab.messages import to_page
+from speclab.lab._page import to_page
 from speclab.trace.codecs import adapter
 from speclab.trace.records import Step
 

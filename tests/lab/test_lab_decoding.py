@@ -60,7 +60,7 @@ def test_traits_are_linked_to_other_widgets_in_both_directions(lab):
     phases.value = "verify"
     lab.wait(PATIENCE)
     assert lab.state.phase == "verify"
-    lab.phase("draft")
+    lab.show_phase("draft")
     assert (phases.value, lab.phase) == ("draft", "draft")
     slider.value = 9
     lab.wait(PATIENCE)
@@ -83,7 +83,7 @@ def test_python_gets_errors_raised_and_the_page_is_not_bothered(lab, pair, sent)
     page = Page(lab, sent)
     for wrong in (
         lambda: lab.goto(99),
-        lambda: lab.phase("adapt"),
+        lambda: lab.show_phase("adapt"),
         lambda: lab.select(10_000),
         lambda: lab.fork(node_budgt=3),
         lambda: lab.run("acepted < 2"),
@@ -234,7 +234,7 @@ def test_a_condition_is_checked_while_it_is_typed_and_refused_beside_it(page):
 
 
 def test_phases_and_nodes_from_python_move_the_page_and_from_the_page_the_state(page):
-    page.lab.phase("verify")
+    page.lab.show_phase("verify")
     page.lab.select(0)
     page.hear()
     assert page.place == (1, "verify", 0)
@@ -244,7 +244,7 @@ def test_phases_and_nodes_from_python_move_the_page_and_from_the_page_the_state(
         "the page knows where it is"
     )
     with pytest.raises(SettingsError):
-        page.lab.phase("learn")
+        page.lab.show_phase("learn")
     page.say(do="step")
     assert page.place == (2, "all", None)
 

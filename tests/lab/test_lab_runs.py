@@ -209,7 +209,7 @@ def test_python_exports_and_shows_a_snapshot(page, tmp_path):
 
 def test_a_second_page_and_one_that_comes_back_get_everything(page, sent):
     page.say(do="step")
-    page.lab.phase("accept")
+    page.lab.show_phase("accept")
     other = Page(page.lab, sent)
     assert other.holds_the_run()
     assert other.place == (2, "accept", None)
@@ -233,7 +233,7 @@ def test_a_step_is_two_messages_and_its_iteration_is_sent_once(make, sent):
     sent.clear()
     for move in (
         lambda: lab.back(),
-        lambda: lab.phase("draft"),
+        lambda: lab.show_phase("draft"),
         lambda: lab.goto(3),
         lambda: lab.select(0),
     ):

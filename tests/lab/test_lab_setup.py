@@ -8,8 +8,7 @@ from support.tiny import tiny
 
 import speclab
 from speclab.drafters import cost
-from speclab.lab.catalog import offered
-from speclab.lab.state import ModelChoice
+from speclab.lab._form import ModelChoice, offered
 from speclab.loading.presets import PRESETS
 
 SMOLLM2 = pytest.mark.skipif(bool(PRESETS["smollm2"].missing), reason="speclab fetch smollm2")

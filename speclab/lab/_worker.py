@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError as Dropped
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Condition, Event, Thread, current_thread
+from time import monotonic
 from typing import Any, TypeVar
 
 from speclab.errors import CancelledError, SpeclabError
-from speclab.lab.state import FORM, LabState
+from speclab.lab._form import FORM
+from speclab.lab._state import LabState
 
 Result = TypeVar("Result")
+PAUSE = 0.3
+"""Seconds between two reports of a running task."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,18 +42,15 @@ class Worker:
     """
 
     def __init__(self, state: LabState, flush: Callable[[], None]) -> None:
-        self.flush = flush
+        self.closed = False
+        self._flush = flush
         self._state = state
         self._cancelled = Event()
-        self._waiting: deque[Request] = deque()
+        self._waiting: list[Request] = []
         self._changed = Condition()
         self._running: Request | None = None
-        self._closed = False
         self._thread: Thread | None = None
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
+        self._next_report = 0.0
 
     @property
     def cancelled(self) -> bool:
@@ -66,22 +66,30 @@ class Worker:
         """Tell the page what the running work does now, and which share of it is done."""
         self._state.busy = busy
         self._state.progress = progress
-        self.flush()
+        self._flush()
+
+    def due(self) -> bool:
+        """Whether the last report is long enough ago for another one."""
+        now = monotonic()
+        if now < self._next_report:
+            return False
+        self._next_report = now + PAUSE
+        return True
 
     def submit(
         self, work: Callable[[], Result], busy: str = "", where: str = "", key: str = ""
     ) -> Future[Result]:
         """Queue work.
 
-        `busy`: shown while it runs. `key`: a newer request replaces a waiting one with the same
-        key.
+        `busy`: shown while it runs. `key`: replaces a waiting request with the same key.
         """
         request = Request(work, busy, where, key)
-        if current_thread() is self._thread:  # called by a condition or an observer
+        # a condition or an observer calls from this thread: it must not wait for itself
+        if current_thread() is self._thread and not key:
             request.result.set_result(work())
             return request.result
         with self._changed:
-            if self._closed:
+            if self.closed:
                 request.result.set_exception(CancelledError("The lab is closed: make a new one."))
                 return request.result
             if key:
@@ -112,7 +120,7 @@ class Worker:
     def close(self) -> None:
         """End the thread after the running work."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
         if self._thread is not None and self._thread is not current_thread():
             self._thread.join(10)
@@ -128,21 +136,21 @@ class Worker:
                 self._running = None
                 self._cancelled.clear()
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: bool(self._waiting) or self._closed)
-                if self._closed:
+                self._changed.wait_for(lambda: bool(self._waiting) or self.closed)
+                if self.closed:
                     self._drop()
                     return
-                self._running = self._waiting.popleft()
+                self._running = self._waiting.pop(0)
             self._run(self._running)
 
     def _run(self, request: Request) -> None:
         state = self._state
         error: BaseException | None = None
         result = None
+        self._next_report = 0.0
         if request.busy:
-            state.busy = request.busy
             state.moved()
-            self.flush()
+            self.report(request.busy)
         try:
             result = request.work()
             if request.where not in FORM:
@@ -150,10 +158,8 @@ class Worker:
         except BaseException as raised:
             error = raised
             self._explain(raised, request.where)
-        state.busy = ""
-        state.progress = None
         try:
-            self.flush()
+            self.report("")
         except Exception as bug:  # errors in a message must not end the thread
             _log.exception("the page could not be told")
             error = error or bug

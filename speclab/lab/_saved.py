@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from speclab import views
-from speclab.lab.state import LabState
+from speclab.lab._state import LabState
 from speclab.views.run_data import words
 from speclab.views.static_html import describe, snapshot
 

@@ -1,0 +1,270 @@
+"""The form: what it offers, the setup of a run that it describes, and what a change of it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from huggingface_hub import constants
+
+from speclab.drafters import strategies
+from speclab.drafters.base import Strategy, checked
+from speclab.errors import PromptError, SettingsError
+from speclab.loading.presets import PRESETS, Offer, Preset, find
+from speclab.prompts import PromptInput, as_messages, examples, is_conversation
+from speclab.settings import SessionSettings, Settings
+from speclab.views.run_data import strategy_data
+
+if TYPE_CHECKING:
+    from speclab.pair import ModelPair
+
+Message = dict[str, Any]
+FORM = ("models", "strategy", "session", "prompt")
+"""The parts of the setup; the page shows an error of a part beside its fields."""
+CURRENT = "current settings"
+"""The name of the form's strategy in a comparison."""
+_DEVICES = {"automatic": None, "CPU": "cpu", "CUDA": "cuda", "Apple GPU": "mps"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A preset by name, or, if the name is empty, models by hub id or folder."""
+
+    name: str = "mini"
+    target: str = ""
+    draft: str = ""
+    heads: tuple[str, ...] = ()
+    device: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `load_pair`."""
+        if self.name:
+            return {"name": self.name, "device": self.device}
+        return {name: value or None for name, value in asdict(self).items() if name != "name"}
+
+    def __str__(self) -> str:
+        if not self.name:
+            return Path(self.target).name
+        return Path(PRESETS[self.name].target).name if PRESETS[self.name].hub else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class LabConfig:
+    """The setup of a session. `models` None: the pair given to the lab."""
+
+    models: ModelChoice | None
+    strategy: Strategy
+    prompt: PromptInput
+    settings: SessionSettings
+
+    def forks_from(self, other: LabConfig) -> bool:
+        """Whether models and prompt are the same, so a fork is enough."""
+        return (self.models, self.prompt) == (other.models, other.prompt)
+
+    def changed(self, strategy: Strategy | None, settings: Mapping[str, Any]) -> LabConfig:
+        """A copy with changed settings, of the session or else of the strategy."""
+        session = {
+            name: settings[name] for name in SessionSettings.model_fields if name in settings
+        }
+        others = {name: value for name, value in settings.items() if name not in session}
+        chosen = checked(strategy or self.strategy)
+        if others:
+            chosen = chosen.changed(**others)
+        return replace(self, strategy=chosen, settings=self.settings.changed(**session))
+
+    def data(self) -> Message:
+        """The setup as the page shows it in its form."""
+        return {
+            "models": None if self.models is None else asdict(self.models),
+            "strategy": {
+                "name": type(self.strategy).__name__,
+                "settings": self.strategy.model_dump(mode="json"),
+            },
+            "session": self.settings.model_dump(mode="json"),
+            "prompt": prompt_text(self.prompt),
+            "chat": is_conversation(self.prompt),
+        }
+
+
+def differences(old: LabConfig, new: LabConfig) -> list[str]:
+    """Describe the changes: `node budget 24 → 12`."""
+    words = []
+    if new.models != old.models:
+        words.append(f"models {old.models or 'given'} → {new.models or 'given'}")
+    if new.prompt != old.prompt:
+        words.append("prompt")
+    if type(new.strategy) is type(old.strategy):
+        words += _changes(old.strategy, new.strategy)
+    else:
+        words.append(f"strategy {type(old.strategy).__name__} → {type(new.strategy).__name__}")
+    return words + _changes(old.settings, new.settings)
+
+
+def _changes(old: Settings, new: Settings) -> list[str]:
+    before = old.model_dump()
+    return [
+        f"{name.replace('_', ' ')} {_written(before[name])} → {_written(value)}"
+        for name, value in new.model_dump().items()
+        if before[name] != value
+    ]
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# What the form offers
+
+
+def catalog(given: ModelPair | None) -> Message:
+    """The fields of the message `catalog`. `given`: the pair that the lab was given."""
+    models = []
+    if given is not None:
+        models.append(_model(None, given.name or "given in Python", "", given.chats))
+    for name, preset in PRESETS.items():
+        way = ""
+        if preset.missing:
+            way = f"speclab fetch {name}"
+        elif not _on_this_machine(preset):
+            way = f"downloads {_size(preset)}"
+        models.append(_model(name, f"{name} · {_size(preset)}", way, preset.chat))
+    return {
+        "strategies": [strategy_data(kind) for kind in strategies(by_hand=False).values()],
+        "models": [*models, _model("", "your own …", "", False)],
+        "prompts": [
+            {**asdict(prompt), "chat": chat}
+            for chat in (False, True)
+            for prompt in examples(chat=chat)
+        ],
+        "devices": [{"label": label, "value": value} for label, value in _DEVICES.items()],
+        "session": SessionSettings.model_json_schema(),
+        "current": CURRENT,
+    }
+
+
+def _model(name: str | None, label: str, way: str, chat: bool) -> Message:
+    return {"name": name, "label": label, "here": not way, "way": way, "chat": chat}
+
+
+def _on_this_machine(preset: Preset) -> bool:
+    """Whether nothing needs to be downloaded; imports no model library, as a page waits for it."""
+    cached = Path(constants.HF_HUB_CACHE)
+    return all(
+        Path(name).is_dir()
+        or (cached / f"models--{name.replace('/', '--')}" / "snapshots").is_dir()
+        for name in (preset.target, preset.draft)
+        if name is not None
+    )
+
+
+def _size(preset: Preset) -> str:
+    size = preset.weight_bytes(preset.dtype or "float16")
+    return f"{size / 2**30:.1f} GiB" if size >= 2**29 else f"{size / 2**20:.0f} MiB"
+
+
+def offered(choice: ModelChoice | None, given: ModelPair | None) -> Offer:
+    """What can draft in these models; loads nothing, so the kinds of heads by name are unknown."""
+    if choice is None:
+        return given.offer if given is not None else Offer("", draft=False, heads=0, blocks=())
+    if choice.name:
+        return PRESETS[choice.name].offer(choice.name)
+    return Offer(choice.target, bool(choice.draft), len(choice.heads))
+
+
+def missing(offer: Offer) -> dict[str, str]:
+    """What the models lack for each strategy that they cannot run, in a sentence, by its name."""
+    return {
+        name: sentence
+        for name, kind in strategies(by_hand=False).items()
+        if not any(field.is_required() for field in kind.model_fields.values())
+        and (sentence := kind().missing(offer))
+    }
+
+
+def chats_with(choice: ModelChoice | None, given: ModelPair | None) -> bool:
+    """Whether these models take messages, according to the preset or the pair's template."""
+    if choice is None:
+        return given is not None and given.chats
+    return bool(choice.name) and PRESETS[choice.name].chat
+
+
+# What a change of the form does
+
+
+def with_models(config: LabConfig, value: Any, given: ModelPair | None) -> LabConfig:
+    """The setup with other models: a choice of the page, or None for the given pair.
+
+    Raises:
+        SpeclabError: there is no such preset, no given pair, or no target.
+    """
+    choice = None
+    if value is not None:
+        names = {name: str(value.get(name) or "").strip() for name in ("name", "target", "draft")}
+        heads = tuple(filter(None, map(str.strip, value.get("heads") or ())))
+        choice = ModelChoice(**names, heads=heads, device=value.get("device"))
+        if choice.name:
+            find(choice.name)
+        elif not choice.target:
+            raise SettingsError("Name a target: a hub id or a folder.")
+    elif given is None:
+        raise SettingsError("No models were given in Python: choose some from the list.")
+    prompt = config.prompt
+    chats = chats_with(choice, given)
+    if choice != config.models and is_conversation(prompt) != chats:
+        text = prompt_text(prompt)
+        prompt = as_messages(text) if chats else text
+    return replace(config, models=choice, prompt=prompt)
+
+
+def with_prompt(config: LabConfig, value: Any) -> LabConfig:
+    """The setup with another text; of a conversation it replaces the last message."""
+    text = str(value)
+    refuse_empty(text)
+    prompt = config.prompt
+    if text == prompt_text(prompt):
+        return config
+    if is_conversation(prompt):
+        return replace(config, prompt=(*prompt[:-1], *as_messages(text)))
+    return replace(config, prompt=text)
+
+
+def prompt_text(prompt: PromptInput) -> str:
+    """The text of a prompt as a user would type it; the last one of several messages."""
+    if isinstance(prompt, str):
+        return prompt
+    if is_conversation(prompt):
+        return str(prompt[-1]["content"])
+    return " ".join(map(str, prompt))
+
+
+def prompt_of(pair: ModelPair, prompt: PromptInput) -> PromptInput:
+    """The prompt for a pair; without a tokenizer, parse the ids in the text."""
+    if pair.tokenizer is not None or not isinstance(prompt, str):
+        return prompt
+    words = prompt.replace("#", " ").replace(",", " ").split()
+    if not all(word.isdecimal() for word in words):
+        raise SettingsError(
+            "These models have no tokenizer: write the prompt as token ids, such as 5 17 3."
+        )
+    return [int(word) for word in words]
+
+
+def refuse_empty(prompt: PromptInput) -> None:
+    """Raises PromptError for a prompt without text."""
+    if not prompt_text(prompt).strip():
+        raise PromptError("The prompt is empty: write a text, or choose an example.")
+
+
+def refuse_long(pair: ModelPair, prompt: PromptInput) -> None:
+    """Raises SettingsError for a prompt that leaves no room in the target's context."""
+    context = pair.target.context
+    count = len(pair.encode(prompt_of(pair, prompt)))
+    if context is not None and count >= context:
+        raise SettingsError(
+            f"The prompt has {count} tokens, and the context of {pair.target.name} is "
+            f"{context}: shorten it."
+        )

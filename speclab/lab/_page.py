@@ -1,0 +1,212 @@
+"""What goes to the page and comes from it: messages, checked against the list in
+views/messages.json, and the changes of the state that the page has yet to receive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.resources import files
+from threading import RLock
+from time import monotonic
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, create_model
+from pydantic_core import from_json
+
+from speclab.lab._form import LabConfig, Message, catalog, missing, offered
+from speclab.lab._state import LabState
+from speclab.trace.records import Step
+from speclab.views.run_data import run_header, step_data
+
+_EMPTY: dict[str, Message] = {
+    "preview": {"index": -1, "what_if": None},
+    "curve": {"name": "", "values": [], "points": [], "plain": {}, "here": None},
+    "redone": {"index": -1, "old": None, "changes": []},
+    "pinned": {"step": None},
+    "diffed": {"diff": None},
+}
+"""The fields that clear a panel."""
+
+
+@cache
+def _listed() -> dict[str, dict[str, type[BaseModel]]]:
+    """All messages as pydantic models, by group and name; `?` after a field: may be absent or null."""
+    text = files("speclab.views").joinpath("messages.json").read_bytes()
+    strict = ConfigDict(extra="forbid", strict=True)
+    listed: dict[str, dict[str, type[BaseModel]]] = {}
+    for group, messages in from_json(text).items():
+        listed[group] = {}
+        for name, kinds in messages.items():
+            fields: dict[str, Any] = {
+                field.removesuffix("?"): (f"{kind} | None", None)
+                if field.endswith("?")
+                else (kind, ...)
+                for field, kind in kinds.items()
+            }
+            listed[group][name] = create_model(name, __config__=strict, **fields)
+    return listed
+
+
+def to_page(name: str, /, **fields: Any) -> Message:
+    """A message to the page.
+
+    Raises:
+        KeyError: the list has no such message.
+        ValueError: it has other fields.
+    """
+    _listed()["to_page"][name].model_validate(fields)
+    return {"type": name, **fields}
+
+
+def from_page(content: Any) -> tuple[str, Message]:
+    """The name and the fields of a message from the page.
+
+    Raises:
+        ValueError: the list has no such message, or not with these fields.
+    """
+    known = _listed()["to_kernel"]
+    if not isinstance(content, dict) or str(content.get("do")) not in known:
+        raise ValueError(f"the page sent {content!r}")
+    name = content["do"]
+    fields = {key: value for key, value in content.items() if key != "do"}
+    known[name].model_validate(fields)
+    return name, fields
+
+
+class Outbox:
+    """Sends each iteration once; a new or reloaded page says hello and gets everything.
+
+    `send`: sends one envelope to every page.
+    """
+
+    def __init__(self, state: LabState, send: Callable[[Message], None]) -> None:
+        self.moves = 0  # how often the kernel moved the page; the page returns the number
+        self._state = state
+        self._send = send
+        self._lock = RLock()
+        self._greeted = False
+        self._busy_since = 0.0
+        self._forget()
+        self._steps: tuple[Step, ...] | None = None  # that the page has; None: no page
+
+    def _forget(self) -> None:
+        """Expect a page that has nothing."""
+        self._steps = ()
+        self._number = -1
+        self._position: tuple[Any, ...] = ()
+        self._status: Message = {}
+        self._panels: dict[str, Message | None] = {}
+
+    @property
+    def has_page(self) -> bool:
+        """Whether a page has said hello."""
+        return self._greeted or self._steps is not None
+
+    def greet(self) -> None:
+        """Send a new page everything, from any thread: it must not wait for the running work."""
+        self._greeted = True
+        self.flush()
+
+    def reported(self, cursor: int, phase: str, node: Any) -> None:
+        """Remember the position that the page reported, so it is not sent back."""
+        self._position = (cursor, phase, node)
+
+    def flush(self) -> None:
+        """Send the page the changes since the last flush, in one envelope."""
+        with self._lock:
+            messages = list(self._changes())
+            self._state.posts.clear()
+            if messages:
+                self._send({"messages": messages})
+
+    def _changes(self) -> Iterator[Message]:
+        state = self._state
+        if self._greeted:
+            self._greeted = False
+            self._forget()
+            yield to_page("catalog", **catalog(state.given))
+        if self._steps is None:
+            return
+        yield from self._run(self._steps)
+        position = (state.cursor, state.phase, state.selected)
+        if position != self._position and state.trace is not None:
+            self._position = position
+            self.moves += 1
+            cursor, phase, node = position
+            yield to_page("show", cursor=cursor, phase=phase, node=node, moves=self.moves)
+        for name, fields in state.panels.items():
+            if name not in self._panels or self._panels[name] is not fields:
+                yield to_page(name, **(_EMPTY[name] if fields is None else fields))
+        self._panels = state.panels
+        if changed := self._changed_status():
+            yield to_page("status", **changed)
+        for name, fields in state.posts:
+            yield to_page(name, **fields)
+
+    def _run(self, former: tuple[Step, ...]) -> Iterator[Message]:
+        """The iterations that the page lacks: new ones of the same run, or another run from where the two differ."""
+        state = self._state
+        trace = state.trace
+        if trace is None or (trace.steps is former and self._number == state.number):
+            return
+        self._steps = steps = trace.steps
+        same = 0
+        while same < min(len(former), len(steps)) and former[same] is steps[same]:
+            same += 1
+        records = [step_data(step) for step in steps[same:]]
+        if same == len(former) and self._number == state.number:
+            for index, record in enumerate(records, same):
+                yield to_page("step", index=index, step=record)
+            return
+        self._number = state.number
+        self._position = ()
+        yield to_page(
+            "run",
+            id=state.number,
+            header=run_header(trace),
+            keep=same,
+            steps=records,
+            cursor=state.cursor,
+        )
+
+    def _changed_status(self) -> Message:
+        former = self._status
+        self._status = status = self._current_status()
+        changed = {
+            name: value
+            for name, value in status.items()
+            if name not in former or former[name] != value
+        }
+        if status["busy"] and changed.keys() & {"busy", "progress"}:
+            if "busy" in changed:
+                self._busy_since = monotonic()
+            changed["since"] = monotonic() - self._busy_since
+        return changed
+
+    def _current_status(self) -> Message:
+        state = self._state
+        finished = state.trace.finished if state.trace is not None else ""
+        at_end = state.cursor == len(state.steps)
+        ended = bool(finished) and at_end and not state.pending
+        errors = [{"where": name, "sentence": words} for name, words in state.errors.items()]
+        return {
+            "busy": state.busy or None,
+            "progress": state.progress,
+            "message": state.message or None,
+            "error": errors[-1] if errors else None,
+            "finished": finished,
+            "can_step": (state.trace is None or state.live) and not ended,
+            "live": state.live,
+            "wanted": _form(state.wanted),
+            "applied": _form(state.applied),
+            "pending": state.pending,
+            "new_run": state.new_run,
+            "missing": missing(offered(state.wanted.models, state.given)),
+            "by_hand": state.edited,
+            "guess": state.guess,
+        }
+
+
+def _form(config: LabConfig | None) -> Message | None:
+    return None if config is None else config.data()

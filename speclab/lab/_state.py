@@ -1,0 +1,107 @@
+"""The state of the lab as one traitlets object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from traitlets import Dict, Float, HasTraits, Instance, Int, Unicode
+
+from speclab.lab._form import FORM, LabConfig, Message, differences
+from speclab.trace.records import Step, Trace
+
+if TYPE_CHECKING:
+    from speclab.pair import ModelPair
+
+PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
+
+
+class LabState(HasTraits):
+    """The state of a lab. The worker's thread changes it, and the outbox sends the changes to the
+    page.
+
+    `trace`: the current run, or None. `cursor`: iterations shown. `phase`: draft, flatten, verify,
+    accept, commit or all. `selected`: a node. `busy`: the running work, empty when idle;
+    `progress`: its share that is done, None if unknown. `message`: its result. `errors`: sentences
+    by place, newest last. `wanted`: the setup that the next Step applies. `panels`: what stage and
+    tabs show (preview, curve, redone, …), None if nothing; `posts`: messages to send once.
+    """
+
+    trace = Instance(Trace, allow_none=True)
+    cursor = Int()
+    phase = Unicode("all")
+    selected = Int(None, allow_none=True)
+    busy = Unicode()
+    progress = Float(None, allow_none=True)
+    message = Unicode()
+    errors = Dict()
+    wanted = Instance(LabConfig)
+
+    def __init__(self, wanted: LabConfig, given: ModelPair | None, *, guess: bool) -> None:
+        super().__init__(wanted=wanted)
+        self.given = given  # the pair that the lab was given
+        self.applied: LabConfig | None = None  # the setup of the current run
+        self.number = -1  # the number of the current run
+        self.live = False  # whether the current run has a session
+        self.edited = False  # whether the tree shown was edited by hand
+        self.guess = guess
+        self.panels: dict[str, Message | None] = {}
+        self.posts: list[tuple[str, Message]] = []
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The decoded iterations of the current run."""
+        return self.trace.steps if self.trace is not None else ()
+
+    @property
+    def step(self) -> Step | None:
+        """The current iteration; None before the first."""
+        return self.steps[self.cursor - 1] if 0 < self.cursor <= len(self.steps) else None
+
+    @property
+    def pending(self) -> list[str]:
+        """The changes that the next Step applies."""
+        return [] if self.applied is None else differences(self.applied, self.wanted)
+
+    @property
+    def new_run(self) -> bool:
+        """Whether the changes need a new run."""
+        return self.applied is not None and not self.wanted.forks_from(self.applied)
+
+    @property
+    def diff(self) -> Message | None:
+        """The comparison shown of two runs."""
+        panel = self.panels.get("diffed")
+        return None if panel is None else panel["diff"]
+
+    @property
+    def error(self) -> str:
+        """The newest error, or an empty text."""
+        return next(reversed(self.errors.values()), "")
+
+    def fail(self, where: str, sentence: str) -> None:
+        """Show an error next to its cause."""
+        self.mend([where])
+        self.errors = {**self.errors, where: sentence}
+
+    def mend(self, places: Iterable[str]) -> None:
+        """Remove the errors of these places."""
+        gone = set(places)
+        self.errors = {where: words for where, words in self.errors.items() if where not in gone}
+
+    def moved(self) -> None:
+        """Remove what belongs to the former position: its message, and errors outside the form."""
+        self.message = ""
+        self.mend(set(self.errors) - set(FORM))
+
+    def show(self, panel: str, /, **fields: Any) -> None:
+        """Show a panel; it stays until it is shown again or hidden."""
+        self.panels = {**self.panels, panel: fields}
+
+    def hide(self, *panels: str) -> None:
+        """Clear panels that were shown."""
+        self.panels = {**self.panels, **dict.fromkeys(self.panels.keys() & set(panels))}
+
+    def post(self, name: str, /, **fields: Any) -> None:
+        """Send the page a message once."""
+        self.posts.append((name, fields))
