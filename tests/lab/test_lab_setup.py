@@ -134,15 +134,18 @@ def test_a_page_that_opens_while_models_load_hears_of_it_at_once(make, sent, mon
     from speclab import pair as models
 
     load = models.load_pair
+    begun = threading.Event()
     go_on = threading.Event()
 
     def slow(**named):
         named["report"]("Loading")
+        begun.set()
         assert go_on.wait(PATIENCE)
         return load(**named)
 
     monkeypatch.setattr(models, "load_pair", slow)
     lab = make("mini", prompt="Once", max_new_tokens=20)
+    assert begun.wait(PATIENCE)
     lab.comm.handle_msg(
         {"content": {"data": {"method": "custom", "content": {"do": "hello"}}}, "buffers": []}
     )
