@@ -53,6 +53,8 @@ interface CacheRecord {
   committed: number;
   capacity: number;
   slot_bytes: number;
+  /** Before the commit; never in a record. */
+  open?: boolean;
 }
 
 interface ExtraRow {

@@ -210,6 +210,9 @@ def test_five_nodes_slot_by_slot_and_a_long_prompt_folded():
     assert arrow.x[:2] == (15, 14), "node 3 moves from slot 15 to slot 14"
     assert len(figure.layout.shapes) == 2, "framed during the pass and after the commit"
     assert "moved to slot 14" in " ".join(signs.hovertext)
+    for phase, drawn in {"flatten": "····", "accept": "····?????"}.items():
+        signs = views.cache(five_nodes(), prompt_length=4, phase=phase).data[1]
+        assert "".join(signs.text[: signs.y.count(1)]) == drawn
     # a file may name 2**24 slots
     record = replace(large().caches[0], before=2**24 - 9, capacity=2**24, after=2**24 - 5)
     huge = views.cache(replace(large(), prefix_length=2**24 - 9, caches=(record,)), prompt_length=9)

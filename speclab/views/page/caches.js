@@ -3,6 +3,7 @@
 
 import { LOOKS } from "./data.js";
 import { codeMap, frameAt, layoutOf, noteAt } from "./figure.js";
+import { WHOLE, reached } from "./phases.js";
 import { byteCount, plotText } from "./text.js";
 import { words } from "./words.js";
 
@@ -28,6 +29,7 @@ function slotStates(record, prefix, prompt, first, after) {
     if (slot < old) return slot < prompt ? "prompt" : "committed";
     if (slot < prefix) return "written now";
     if (after) return kept.size ? "kept" : "rebuilt";
+    if (record.open) return "passed";
     return kept.has(slot) ? "kept" : "dropped";
   });
 }
@@ -49,22 +51,41 @@ function firstSlot(record, prefix) {
  * @param {Step} step
  * @param {number} promptLength
  * @param {number | null} selected
+ * @param {Position} position
  */
-export function cacheFigure(step, promptLength = 0, selected = null) {
+export function cacheFigure(step, promptLength = 0, selected = null, position = WHOLE) {
   if (!step.caches.length) return null;
   /** @type {Strips} */
   const strips = { cells: [], labels: [], notes: [], signs: [], moves: [] };
-  for (const record of step.caches) addStrip(strips, step, record, promptLength);
+  const caches = cachesAt(step, position);
+  for (const record of caches) addStrip(strips, step, record, promptLength);
   const count = strips.cells.length;
   const framed = strips.signs.filter(sign => selected !== null && sign.node === selected);
   const [tickvals, ticktext] = [0, 1].map(part => strips.labels.map(label => label[part]));
-  const layout = layoutOf("caches", cacheLines(step).join(" "), {
+  const layout = layoutOf("caches", cacheLines({ ...step, caches }).join(" "), {
     height: CACHE_PITCH * count + 16,
     yaxis: { range: [count - 0.5, -0.5], tickvals, ticktext },
     annotations: strips.notes,
     shapes: framed.map(({ x, y }) => frameAt(x - 0.5, x + 0.5, y - 0.5, y + 0.5))
   });
   return { data: cacheTraces(strips), layout };
+}
+
+/**
+ * The caches as far as a position has come: the target has the nodes' rows from verify on, and only
+ * the commit keeps, drops and moves rows.
+ * @param {Step} step
+ * @param {Position} position
+ * @returns {CacheRecord[]}
+ */
+function cachesAt(step, position) {
+  if (reached(position, "commit")) return step.caches;
+  /** @type {Pick<CacheRecord, "kept" | "moved" | "open">} */
+  const undecided = { kept: [], moved: [], open: true };
+  return step.caches.map(record => {
+    const waits = record.name === "target" && !reached(position, "verify");
+    return { ...record, written: waits ? 0 : record.written, ...undecided };
+  });
 }
 
 /**
@@ -81,7 +102,7 @@ function addStrip(strips, step, record, prompt) {
     strips.notes.push(noteAt(plotText(text), -0.5, strips.cells.length, LOOKS.heading));
     strips.cells.push([]);
   };
-  heading(words("cache", "heading", cacheValues(record)));
+  heading(words("cache", record.open ? "open" : "heading", cacheValues(record)));
   const first = firstSlot(record, prefix);
   if (first)
     heading(
@@ -95,7 +116,7 @@ function addStrip(strips, step, record, prompt) {
   );
   const origins = new Map([...landed].map(([slot, goal]) => [goal, slot]));
   const places = [new Map(), new Map()];
-  for (const after of [false, true]) {
+  for (const after of record.open ? [false] : [false, true]) {
     if (after) strips.cells.push([]); // room for arrows
     const states = slotStates(record, prefix, prompt, first, after);
     const used = Math.ceil(states.length / CACHE_ROW) * CACHE_ROW;
@@ -223,7 +244,11 @@ function cacheValues(record) {
 
 /** A line per cache. @param {Step} step @returns {string[]} */
 export function cacheLines(step) {
-  return step.caches.map(record => words("cache", "line", cacheValues(record)));
+  return step.caches.map(record =>
+    record.open
+      ? `${words("cache", "open", cacheValues(record))}.`
+      : words("cache", "line", cacheValues(record))
+  );
 }
 
 /**
