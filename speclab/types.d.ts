@@ -53,7 +53,10 @@ interface CacheRecord {
   committed: number;
   capacity: number;
   slot_bytes: number;
-  /** Before the commit; never in a record. */
+}
+
+/** `open`: the commit is still to come. */
+interface DrawnCache extends CacheRecord {
   open?: boolean;
 }
 

@@ -13,7 +13,7 @@ const ORDER = "123456789abcdefghijklmnopqrstuvwxyz";
 
 /**
  * The state of the slots from `first` on, during the pass or after the commit.
- * @param {CacheRecord} record
+ * @param {DrawnCache} record
  * @param {number} prefix
  * @param {number} prompt
  * @param {number} first
@@ -36,7 +36,7 @@ function slotStates(record, prefix, prompt, first, after) {
 
 /**
  * The first slot of a strip: what lies before was there and stays.
- * @param {CacheRecord} record
+ * @param {DrawnCache} record
  * @param {number} prefix
  */
 function firstSlot(record, prefix) {
@@ -62,7 +62,7 @@ export function cacheFigure(step, promptLength = 0, selected = null, position = 
   const count = strips.cells.length;
   const framed = strips.signs.filter(sign => selected !== null && sign.node === selected);
   const [tickvals, ticktext] = [0, 1].map(part => strips.labels.map(label => label[part]));
-  const layout = layoutOf("caches", cacheLines({ ...step, caches }).join(" "), {
+  const layout = layoutOf("caches", cacheLines({ caches }).join(" "), {
     height: CACHE_PITCH * count + 16,
     yaxis: { range: [count - 0.5, -0.5], tickvals, ticktext },
     annotations: strips.notes,
@@ -76,11 +76,11 @@ export function cacheFigure(step, promptLength = 0, selected = null, position = 
  * the commit keeps, drops and moves rows.
  * @param {Step} step
  * @param {Position} position
- * @returns {CacheRecord[]}
+ * @returns {DrawnCache[]}
  */
 function cachesAt(step, position) {
   if (reached(position, "commit")) return step.caches;
-  /** @type {Pick<CacheRecord, "kept" | "moved" | "open">} */
+  /** @type {Pick<DrawnCache, "kept" | "moved" | "open">} */
   const undecided = { kept: [], moved: [], open: true };
   return step.caches.map(record => {
     const waits = record.name === "target" && !reached(position, "verify");
@@ -92,7 +92,7 @@ function cachesAt(step, position) {
  * Adds the strip of a cache: two blocks of rows, and arrows between them.
  * @param {Strips} strips
  * @param {Step} step
- * @param {CacheRecord} record
+ * @param {DrawnCache} record
  * @param {number} prompt
  */
 function addStrip(strips, step, record, prompt) {
@@ -147,7 +147,7 @@ function addStrip(strips, step, record, prompt) {
 /**
  * The sign of a slot, what it holds in words, its node.
  * @param {Step} step
- * @param {CacheRecord} record
+ * @param {DrawnCache} record
  * @param {number} slot
  * @param {string} state
  * @param {number} origin
@@ -225,7 +225,7 @@ export function cacheKey(step) {
     .map(([, look]) => look);
 }
 
-/** @param {CacheRecord} record */
+/** @param {DrawnCache} record */
 function cacheValues(record) {
   return {
     name: record.name[0].toUpperCase() + record.name.slice(1),
@@ -242,7 +242,7 @@ function cacheValues(record) {
   };
 }
 
-/** A line per cache. @param {Step} step @returns {string[]} */
+/** A line per cache. @param {{caches: DrawnCache[]}} step @returns {string[]} */
 export function cacheLines(step) {
   return step.caches.map(record =>
     record.open
@@ -253,7 +253,7 @@ export function cacheLines(step) {
 
 /**
  * Whether each check of a cache after a commit passed.
- * @param {CacheRecord} record
+ * @param {DrawnCache} record
  * @returns {Record<string, boolean>}
  */
 function cacheChecks(record) {
