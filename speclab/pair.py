@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import Any, Never
 
 import torch
 import transformers
@@ -37,7 +37,7 @@ from speclab.loading.loader import (
     unwrapped,
 )
 from speclab.loading.presets import Offer, Preset, find
-from speclab.loading.tokens import TokenTexts, compare, whole_numbers
+from speclab.loading.tokens import TokenTexts, compare, encoded, whole_numbers
 from speclab.models.probe import check_trees
 from speclab.models.processors import GenerationRules
 from speclab.models.runner import Runner
@@ -68,7 +68,7 @@ class ModelPair:
     texts: TokenTexts | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.texts is None:
+        if self.texts is None or self.texts.tokenizer is not self.tokenizer:
             object.__setattr__(self, "texts", TokenTexts(self.tokenizer))
 
     def __repr__(self) -> str:
@@ -129,6 +129,12 @@ class ModelPair:
         """Ids that end a text, from the target's generation_config as in `model.generate`."""
         return frozenset(self.rules.eos_ids)
 
+    def __reduce__(self) -> Never:
+        raise SettingsError(
+            "A pair holds its models and their caches, so it is not copied or pickled: use "
+            "session.fork(), or load the pair where it is needed."
+        )
+
     def fresh(self) -> ModelPair:
         """The same modules with empty caches, for a new session."""
         return self.fork(0)
@@ -171,22 +177,28 @@ class ModelPair:
         """
         return self.read_prompt(prompt)[0]
 
-    def read_prompt(self, prompt: PromptInput) -> tuple[list[int], tuple[Message, ...]]:
-        """As `encode`, and the messages with the token range of each; empty for text and ids."""
+    def read_prompt(
+        self, prompt: PromptInput, template: Mapping[str, Any] | None = None
+    ) -> tuple[list[int], tuple[Message, ...]]:
+        """As `encode`, and the messages with the token range of each; empty for text and ids.
+
+        `template`: arguments of the chat template.
+        """
         messages: tuple[Message, ...] = ()
         if is_conversation(prompt):
-            ids, messages = encode_messages(self.tokenizer, prompt)
+            ids, messages = encode_messages(self.tokenizer, prompt, template)
+        elif template is not None:
+            raise PromptError(
+                "template= is for a prompt of messages, and this is none: leave it out, or give "
+                "messages."
+            )
         elif isinstance(prompt, str) and prompt:
-            if self.tokenizer is None:
-                raise PromptError(
-                    "This pair has no tokenizer: use token ids, or pass tokenizer= to load_pair."
-                )
-            # Python's placeholders for invalid bytes
-            if any("\ud800" <= char <= "\udfff" for char in prompt):
-                raise PromptError(
-                    "The prompt contains bytes that are not UTF-8: write it as UTF-8."
-                )
-            ids = list(self.tokenizer(prompt, verbose=False)["input_ids"])
+            plain = self.plain_ids(prompt)
+            assert self.tokenizer is not None
+            ids = list(encoded(self.tokenizer, prompt)["input_ids"])
+            # a rendered chat template begins with the token that the tokenizer adds, too
+            if plain[:1] == ids[:1] == [self.tokenizer.bos_token_id]:
+                ids = ids[ids[1 : len(plain) + 1] == plain :]
         else:
             ids = whole_numbers(prompt)
         if not ids:
@@ -201,12 +213,25 @@ class ModelPair:
                 )
         return ids, messages
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of a sequence, special tokens shown; ids with a # if there is no tokenizer."""
+    def plain_ids(self, text: str) -> list[int]:
+        """Token ids of a text without special tokens; raises `PromptError`."""
         if self.tokenizer is None:
-            texts = self.token_texts(ids)
-            return " ".join([texts[token] for token in ids])
-        return str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
+            raise PromptError(
+                "This pair has no tokenizer: use token ids, or pass tokenizer= to load_pair."
+            )
+        return list(encoded(self.tokenizer, text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of a sequence, special tokens shown; an id without a text, as without a tokenizer, with a #."""
+        assert self.texts is not None
+        return self.texts.decode(ids)
+
+    def continuation(self, prompt: Sequence[int], ids: Sequence[int]) -> str:
+        """What `ids` add to the text of a prompt: the first space is kept where `decode` strips it."""
+        if self.tokenizer is None:
+            return self.decode(ids)
+        before = self.decode(prompt).rstrip("\ufffd")  # a character that `ids` complete
+        return self.decode([*prompt, *ids]).removeprefix(before)
 
     def token_texts(self, tokens: Iterable[int]) -> dict[int, str]:
         """Token to text for display: " the"; "<0xE2>" for a part of a character; "#123" for an unknown id."""
@@ -313,16 +338,15 @@ def load_pair(
         runners, loaded_heads, tokenizer = _loaded(loader, target, draft, heads, tokenizer)
     sources = [*runners, *loaded_heads]
     share_vocabulary(sources, tokenizer)
+    name = name or " + ".join(runner.name for runner in runners)
+    if len({runner.name for runner in runners}) < len(runners):
+        runners[1].name = f"the draft {runners[1].name}"
     for source in sources:
         if isinstance(source, Runner):
             report(f"Checking that {source.name} verifies trees…")
             check_trees(source)
-    name = name or " + ".join(runner.name for runner in runners)
     draft_runner = runners[1] if len(runners) > 1 else None
-    pair = ModelPair(runners[0], draft_runner, tuple(loaded_heads), tokenizer, name).fresh()
-    for role, ids in pair.lacking.items():
-        report(f"The {role} has {ids[0]} token ids, and the target {len(ids)} more.")
-    return pair
+    return ModelPair(runners[0], draft_runner, tuple(loaded_heads), tokenizer, name).fresh()
 
 
 def _loaded(

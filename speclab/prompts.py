@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from speclab.errors import PromptError, SettingsError
 
@@ -17,7 +17,7 @@ _HERE = Path(__file__).parent
 _CONTINUED = _HERE / "models" / "mini" / "prompts.json"
 _ASKED = _HERE / "chat_prompts.json"
 
-PromptInput = str | Sequence[int] | Sequence[Mapping[str, str]]
+PromptInput = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text, token ids, or messages with a role and a content, which the tokenizer's chat template formats."""
 
 
@@ -37,31 +37,29 @@ def as_messages(text: str, system: str = "") -> tuple[dict[str, str], ...]:
     return ({"role": "system", "content": system}, asked) if system else (asked,)
 
 
-def is_conversation(prompt: object) -> TypeGuard[Sequence[Mapping[str, str]]]:
+def is_conversation(prompt: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     """Whether a prompt is a list of messages."""
     return isinstance(prompt, list | tuple) and any(isinstance(one, Mapping) for one in prompt)
 
 
 def checked_messages(prompt: Iterable[object]) -> list[Message]:
-    """Convert mappings with a role and a content, both text, to messages.
+    """Convert mappings with a role and a content to messages; the content may be a list.
 
     Raises:
-        PromptError: a message has another form.
+        PromptError: a message has no role, or neither a content nor anything else.
     """
     found = []
     for number, given in enumerate(prompt, 1):
-        wrong = f"Message {number} of the prompt is"
-        if not isinstance(given, Mapping) or set(given) != {"role", "content"}:
+        message = given if isinstance(given, Mapping) else {}
+        role = message.get("role")
+        content = message.get("content")
+        called = content is None and len(message) > 2 - ("content" not in message)  # a tool
+        if not isinstance(role, str) or not (called or isinstance(content, str | list)):
             raise PromptError(
-                f'{wrong} not a role and a content: write {{"role": "user", "content": "…"}}.'
+                f"Message {number} of the prompt is not a role and a content: write "
+                '{"role": "user", "content": "…"}.'
             )
-        for name, value in given.items():
-            if not isinstance(value, str):
-                raise PromptError(f"{wrong} not text: its {name} is {value!r}.")
-            # Python decodes invalid UTF-8 to these
-            if any("\ud800" <= char <= "\udfff" for char in value):
-                raise PromptError(f"{wrong} not valid UTF-8: encode it as UTF-8.")
-        found.append(Message(given["role"], given["content"]))
+        found.append(Message(role, str(content or "")))
     return found
 
 

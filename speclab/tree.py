@@ -239,7 +239,10 @@ class DraftTree:
         )
 
     def to_networkx(self) -> networkx.DiGraph[int]:
-        """A `networkx.DiGraph`, edges from parent to child, every column as a node attribute."""
+        """A `networkx.DiGraph`, edges from parent to child, every column as a node attribute.
+
+        `Step.to_networkx` adds what the target said.
+        """
         import networkx
 
         graph: networkx.DiGraph[int] = networkx.DiGraph()

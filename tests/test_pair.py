@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from support.pairs import library_text
 from support.refusals import refused
 from support.tiny import tiny
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
+import speclab
 from speclab.errors import (
     ModelNotFoundError,
+    PromptError,
     SettingsError,
     UnsupportedModelError,
 )
 from speclab.loading import presets
+from speclab.loading.tokens import compare
 from speclab.pair import load_pair
 
 pytestmark = pytest.mark.model
@@ -143,3 +152,62 @@ def test_two_threads_may_load_at_once():
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: load_pair(), range(2))
     assert torch.equal(first.target.extend([5, 6]), second.target.extend([5, 6]))
+
+
+class Letters(PreTrainedTokenizer):
+    """A tokenizer in Python of 26 ids, which raises its own errors."""
+
+    def get_vocab(self):
+        return {letter: number for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz")}
+
+    vocab_size = 26
+
+    def _tokenize(self, text):
+        return list(text)
+
+    def _convert_token_to_id(self, token):
+        return self.get_vocab()[token]
+
+    def _convert_id_to_token(self, index):
+        return "abcdefghijklmnopqrstuvwxyz"[index]
+
+
+def test_what_a_tokenizer_raises_does_not_come_through():
+    pair = load_pair(target=tiny("llama"), tokenizer=Letters())
+    assert pair.decode([0, 40, 1, 2, 63]) == "a#40b c#63"
+    assert pair.token_texts([0, 40]) == {0: "a", 40: "#40"}
+    with refused(PromptError, "cannot encode", "'A ship'"):
+        pair.encode("A ship")
+    compare(Letters(), Letters())
+
+
+def test_the_new_text_keeps_the_space_that_a_decoder_strips():
+    core = Tokenizer(WordLevel({"▁the": 0, "▁sea": 1, "<unk>": 2}, unk_token="<unk>"))
+    core.decoder = decoders.Metaspace()
+    pair = load_pair(target=tiny("llama"), tokenizer=PreTrainedTokenizerFast(tokenizer_object=core))
+    assert pair.decode([0, 1]) == "the sea"
+    assert pair.continuation([0], [1, 0]) == " sea the"
+    mini = load_pair()
+    ids = mini.encode("a 🦊")
+    assert mini.continuation(ids[:-1], ids[-1:]) == "🦊", "the character that it completes"
+
+
+def test_a_pair_and_a_session_say_how_they_are_copied_and_a_callable_is(mini):
+    session = speclab.Session(mini, speclab.PromptLookup(), [5, 6], max_new_tokens=4)
+    for each in (mini, session):
+        for way in (copy.deepcopy, pickle.dumps):
+            with refused(SettingsError, "fork"):
+                way(each)
+    inside = speclab.custom_generate(speclab.PromptLookup())
+    want, again = (
+        library_text(tiny("llama"), [5, 6, 5], 8, custom_generate=each)
+        for each in (inside, pickle.loads(pickle.dumps(inside)))
+    )
+    assert want == again == library_text(tiny("llama"), [5, 6, 5], 8)
+
+
+def test_a_draft_that_is_wrong_is_called_the_draft():
+    wrong = tiny("llama", seed=1)
+    wrong.lm_head.weight.data.fill_(torch.nan)
+    with refused(UnsupportedModelError, "the draft llama"):
+        load_pair(target=tiny("llama"), draft=wrong)

@@ -164,16 +164,8 @@ def corpus(pair: ModelPair, source: str) -> Corpus:
                 "part."
             )
         tokens: list[int] = []
-        if pair.tokenizer is not None:
-            for text in texts:
-                tokens += [
-                    *pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"],
-                    BREAK,
-                ]
-        elif source:
-            raise SettingsError(
-                f"This pair has no tokenizer to read {source}: pass tokenizer= to load_pair."
-            )
+        for text in texts if source or pair.tokenizer is not None else ():
+            tokens += [*pair.plain_ids(text), BREAK]
         pair.shared_state[key] = Corpus(tokens)
     index: Corpus = pair.shared_state[key]
     return index

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any, cast
 
@@ -88,32 +89,36 @@ def custom_generate(
     require(strategy, Offer("custom_generate", draft=False, heads=len(given)))
     needs = strategy.missing(Offer("", draft=False, heads=0))
     drafts = [bare(each) for each in given] if needs else []
-    pair: ModelPair | None = None
+    return partial(_decode, strategy, drafts, streamer, {})
 
-    def decode(
-        model: PreTrainedModel,
-        input_ids: Tensor,
-        logits_processor: LogitsProcessorList,
-        stopping_criteria: StoppingCriteriaList,
-        generation_config: GenerationConfig,
-        **others: Any,
-    ) -> Tensor | GenerateDecoderOnlyOutput:
-        nonlocal pair
-        # generate keeps this argument to itself
-        asked = {"assistant_model": sys._getframe(1).f_locals.get("assistant_model")}
-        refuse(model, input_ids, generation_config, others | asked)
-        padding, ids = input_ids.tensor_split([left_padding(input_ids, others)], 1)
-        with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):
-            if pair is None or pair.target.model is not model:
-                # so a seed gives one text, on the first call as on later ones
-                with torch.random.fork_rng(devices=[]):
-                    pair = _prepared(model, drafts)
-            cost.prepare(strategy, pair)
-            text = _Text(pair.fresh(), padding, ids, logits_processor, generation_config)
-            text.decode(strategy, stopping_criteria, streamer)
-        return text.result()
 
-    return decode
+def _decode(
+    strategy: Strategy,
+    drafts: Sequence[Any],
+    streamer: Any,
+    pairs: dict[str, ModelPair],
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    **others: Any,
+) -> Tensor | GenerateDecoderOnlyOutput:
+    """`pairs`: the last one that was prepared."""
+    # generate keeps this argument to itself
+    asked = {"assistant_model": sys._getframe(1).f_locals.get("assistant_model")}
+    refuse(model, input_ids, generation_config, others | asked)
+    padding, ids = input_ids.tensor_split([left_padding(input_ids, others)], 1)
+    with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):
+        pair = pairs.get("last")
+        if pair is None or pair.target.model is not model:
+            # so a seed gives one text, on the first call as on later ones
+            with torch.random.fork_rng(devices=[]):
+                pair = pairs["last"] = _prepared(model, drafts)
+        cost.prepare(strategy, pair)
+        text = _Text(pair.fresh(), padding, ids, logits_processor, generation_config)
+        text.decode(strategy, stopping_criteria, streamer)
+    return text.result()
 
 
 class _Text:

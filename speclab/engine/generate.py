@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Never
+from typing import Any, Never
 
 from speclab.display import line, short
 from speclab.drafters import cost
@@ -56,6 +57,7 @@ def generate(
     seed: int = 0,
     stop_at_eos: bool = True,
     check: bool = False,
+    template: Mapping[str, Any] | None = None,
     **misspelt: Never,
 ) -> Generation:
     """Decodes `prompt` (text, token ids or messages) with `strategy`; settings are those of a
@@ -77,7 +79,7 @@ def generate(
     )
     cost.prepare(checked(strategy), checked_pair(pair))
     began = perf_counter()
-    decoding = start(pair.fresh(), strategy, pair.encode(prompt), chosen)
+    decoding = start(pair.fresh(), strategy, pair.read_prompt(prompt, template)[0], chosen)
     ttft = perf_counter() - began
     prefill_calls = decoding.pair.target.calls
     counts = Counts()
@@ -85,9 +87,8 @@ def generate(
 
     def result(finished: str) -> Generation:
         ids = decoding.tokens[decoding.prompt_length : committed]
-        return Generation(
-            ids, decoding.pair.decode(ids), Metrics(counts, ttft, prefill_calls), finished
-        )
+        text = pair.continuation(decoding.tokens[: decoding.prompt_length], ids)
+        return Generation(ids, text, Metrics(counts, ttft, prefill_calls), finished)
 
     try:
         checker = Checker(decoding) if chosen.check else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
 from threading import RLock
@@ -73,6 +74,7 @@ class Session:
         seed: the same seed gives the same text.
         stop_at_eos: stop at the end-of-text token.
         check: compare every commit with the target decoding alone.
+        template: arguments of the chat template, for messages: `{"enable_thinking": False}`.
 
     Attributes:
         messages: the prompt's messages with the token range of their content; all other tokens are
@@ -95,6 +97,7 @@ class Session:
         seed: int = 0,
         stop_at_eos: bool = True,
         check: bool = False,
+        template: Mapping[str, Any] | None = None,
         **misspelt: Never,
     ) -> None:
         cost.prepare(checked(strategy), checked_pair(pair))
@@ -109,10 +112,16 @@ class Session:
             check=check,
             **misspelt,
         )
-        ids, messages = pair.read_prompt(prompt)
+        ids, messages = pair.read_prompt(prompt, template)
         decoding = start(pair.fresh(), strategy, ids, chosen)
         prefill = Metrics(Counts(), perf_counter() - began, decoding.pair.target.calls)
         self._construct(decoding, strategy, chosen, messages, prefill, len(ids))
+
+    def __reduce__(self) -> Never:
+        raise SettingsError(
+            "A session shares the models of its pair, so it is not copied or pickled: use "
+            "session.fork(), or session.trace, which can be saved."
+        )
 
     def _construct(
         self,
@@ -192,7 +201,7 @@ class Session:
 
     @property
     def text(self) -> str:
-        return self.pair.decode(self.token_ids)
+        return self.pair.continuation(self.prompt_ids, self.token_ids)
 
     @property
     def done(self) -> bool:

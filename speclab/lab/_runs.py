@@ -697,10 +697,8 @@ def token_of(pair: ModelPair, token: int | None, text: str | None) -> int:
         raise PromptError("Choose a token from the list, or type one.")
     if text.startswith("#") and text[1:].isdecimal():
         return int(text[1:])
-    if pair.tokenizer is None:
-        raise PromptError("These models have no tokenizer: type a token id such as #17.")
     plain = text.replace("␣", " ").replace("⏎", "\n").replace("⇥", "\t")
-    ids = list(pair.tokenizer(plain, add_special_tokens=False)["input_ids"])
+    ids = pair.plain_ids(plain)
     if len(ids) != 1:
         pieces = ", ".join(repr(pair.token_text(piece)) for piece in ids[:6])
         raise PromptError(f"{text!r} is {len(ids)} tokens ({pieces}): add one after the other.")

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from speclab.errors import PromptError
+from speclab.loading.tokens import encoded
 from speclab.prompts import Message, checked_messages
 
 _COMMON = {"system", "user", "assistant"}
@@ -30,55 +30,63 @@ def has_template(tokenizer: PreTrainedTokenizerBase | None) -> bool:
 
 
 def encode_messages(
-    tokenizer: PreTrainedTokenizerBase | None, prompt: Sequence[Mapping[str, str]]
+    tokenizer: PreTrainedTokenizerBase | None,
+    prompt: Sequence[Mapping[str, Any]],
+    template: Mapping[str, Any] | None,
 ) -> tuple[list[int], tuple[Message, ...]]:
     """Token ids of a conversation, and its messages with the token range of their content.
 
-    The range is empty if the tokenizer has no offsets, or the template rewrites the content.
+    The range is empty if the tokenizer has no offsets, the template rewrites the content, or a
+    message is more than a role and a text.
+
+    Args:
+        template: arguments of `apply_chat_template`, such as `enable_thinking` or `tools`.
 
     Raises:
         PromptError: the messages are invalid, or there is no template that accepts them.
     """
     messages = checked_messages(prompt)
-    if tokenizer is None:
+    if tokenizer is None or not has_template(tokenizer):
         raise PromptError(
-            "This pair has no tokenizer, so messages have no chat template: give token ids."
+            "These models have no tokenizer with a chat template: give the prompt as plain text or "
+            "token ids, not as messages."
         )
-    if not has_template(tokenizer):
-        raise PromptError(
-            "These models have no chat template: give the prompt as plain text, not as messages."
-        )
-    rendered = _rendered(tokenizer, messages)
+    rendered = _rendered(tokenizer, prompt, template)
     _check_roles(tokenizer, messages)
     fast = bool(getattr(tokenizer, "is_fast", False))
-    encoded = tokenizer(
-        rendered, add_special_tokens=False, return_offsets_mapping=fast, verbose=False
-    )
-    offsets = encoded["offset_mapping"] if fast else []
+    encoding = encoded(tokenizer, rendered, add_special_tokens=False, return_offsets_mapping=fast)
+    offsets = encoding["offset_mapping"] if fast else []
     starts = [start for start, _ in offsets]
     ends = [end for _, end in offsets]
-    for index, (first, last) in _spans(rendered, _around(tokenizer, messages), messages).items():
+    plain = [{"role": each.role, "content": each.content} for each in messages]
+    pieces = _around(tokenizer, messages, template) if plain == [*map(dict, prompt)] else [""]
+    for index, (first, last) in _spans(rendered, pieces, messages).items():
         start = bisect_right(ends, first)
         stop = bisect_left(starts, last)
         if start < stop:
             messages[index] = replace(messages[index], start=start, stop=stop)
-    return list(encoded["input_ids"]), tuple(messages)
+    return list(encoding["input_ids"]), tuple(messages)
 
 
-def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> str:
-    last: dict[str, Any] = (
-        {"continue_final_message": True}
-        if messages[-1].role == "assistant"
-        else {"add_generation_prompt": True}
-    )
-    plain = [{"role": message.role, "content": message.content} for message in messages]
+def _rendered(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, Any]],
+    template: Mapping[str, Any] | None,
+) -> str:
+    continued = messages[-1]["role"] == "assistant"
+    last = "continue_final_message" if continued else "add_generation_prompt"
     try:
-        return str(tokenizer.apply_chat_template(plain, tokenize=False, **last))
-    except (TemplateError, TypeError, ValueError) as error:
+        options: dict[str, Any] = {last: True, **(template or {}), "tokenize": False}
+        return str(tokenizer.apply_chat_template([*map(dict, messages)], **options))
+    except Exception as error:  # a template may raise anything
         raise _refused(str(error).partition("\n")[0][:110] or type(error).__name__) from None
 
 
-def _around(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[str]:
+def _around(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    template: Mapping[str, Any] | None,
+) -> list[str]:
     """The template's texts before, between and after the contents, alternating with the numbers of
     the messages.
 
@@ -86,10 +94,11 @@ def _around(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> 
         PromptError: it leaves out a message, as some do for a role they do not know.
     """
     marked = [
-        replace(message, content=f"\ue0f1{index}\ue0f2") for index, message in enumerate(messages)
+        {"role": message.role, "content": f"\ue0f1{index}\ue0f2"}
+        for index, message in enumerate(messages)
     ]
     try:
-        pieces = _MARK.split(_rendered(tokenizer, marked))
+        pieces = _MARK.split(_rendered(tokenizer, marked, template))
     except PromptError:  # the template reads the content
         return [""]
     for index, message in enumerate(messages):

@@ -194,7 +194,7 @@ class Loader:
 
     def tokenizer(self, source: ModelPath) -> PreTrainedTokenizerBase | None:
         """The tokenizer of a hub id, folder or GGUF file; None if there is none."""
-        folder = locate(source, self.report)
+        folder = _base_of(locate(source, self.report))
         if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
             return None
         try:
@@ -207,7 +207,8 @@ class Loader:
 
     def _loaded(self, source: ModelPath) -> PreTrainedModel:
         name = str(source)
-        folder = locate(source, self.report)
+        adapter = locate(source, self.report)
+        folder = _base_of(adapter)
         device = self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = self.dtype or (torch.float32 if device.type == "cpu" else None)
         if not (folder / "config.json").is_file():
@@ -244,6 +245,8 @@ class Loader:
                     trust_remote_code=False,
                 )
             model, info = loaded
+            if adapter != folder:
+                model.load_adapter(str(adapter))
             nn.Module.to(model, device, dtype)
             # the library memory-maps some weights from a file, which may change
             if device.type == "cpu":
@@ -272,6 +275,24 @@ class Loader:
         if move:
             nn.Module.to(model, device=self.device, dtype=self.dtype)
         return model
+
+
+def _base_of(folder: Path) -> Path:
+    """The folder of a model; of an adapter without a model, the folder of its base.
+
+    Raises:
+        UnsupportedModelError: the base is no local folder.
+    """
+    file = folder / "adapter_config.json"
+    if (folder / "config.json").is_file() or not file.is_file():
+        return folder
+    name = str(read_json(file).get("base_model_name_or_path"))
+    if (base := folder_of(name)) is not None:
+        return base
+    raise UnsupportedModelError(
+        f"{folder.name} is an adapter of {name}, without a model: load both with peft, and pass "
+        "the module."
+    )
 
 
 def _check_memory(name: str, size: int, device: torch.device) -> None:
@@ -372,7 +393,7 @@ def parse_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
 
 def _explain(error: Exception, name: str, what: str) -> SpeclabError:
     text = str(error)
-    first = text.splitlines()[0][:160] if text else type(error).__name__
+    first = text.strip().splitlines()[0][:160] if text else type(error).__name__
     if is_out_of_memory(error):
         return OutOfMemoryError(
             f"{name} does not fit in memory: choose a smaller model or half precision."
@@ -387,6 +408,5 @@ def _explain(error: Exception, name: str, what: str) -> SpeclabError:
         )
     if isinstance(error, OSError | SafetensorError):
         return ModelNotFoundError(f"{name} has no readable {what} ({first}): download it again.")
-    return UnsupportedModelError(
-        f"The {what} of {name} does not load ({first}): choose another model."
-    )
+    # often with a way out, as to install a quantisation's package
+    return UnsupportedModelError(f"The {what} of {name} does not load: {first.rstrip('.')}.")

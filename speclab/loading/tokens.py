@@ -5,6 +5,9 @@ from __future__ import annotations
 import numbers
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import groupby
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -12,12 +15,6 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from speclab.errors import PromptError, TokenizerMismatchError
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_SAMPLES = (
-    "The quick brown fox jumps over the lazy dog, twice.",
-    "def area(r):\n    return 3.14159 * r**2  # in m²\n",
-    "  Two  spaces,\ta tab,\r\n\r\nand numbers: 1234567890, 0.001, -42.",
-    "Ünïcödé – naïve café, Ελληνικά, 日本語, русский, 🦊🌳.",
-)
 
 
 class TokenTexts:
@@ -28,8 +25,8 @@ class TokenTexts:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
-        self._tokenizer = tokenizer
-        byte_level = tokenizer is not None and "Ġ" in "".join(tokenizer.tokenize("a b"))
+        self.tokenizer = tokenizer
+        byte_level = "Ġ" in "".join(_asked(tokenizer, "tokenize", "a b") or ())
         self._alphabet = (
             {char: byte for byte, char in bytes_to_unicode().items()} if byte_level else {}
         )
@@ -42,13 +39,25 @@ class TokenTexts:
         wanted = list(dict.fromkeys(tokens))
         new = [token for token in wanted if token not in self._texts]
         self._texts.update({token: f"#{token}" for token in new})
-        if self._tokenizer is not None and new:
-            added = self._tokenizer.added_tokens_decoder
-            ids = [token for token in new if 0 <= token < len(self._tokenizer)]
-            for token, piece in zip(ids, self._tokenizer.convert_ids_to_tokens(ids), strict=True):
-                if isinstance(piece, str):  # else the id is unused
-                    self._texts[token] = piece if token in added else self._text(piece)
+        added = getattr(self.tokenizer, "added_tokens_decoder", ()) if new else ()
+        for token in new:
+            piece = _asked(self.tokenizer, "convert_ids_to_tokens", token)
+            if isinstance(piece, str) and token >= 0:  # else the id is unused
+                self._texts[token] = piece if token in added else self._text(piece)
         return {token: self._texts[token] for token in wanted}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of a sequence, special tokens shown; "#123" for each id without a text."""
+        texts = self(ids)
+        if self.tokenizer is None:
+            return " ".join([texts[token] for token in ids])
+        parts = []
+        for unknown, run in groupby(ids, lambda token: texts[token] == f"#{token}"):
+            tokens = list(run)
+            options = {"clean_up_tokenization_spaces": False}
+            text = None if unknown else _asked(self.tokenizer, "decode", tokens, **options)
+            parts.append("".join(map(texts.__getitem__, tokens)) if text is None else text)
+        return "".join(parts)
 
     def _text(self, piece: str) -> str:
         if single := _BYTE_TOKEN.fullmatch(piece):
@@ -63,8 +72,32 @@ class TokenTexts:
             return "".join(f"<0x{byte:02X}>" for byte in data)
 
 
+def _asked(tokenizer: object, name: str, *arguments: object, **options: object) -> Any:
+    """What a method of a tokenizer returns; None if it raises an error, as a foreign one may."""
+    with suppress(Exception):
+        return getattr(tokenizer, name)(*arguments, **options)
+
+
+def encoded(tokenizer: PreTrainedTokenizerBase, text: str, **options: Any) -> Any:
+    """The encoding of a text.
+
+    Raises:
+        PromptError: the tokenizer cannot encode it.
+    """
+    if any("\ud800" <= char <= "\udfff" for char in text):  # Python's placeholders for bytes
+        raise PromptError("The prompt contains bytes that are not UTF-8: write it as UTF-8.")
+    try:
+        return tokenizer(text, verbose=False, **options)
+    except Exception as error:  # a foreign tokenizer may raise anything
+        reason = str(error).partition("\n")[0][:100]
+        raise PromptError(
+            f"The tokenizer cannot encode {text[:40]!r} ({type(error).__name__}: {reason}): write "
+            "another text, or give token ids."
+        ) from None
+
+
 def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> None:
-    """Checks that both give the same ids to the same text and the same special tokens.
+    """Checks that every text that is a token of both has the same id in both.
 
     Raises:
         TokenizerMismatchError: they do not.
@@ -78,17 +111,10 @@ def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> 
 
 
 def _difference(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> str:
-    for role in ("bos", "eos"):
-        first, second = (getattr(tokenizer, f"{role}_token_id") for tokenizer in (target, draft))
-        if first != second:
-            return f"their {role} ids are {first} and {second}"
-    added = target.get_added_vocab(), draft.get_added_vocab()
-    for text in sorted(added[0].keys() & added[1].keys()):
-        if added[0][text] != added[1][text]:
-            return f"{text} is {added[0][text]} in one and {added[1][text]} in the other"
-    for sample in _SAMPLES:
-        if target(sample)["input_ids"] != draft(sample)["input_ids"]:
-            return f"they split {sample[:24]!r} differently"
+    first, second = target.get_vocab(), draft.get_vocab()
+    for text in sorted(first.keys() & second.keys(), key=first.__getitem__):
+        if first[text] != second[text]:
+            return f"{text!r} is {first[text]} in one and {second[text]} in the other"
     return ""
 
 

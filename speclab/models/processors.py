@@ -77,7 +77,10 @@ class GenerationRules:
             # as in the library: min_new_tokens takes precedence, also at 0
             followed.pop("min_length", None)
         sampling = _active(config, SAMPLING) if getattr(config, "do_sample", False) else {}
-        return cls(tuple(ids), followed, _active(config, NOT_FOLLOWED), sampling)
+        ignored = _active(config, NOT_FOLLOWED)
+        if getattr(config, "cache_implementation", None) == "quantized":
+            ignored["cache_implementation"] = "quantized"  # rounded keys and values
+        return cls(tuple(ids), followed, ignored, sampling)
 
     def describe(self) -> dict[str, str]:
         """For records: what is followed, what is not, and the sampling that the session's settings replace."""

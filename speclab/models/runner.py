@@ -182,7 +182,7 @@ class Runner(ModelSource):
                 "that, or load the pair again."
             )
         return check_finite(
-            rows if rows.shape[-1] == ids else rows[:, :ids],
+            rows[:, :ids],
             topk,
             self.name,
             allow_nonfinite=self.allow_nonfinite,
@@ -382,10 +382,8 @@ def trained_positions(kind: str | None, rope: Mapping[str, Any], longest: int | 
     stretch by the longest position of a pass, so a tree would get other angles than plain decoding:
     it ends where the angles begin to change.
     """
-    factor = rope.get("factor") or 1
     original = rope.get("original_max_position_embeddings") or longest
-    if kind == "longrope":
-        return min([bound for bound in (longest, original) if bound is not None], default=None)
-    if kind == "yarn" and rope.get("factor"):
-        longest = original
-    return int(longest * factor) if longest and kind in {"yarn", "linear"} else longest
+    stretched = {"yarn": original, "linear": longest}.get(str(kind))
+    if stretched and rope.get("factor"):
+        return int(stretched * rope["factor"])
+    return min(longest or original, original) if original and kind == "longrope" else longest

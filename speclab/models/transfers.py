@@ -137,7 +137,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def check_placed(model: PreTrainedModel, name: str) -> None:
-    """Raises `UnsupportedModelError` if the inputs of a model have no device."""
+    """Raises `UnsupportedModelError` if weights are missing, or the inputs have no device."""
+    # those of an offloaded part are brought by a hook of accelerate's
+    parts = [part for part in model.modules() if not hasattr(part, "_hf_hook")]
+    if any(weight.is_meta for part in parts for weight in part.parameters(recurse=False)):
+        raise UnsupportedModelError(
+            f"{name} has no weights in some of its parts (device meta): load it with "
+            "from_pretrained."
+        )
     if model.device.type == "meta":
         raise UnsupportedModelError(
             f"{name} has its embedding offloaded, so its inputs have no device: load it with a "

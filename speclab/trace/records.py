@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from speclab.trace.codecs import (
     adapter,
 )
 from speclab.trace.metrics import Counts, Metrics
+
+if TYPE_CHECKING:
+    import networkx
 
 VERSION = 3
 PHASES = ("draft", "verify", "accept", "commit", "learn")
@@ -287,6 +290,17 @@ class Step:
         return same and np.array_equal(self.mask, other.mask)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def to_networkx(self) -> networkx.DiGraph[int]:
+        """The tree's `networkx.DiGraph`, with text, verdict and accepted of each node."""
+        graph = self.tree.to_networkx()
+        for node in self.nodes:
+            graph.nodes[node.index].update(
+                text=self.texts.get(node.token, ""),
+                verdict=node.verdict,
+                accepted=node.index in self.accepted,
+            )
+        return graph
 
     def __repr__(self) -> str:
         return line(

@@ -23,7 +23,7 @@ def step_graph(step: Step) -> DiGraph[Any]:
     """See `speclab.views.graph`."""
     tree = step.tree
     texts = step.texts
-    graph: DiGraph[Any] = tree.to_networkx()
+    graph: DiGraph[Any] = step.to_networkx()
     settings = {"rule": step.rule, **step.settings}
     graph.graph |= {"index": step.index, "prefix_length": step.prefix_length}
     graph.graph |= {name: value for name, value in settings.items() if value is not None}
@@ -31,12 +31,10 @@ def step_graph(step: Step) -> DiGraph[Any]:
         node = record.index
         facts = {name: value for name, value in asdict(record).items() if value is not None}
         facts |= {
-            "text": texts.get(record.token, ""),
             "target_choice_text": texts.get(record.target_choice, ""),
             "parent": int(tree.parent[node]),
             "position": step.prefix_length + int(tree.depth[node]),
             "mask_row": node,
-            "accepted": node in step.accepted,
             "draft_top": _top(step, record.draft_top),
             "target_top": _top(step, record.target_top),
         }

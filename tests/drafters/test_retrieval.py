@@ -83,17 +83,13 @@ def test_the_shipped_prompts_are_searched_by_default_and_without_a_tokenizer_not
 
 
 @pytest.mark.parametrize(
-    "place", ["missing.txt", "empty", "bytes.txt", "\0", "huge.txt", "long.txt", "no tokenizer"]
+    "place", ["missing.txt", "empty", "bytes.txt", "\0", "huge.txt", "long.txt"]
 )
 def test_a_text_that_cannot_be_read(pair, tmp_path, place):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00\x01")
     (tmp_path / "long.txt").write_text("w" * (LARGEST + 1))
-    (tmp_path / "no tokenizer").write_text("w1")
     with (tmp_path / "huge.txt").open("wb") as file:
         file.truncate(1 << 40)  # no byte of it is on the disk, and none is read
     with refused(speclab.SettingsError, "text"):
-        searched = TABLE if place == "no tokenizer" else pair
-        speclab.generate(
-            searched, speclab.Retrieval(text=str(tmp_path / place)), [1], max_new_tokens=4
-        )
+        speclab.generate(pair, speclab.Retrieval(text=str(tmp_path / place)), [1], max_new_tokens=4)

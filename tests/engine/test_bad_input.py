@@ -52,7 +52,7 @@ def test_a_call_that_cannot_decode(way, error, pair, strategy, prompt, words):
 
 def test_text_and_anything_that_holds_its_ids_are_the_same_prompt_and_stay_as_they_are():
     by_text = speclab.generate(SPEAKING, DynaTree(), "w1 w2 w3", max_new_tokens=6)
-    assert by_text.text == " ".join(f"w{token}" for token in by_text.token_ids)
+    assert by_text.text == "".join(f" w{token}" for token in by_text.token_ids)
     for prompt in ([1, 2, 3], np.array([1, 2, 3]), (1, 2, 3), range(1, 4)):
         assert (
             speclab.generate(SPEAKING, DynaTree(), prompt, max_new_tokens=6).token_ids

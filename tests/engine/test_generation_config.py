@@ -171,7 +171,14 @@ def test_what_is_recommended_for_sampling_changes_no_greedy_text():
 
 
 @pytest.mark.parametrize(
-    "asked", [{"num_beams": 4}, {"guidance_scale": 1.5}, {"stop_strings": ["a"]}], ids=str
+    "asked",
+    [
+        {"num_beams": 4},
+        {"guidance_scale": 1.5},
+        {"stop_strings": ["a"]},
+        {"cache_implementation": "quantized"},
+    ],
+    ids=str,
 )
 def test_what_is_not_followed_is_warned_of_by_name_and_recorded(asked):
     (name,) = asked

@@ -124,6 +124,12 @@ def _own_code(folder):
     (folder / "code.py").write_text("raise AssertionError('this code ran')")
 
 
+def _adapter(folder):
+    (folder / "config.json").unlink()
+    base = {"base_model_name_or_path": "some/base"}
+    (folder / "adapter_config.json").write_text(json.dumps(base))
+
+
 DAMAGES = {
     "no weights": (
         lambda folder: (folder / "model.safetensors").unlink(),
@@ -137,6 +143,11 @@ DAMAGES = {
     "a file cut short": (_cut, "not fully covered"),
     "a tensor that is missing": (_config(num_hidden_layers=3), "lack model.layers.2"),
     "a family that is not known": (_config(model_type="unheard_of"), "does not load"),
+    "weights that a missing package reads": (
+        _config(quantization_config={"quant_method": "gptq", "bits": 4}),
+        "pip install optimum",
+    ),
+    "an adapter alone": (_adapter, "adapter of some/base"),
     "a tokenizer that is no JSON": (_written("tokenizer.json", b"{"), "tokenizer"),
 }
 
@@ -145,6 +156,27 @@ DAMAGES = {
 def test_a_damaged_checkpoint_is_one_sentence_that_names_what_is_wrong(folder, damage, part):
     damage(folder)
     assert part in refusal(SpeclabError, target=folder)
+
+
+def test_an_adapter_is_put_into_the_layers_of_its_base(folder, tmp_path, monkeypatch):
+    """As peft does where it is installed."""
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": str(folder)})
+    )
+    words().save_pretrained(folder)
+    asked = []
+    kind = type(tiny("llama"))
+    monkeypatch.setattr(kind, "load_adapter", lambda _, path: asked.append(path))
+    pair = load_pair(target=tmp_path)
+    assert asked == [str(tmp_path)]
+    assert pair.encode("quick") == [4]
+
+
+def test_a_module_without_weights_is_refused():
+    for part in ("", "model.layers.1"):
+        model = tiny("llama")
+        model.get_submodule(part).to("meta")
+        assert "no weights" in refusal(UnsupportedModelError, target=model)
 
 
 def test_a_tied_head_is_not_missing(folder):
@@ -239,9 +271,8 @@ def test_a_model_larger_than_the_free_memory_is_refused_before_it_is_read(folder
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (words(drop=1), "split 'The quick brown fox jump"),
-        (words(eos_token="<s>"), "eos ids are 2 and 1"),
-        (words("<tool>", "<call>"), "<call> is 15 in one and 16 in the other"),
+        (words(drop=1), "'quick' is 4 in one and 3 in the other"),
+        (words("<tool>", "<call>"), "'<call>' is 15 in one and 16 in the other"),
     ],
 )
 def test_tokenizers_that_differ_are_refused(tmp_path, other, reason):
@@ -255,7 +286,7 @@ def test_tokenizers_that_differ_are_refused(tmp_path, other, reason):
         target=tmp_path / "target", draft=tmp_path / "draft", tokenizer=tmp_path / "target"
     )
     assert both.encode("quick fox") == [4, 6]
-    compare(words(), words())
+    compare(words(), words("<only here>", eos_token="<s>"))
 
 
 def test_texts_of_sentencepiece_tokens():

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.refusals import refused
 from support.table_runner import random_probs, table_pair
+from tokenizers.processors import TemplateProcessing
 
 import speclab
 from speclab import Autoregressive, DynaTree, Session
@@ -142,7 +143,7 @@ def test_what_no_template_takes_is_said_in_a_sentence(template, prompt, words):
 
 
 def test_without_a_template_or_a_tokenizer_messages_are_refused():
-    with refused(PromptError, "no chat template", "plain text"):
+    with refused(PromptError, "chat template", "plain text"):
         chat_pair(None).encode([said("user", "Hi")])
     probs = random_probs(8, 1)
     with refused(PromptError, "no tokenizer"):
@@ -170,3 +171,36 @@ def test_the_text_is_that_of_generate_and_the_record_keeps_the_messages(tmp_path
             *range(len(session.prompt_ids))
         ]
     assert Session(pair, DynaTree(), prompt="plain", max_new_tokens=4).trace.prompt_parts() == []
+
+
+def test_arguments_of_the_template_and_messages_that_are_more_than_text():
+    thinks = "{% if enable_thinking is defined and not enable_thinking %}<no thoughts>{% endif %}"
+    calls = "{% for m in messages %}{{ m.tool_calls }}{% endfor %}{{ tools }}"
+    pair = chat_pair(TEMPLATES[FIRST] + thinks + calls)
+    talk = [
+        said("user", "Hi"),
+        {"role": "assistant", "tool_calls": [{"function": {"name": "now"}}]},
+        {"role": "user", "content": [{"type": "text", "text": "Well?"}]},
+    ]
+    template = {"enable_thinking": False, "tools": [{"type": "function"}]}
+    options = template | {"add_generation_prompt": True}
+    wanted = pair.tokenizer.apply_chat_template(talk, **options)["input_ids"]
+    session = Session(pair, Autoregressive(), talk, max_new_tokens=4, template=template)
+    assert session.prompt_ids == wanted
+    assert [one.role for one in session.messages] == ["user", "assistant", "user"]
+    text = speclab.generate(pair, Autoregressive(), talk, max_new_tokens=4, template=template)
+    session.run()
+    assert text.token_ids == session.token_ids
+    for prompt, wrong in (("Hi", {}), ([5, 6], template), (talk, [1]), (talk, {"tools": 7})):
+        with refused(PromptError, "template"):
+            Session(pair, Autoregressive(), prompt, template=wrong)
+
+
+def test_a_rendered_template_gets_no_second_first_token():
+    pair = chat_pair()
+    core = pair.tokenizer._tokenizer
+    bos = pair.tokenizer.bos_token = pair.tokenizer.eos_token
+    number = pair.tokenizer.bos_token_id
+    core.post_processor = TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, number)])
+    for text, count in (("Hi", 1), (f"{bos}Hi", 1), (f"{bos}{bos}Hi", 2)):
+        assert pair.encode(text) == [number] * count + pair.plain_ids("Hi")

@@ -25,6 +25,7 @@ def test_the_graph_holds_the_record():
         for name in ("token", "target_choice", "verdict", "kv_slot", "entropy", "draft_prob"):
             assert data[name] == getattr(record, name)
         assert data["text"] == step.texts[record.token]
+        assert step.to_networkx().nodes[record.index].items() <= data.items()
     assert [node for node, data in graph.nodes.items() if data["accepted"]] == list(step.accepted)
     assert graph.nodes["own"]["verdict"] == "bonus"
     assert "own" not in views.graph(next(step for step in recorded() if step.bonus is None))
