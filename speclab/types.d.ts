@@ -244,9 +244,6 @@ interface Entry {
   kind?: string | null;
 }
 
-/** Entries that are drawn, with their looks. */
-type Drawn = { entry: Entry; kind: string }[];
-
 /** Where the columns of a tree stand, and the characters of their labels. */
 interface Places {
   x: number[];

@@ -5,15 +5,7 @@ import { LOOKS, WORDS } from "./data.js";
 import { layoutOf, noteAt } from "./figure.js";
 import { OWN, kindsAt, lastOnPath, ownKind, shapeOf } from "./phases.js";
 import { clip, columnsOf, general, labelOf, percent, plotText, quoted } from "./text.js";
-import {
-  attach,
-  columnWidths,
-  entryKinds,
-  graphOf,
-  stepGraph,
-  treeTable,
-  treeTraces
-} from "./tree.js";
+import { attach, columnWidths, graphOf, stepGraph, rowsOf, treeTable, treeTraces } from "./tree.js";
 import {
   adaptationWords,
   eventWords,
@@ -304,13 +296,9 @@ export function draftsFigure(step, width = 1040) {
       kinds[OWN] = ownKind(step);
       attach(graph, OWN, step.bonus, step.texts, lastOnPath(step));
     }
-    const table = treeTable(graph, 16);
     const values = { ...proposal, nodes: proposal.tree.token.length - 1 };
-    return {
-      table,
-      kinds: entryKinds(table, kinds),
-      title: words("drafts", proposal.chosen ? "verified" : "other", values)
-    };
+    const title = words("drafts", proposal.chosen ? "verified" : "other", values);
+    return { table: treeTable(graph, kinds, 16), title };
   });
   return treesBeside(trees, draftsSentence(step), width);
 }
@@ -354,29 +342,23 @@ export function draftsSentence(step) {
 
 /**
  * Trees side by side on the same columns, each below its title.
- * @param {{table: Entry[], kinds: (string | null)[], title: string}[]} trees
+ * @param {{table: Entry[], title: string}[]} trees
  * @param {string} sentence
  * @param {number} width
  */
 function treesBeside(trees, sentence, width) {
   const [gap, pitch, top] = [24, 24, 44];
   const room = Math.floor((width - gap * (trees.length - 1)) / trees.length);
-  const rows = Math.max(
-    ...trees.flatMap(({ table }) => table.map(entry => Math.round(entry.row) + 1))
-  );
-  /** @type {number[]} */
-  const widths = [];
-  for (const { table } of trees)
-    columnWidths(table).forEach((columns, depth) => {
-      widths[depth] = Math.max(widths[depth] ?? 0, columns);
-    });
+  const every = trees.flatMap(tree => tree.table);
+  const rows = rowsOf(every);
+  const widths = columnWidths(every);
   /** @type {Values[]} */
   const data = [];
   /** @type {Values} */
   const axes = {};
-  const annotations = trees.map(({ table, kinds, title }, number) => {
+  const annotations = trees.map(({ table, title }, number) => {
     const key = number ? String(number + 1) : "";
-    const own = treeTraces(table, kinds, { width: room, height: pitch * rows, widths });
+    const own = treeTraces(table, { width: room, height: pitch * rows, widths });
     data.push(...own.data.map(trace => ({ ...trace, xaxis: `x${key}`, yaxis: `y${key}` })));
     const start = (number * (room + gap)) / width;
     const domain = [start, start + room / width];
@@ -399,17 +381,9 @@ function treesBeside(trees, sentence, width) {
  */
 export function pairFigure(before, after, names = ["before", "decoded again"], width = 1040) {
   const trees = [before, after].map((step, index) => {
-    const table = treeTable(stepGraph(step), 64);
-    const values = {
-      name: names[index],
-      drafted: step.counts.drafted,
-      accepted: step.accepted.length
-    };
-    return {
-      table,
-      kinds: entryKinds(table, kindsAt(step)),
-      title: words("drafts", "pair", values)
-    };
+    const values = { ...step.counts, name: names[index], accepted: step.accepted.length };
+    const title = words("drafts", "pair", values);
+    return { table: treeTable(stepGraph(step), kindsAt(step), 64), title };
   });
   return treesBeside(trees, `${trees.map(tree => tree.title).join("; ")}.`, width);
 }

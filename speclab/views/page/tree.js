@@ -29,33 +29,22 @@ const PLAIN = { second: {}, kept: [], rings: new Set(), early: false };
  * @returns {Graph}
  */
 export function graphOf(tree, texts, path) {
-  const { depth, children, pathProb } = shapeOf(tree);
-  return new Map(
-    tree.token.map((token, id) => [
-      id,
-      {
-        id,
-        token,
-        label: labelOf(token, texts),
-        parent: tree.parent[id],
-        depth: depth[id],
-        pathProb: pathProb[id],
-        targetProb: 0,
-        choice: -1,
-        accepted: path.includes(id),
-        below: [...children[id]]
-      }
-    ])
-  );
+  const { pathProb } = shapeOf(tree);
+  /** @type {Graph} */
+  const graph = new Map();
+  tree.token.forEach((token, id) => {
+    const node = attach(graph, id, token, texts, tree.parent[id], pathProb[id]);
+    node.accepted = path.includes(id);
+  });
+  return graph;
 }
 
 /** The graph of an iteration, with the target's own token. @param {Step} step @returns {Graph} */
 export function stepGraph(step) {
   const graph = graphOf(step.tree, step.texts, step.accepted);
-  step.nodes.forEach((record, node) => {
-    graph.get(node).targetProb = record.target_prob ?? 0;
-    graph.get(node).choice = record.target_choice;
-  });
+  step.nodes.forEach(({ target_prob, target_choice: choice }, node) =>
+    Object.assign(graph.get(node), { targetProb: target_prob ?? 0, choice })
+  );
   if (step.bonus !== null) attach(graph, OWN, step.bonus, step.texts, lastOnPath(step));
   return graph;
 }
@@ -67,23 +56,17 @@ export function stepGraph(step) {
  * @param {number} token
  * @param {Texts} texts
  * @param {any} parent
+ * @returns {GraphNode}
  */
 export function attach(graph, id, token, texts, parent, pathProb = 1) {
   const above = graph.get(parent);
-  const depth = above ? above.depth + 1 : 0;
-  graph.set(id, {
-    id,
-    token,
-    label: labelOf(token, texts),
-    parent,
-    depth,
-    pathProb,
-    targetProb: 0,
-    choice: -1,
-    accepted: false,
-    below: []
-  });
   above?.below.push(id);
+  const depth = above ? above.depth + 1 : 0;
+  const label = labelOf(token, texts);
+  /** @type {Pick<GraphNode, "targetProb" | "choice" | "accepted" | "below">} */
+  const later = { targetProb: 0, choice: -1, accepted: false, below: [] };
+  graph.set(id, { id, token, label, parent, depth, pathProb, ...later });
+  return graph.get(id);
 }
 
 /** A node, and all below it. @param {Graph} graph @param {NodeId} id @returns {NodeId[]} */
@@ -155,74 +138,50 @@ function fold(graph, rows, first) {
 /** @param {Graph} graph @param {Set<any>} shown @returns {Graph} */
 function withStubs(graph, shown) {
   const gone = new Set();
-  /** @type {GraphNode[]} */
-  const stubs = [];
-  for (const { id, depth, below } of graph.values()) {
+  const stubs = new Map();
+  for (const { id, below } of graph.values()) {
     if (!shown.has(id)) continue;
     const folded = below.filter(child => !shown.has(child)).flatMap(child => subtree(graph, child));
     if (folded.length < 2) continue; // a single node needs no more room than its stub
     folded.forEach(node => gone.add(node));
-    stubs.push({
-      ...graph.get(id),
-      id: `+${id}`,
-      label: `+${folded.length}`,
-      parent: id,
-      depth: depth + 1,
-      below: [],
-      folded,
-      token: -1,
-      accepted: false,
-      targetProb: 0,
-      choice: -1,
-      pathProb: 0
-    });
+    stubs.set(id, folded);
   }
   /** @type {Graph} */
   const small = new Map();
   for (const node of graph.values())
     if (!gone.has(node.id))
       small.set(node.id, { ...node, below: node.below.filter(child => !gone.has(child)) });
-  for (const stub of stubs) {
-    small.set(stub.id, stub);
-    small.get(stub.parent).below.push(stub.id);
-  }
+  for (const [id, folded] of stubs)
+    Object.assign(attach(small, `+${id}`, -1, {}, id, 0), { label: `+${folded.length}`, folded });
   return small;
 }
 
 /**
  * The drawing of a graph: an entry per node or stub.
  * @param {Graph} graph
+ * @param {Kinds} kinds
  * @param {number} rows
  * @param {any[]} first
  * @returns {Entry[]}
  */
-export function treeTable(graph, rows, first = []) {
+export function treeTable(graph, kinds, rows, first = []) {
   const small = fold(graph, rows, first);
   const places = leafRows(small);
   const index = new Map([...small.keys()].map((id, place) => [id, place]));
   return [...small.values()].map(node => ({
-    id: node.id,
+    ...node,
     parent: index.get(node.parent) ?? -1,
-    depth: node.depth,
     row: places.get(node.id),
-    label: node.label,
     size: node.id === OWN ? 14 : 7 + 10 * Math.sqrt(Math.min(node.pathProb, 1)),
     border: 0.75 + 2.5 * node.targetProb,
-    choice:
-      small.has(node.parent) && node.token >= 0 && small.get(node.parent).choice === node.token,
-    folded: node.folded
+    choice: node.token >= 0 && small.get(node.parent)?.choice === node.token,
+    kind: node.folded?.some(folded => kinds[folded]) ? "folded" : kinds[node.id]
   }));
 }
 
-/**
- * A look for each entry; null: not drawn yet.
- * @param {Entry[]} table
- * @param {Kinds} kinds
- */
-export function entryKinds(table, kinds) {
-  return table.map(({ id, folded }) =>
-    folded ? (folded.some(node => kinds[node]) ? "folded" : null) : (kinds[id] ?? null)
-  );
+/** Rows of a table. @param {Entry[]} table */
+export function rowsOf(table) {
+  return Math.round(Math.max(...table.map(entry => entry.row))) + 1;
 }
 
 /** @param {Entry} entry @param {number[]} [chars] */
@@ -282,17 +241,16 @@ function roomFor(table, most, gap) {
 /**
  * A curve from each parent's label to its child, one trace for each kind of link.
  * @param {Entry[]} table
- * @param {(string | null)[]} kinds
  * @param {Places} places
  */
-function linkTraces(table, kinds, { x, chars }) {
+function linkTraces(table, { x, chars }) {
   const { mark, char, bend } = LOOKS.tree;
   /** @type {Record<string, {x: number[], y: number[]}>} */
   const lines = {};
-  table.forEach((entry, place) => {
+  for (const entry of table) {
     const parent = table[entry.parent];
-    if (!parent || !kinds[place]) return;
-    const line = (lines[linkKind(entry, kinds[place])] ??= { x: [], y: [] });
+    if (!parent || !entry.kind) continue;
+    const line = (lines[linkKind(entry)] ??= { x: [], y: [] });
     const from = x[parent.depth] + mark + char * chars[parent.depth] + 2;
     const to = x[entry.depth] - entry.size / 2 - 3;
     const start = x[parent.depth] + mark + char * columnsOf(entryLabel(parent, chars)) + 3;
@@ -303,52 +261,45 @@ function linkTraces(table, kinds, { x, chars }) {
       ...bend.map(share => parent.row + (3 * share ** 2 - 2 * share ** 3) * drop),
       null
     );
-  });
+  }
   return Object.entries(LOOKS.links)
     .filter(([kind]) => lines[kind])
     .map(([kind, line]) => ({ ...LOOKS.traces.links, ...lines[kind], line }));
 }
 
-/** @param {Entry} entry @param {string} kind */
-function linkKind(entry, kind) {
+/** @param {Entry} entry */
+function linkKind({ kind, choice }) {
   if (kind in LOOKS.links) return kind;
   if (LOOKS.committed.includes(kind)) return "path";
-  return entry.choice ? "choice" : "link";
+  return choice ? "choice" : "link";
 }
 
 /**
  * The traces and axes of a table.
  * @param {Entry[]} table
- * @param {(string | null)[]} kinds
  * @param {{width: number, height: number, second?: Record<string, string>, rings?: Set<any>,
  *   widths?: number[]}} options
  */
-export function treeTraces(
-  table,
-  kinds,
-  { width, height, second = {}, rings = new Set(), widths }
-) {
+export function treeTraces(table, { width, height, second = {}, rings = new Set(), widths }) {
   const columns = columnPlaces(widths ?? columnWidths(table), width);
   const { x, chars } = columns;
   const { mark, char, pitch: pitches } = LOOKS.tree;
-  const rows = Math.round(Math.max(...table.map(entry => entry.row))) + 1;
+  const rows = rowsOf(table);
   const pitch = Math.min(Math.max(height / rows, pitches[0]), pitches[1]);
-  const shown = table
-    .map((entry, place) => ({ entry, kind: kinds[place] }))
-    .filter(({ kind }) => kind);
-  const data = linkTraces(table, kinds, columns);
+  const shown = table.filter(entry => entry.kind);
+  const data = linkTraces(table, columns);
   data.push(markTrace(shown, x, rings), labelTrace(shown, columns));
-  const noted = shown.filter(({ entry, kind }) => second[entry.id] && kind !== "gone");
+  const noted = shown.filter(({ id, kind }) => second[id] && kind !== "gone");
   if (noted.length) {
     const rooms = x.map((left, depth) =>
       Math.floor(((x[depth + 1] ?? width) - left - mark) / char)
     );
-    const texts = noted.map(({ entry }) => clip(second[entry.id], Math.max(rooms[entry.depth], 2)));
+    const texts = noted.map(({ id, depth }) => clip(second[id], Math.max(rooms[depth], 2)));
     const signs = Object.values(LOOKS.signs);
     const color = texts.map(text =>
       signs.includes(text[0]) ? "var(--sl-ink)" : "var(--sl-muted)"
     );
-    const y = noted.map(({ entry }) => entry.row + 12.5 / pitch);
+    const y = noted.map(entry => entry.row + 12.5 / pitch);
     data.push(textTrace(noted, x, y, texts.map(plotText), { family: LOOKS.mono, size: 11, color }));
   }
   const half = height / pitch / 2;
@@ -356,49 +307,49 @@ export function treeTraces(
   const ends = x[x.length - 1] + mark + char * chars[chars.length - 1];
   const ticktext = x.map((_, depth) => (depth ? `${depth}` : "depth 0"));
   const xaxis = { tickvals: x, ticktext, range: [0, Math.max(width, ends)] };
-  return { data, axes: { xaxis, yaxis: { range: [middle + half, middle - half] } }, rows };
+  return { data, axes: { xaxis, yaxis: { range: [middle + half, middle - half] } } };
 }
 
 /**
  * The symbols; plotly shows no hover boxes, the page's node line says more.
- * @param {Drawn} shown
+ * @param {Entry[]} shown
  * @param {number[]} x
  * @param {Set<NodeId>} rings
  */
 function markTrace(shown, x, rings) {
   const looks = shown.map(({ kind }) => LOOKS.nodes[kind]);
-  const ringed = shown.map(({ entry }) => rings.has(entry.id));
+  const ringed = shown.map(entry => rings.has(entry.id));
   return {
     ...LOOKS.traces.nodes,
-    x: shown.map(({ entry }) => x[entry.depth]),
-    y: shown.map(({ entry }) => entry.row),
-    customdata: shown.map(({ entry }) => entry.id),
+    x: shown.map(entry => x[entry.depth]),
+    y: shown.map(entry => entry.row),
+    customdata: shown.map(entry => entry.id),
     marker: {
       symbol: looks.map(look => look.symbol),
-      size: shown.map(({ entry }) => entry.size),
+      size: shown.map(entry => entry.size),
       opacity: 1,
       color: looks.map(look => (look.filled ? look.color : "var(--sl-paper)")),
       line: {
         color: looks.map((look, place) =>
           look.filled || ringed[place] ? "var(--sl-ink)" : look.color
         ),
-        width: shown.map(({ entry }, place) => Math.max(entry.border, ringed[place] ? 2.5 : 0))
+        width: shown.map((entry, place) => Math.max(entry.border, ringed[place] ? 2.5 : 0))
       }
     }
   };
 }
 
-/** @param {Drawn} shown @param {Places} places */
+/** @param {Entry[]} shown @param {Places} places */
 function labelTrace(shown, { x, chars }) {
   const bold = shown.map(({ kind }) => LOOKS.committed.includes(kind));
-  const texts = shown.map(({ entry, kind }) => {
+  const texts = shown.map(entry => {
     const text = plotText(entryLabel(entry, chars));
-    return kind === "gone" ? `<s>${text}</s>` : text;
+    return entry.kind === "gone" ? `<s>${text}</s>` : text;
   });
   return textTrace(
     shown,
     x,
-    shown.map(({ entry }) => entry.row),
+    shown.map(entry => entry.row),
     texts,
     {
       family: LOOKS.mono,
@@ -410,7 +361,7 @@ function labelTrace(shown, { x, chars }) {
 }
 
 /**
- * @param {Drawn} shown
+ * @param {Entry[]} shown
  * @param {number[]} x
  * @param {number[]} y
  * @param {string[]} text
@@ -419,7 +370,7 @@ function labelTrace(shown, { x, chars }) {
 function textTrace(shown, x, y, text, textfont) {
   return {
     ...LOOKS.traces.labels,
-    x: shown.map(({ entry }) => x[entry.depth] + LOOKS.tree.mark - 2),
+    x: shown.map(entry => x[entry.depth] + LOOKS.tree.mark - 2),
     y,
     text,
     textfont
@@ -502,7 +453,7 @@ function drawingAt(step, position) {
  * @param {TreeOptions} options
  */
 function drawnTree(
-  { graph, kinds: looks, second, sentence, kept, rings: marked, early },
+  { graph, kinds, second, sentence, kept, rings: marked, early },
   {
     width: room = 900,
     height = LOOKS.tree.heights[1],
@@ -513,28 +464,17 @@ function drawnTree(
 ) {
   const { top, bottom, pitch, row, heights, gaps, read } = LOOKS.tree;
   const lines = Math.floor((height - top - bottom) / pitch[0]);
-  const table = treeTable(graph, lines, [...kept, ...first]);
+  const table = treeTable(graph, kinds, lines, [...kept, ...first]);
   if (early) for (const entry of table) Object.assign(entry, { choice: false, border: 1 });
   const most = fitted ? Math.min(room, roomFor(table, Infinity, gaps[1])) : room;
   const width = Math.max(most, roomFor(table, read, gaps[0]));
-  const kinds = entryKinds(table, looks);
   const rings = new Set(marked);
   if (selected !== null) rings.add(selected);
-  const rows = Math.round(Math.max(...table.map(entry => entry.row))) + 1;
-  const high = Math.min(height, Math.max(heights[0], top + bottom + rows * row));
-  const { data, axes } = treeTraces(table, kinds, {
-    width,
-    height: high - top - bottom,
-    second,
-    rings
-  });
+  const high = Math.min(height, Math.max(heights[0], top + bottom + rowsOf(table) * row));
+  const size = { width, height: high - top - bottom };
+  const { data, axes } = treeTraces(table, { ...size, second, rings });
   const layout = layoutOf("tree", sentence, { width, height: high, ...axes });
-  return {
-    data,
-    layout,
-    table: table.map((entry, place) => ({ ...entry, kind: kinds[place] })),
-    rows
-  };
+  return { data, layout, table };
 }
 
 /**
@@ -546,8 +486,7 @@ export function anyTreeFigure(nodes, options) {
   /** @type {Graph} */
   const graph = new Map();
   nodes.forEach(({ id, parent, text, path_prob, accepted }, row) => {
-    attach(graph, id, row, { [row]: text }, parent, path_prob);
-    graph.get(id).accepted = accepted;
+    attach(graph, id, row, { [row]: text }, parent, path_prob).accepted = accepted;
   });
   const kinds = Object.fromEntries(nodes.map(({ id, kind }) => [id, kind]));
   const accepted = nodes.filter(node => node.accepted).length;
@@ -572,12 +511,7 @@ export function overlayOf(step, whatIf) {
   const texts = { ...step.texts, ...whatIf.texts };
   const names = recorded.map((same, node) => same ?? `new ${node}`);
   const path = new Set((accepted ?? []).map(node => names[node]));
-  const graph = stepGraph(step);
-  if (graph.has(OWN)) {
-    const above = graph.get(graph.get(OWN).parent);
-    if (above) above.below = above.below.filter(id => id !== OWN);
-    graph.delete(OWN);
-  }
+  const graph = stepGraph({ ...step, bonus: null });
   /** @type {Kinds} */
   const kinds = {};
   for (const node of graph.values()) {
@@ -591,11 +525,12 @@ export function overlayOf(step, whatIf) {
   names.forEach((name, node) => {
     if (graph.has(name)) return;
     kinds[name] = path.has(name) ? "accepted" : "new";
-    attach(graph, name, tree.token[node], texts, names[tree.parent[node]], pathProb[node]);
-    graph.get(name).accepted = path.has(name);
+    const parent = names[tree.parent[node]];
+    const added = attach(graph, name, tree.token[node], texts, parent, pathProb[node]);
+    added.accepted = path.has(name);
   });
   if (bonus !== null && accepted !== null) {
-    const node = accepted[accepted.length - 1] ?? 0;
+    const node = accepted.at(-1) ?? 0;
     const last = accepted.length || verifiedRoot(step) ? names[node] : -1;
     kinds[OWN] = last !== -1 && !children[node].length ? "bonus" : "corrected";
     attach(graph, OWN, bonus, texts, last);
