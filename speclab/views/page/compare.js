@@ -75,7 +75,7 @@ export function compareFigure(names, rates) {
     height: 30 * names.length + 70,
     xaxis: { range: [0, 1.15 * Math.max(1, ...rates)] },
     yaxis: { tickvals: y, ticktext: names.map(name => plotText(clip(name, 30))) },
-    shapes: [{ ...LOOKS.rule, x0: 1, x1: 1, yref: "paper", y0: 0, y1: 1 }],
+    shapes: [{ ...LOOKS.upright, x0: 1, x1: 1 }],
     annotations: [noteAt(WORDS.compared.plain, 1, 1, { xref: "x" })]
   });
   return { data, layout };
@@ -106,7 +106,7 @@ export function curveFigure({ name, points, plain, here }) {
       )
     );
   const level = plain.tokens_per_iteration ?? 1;
-  const shapes = [{ ...LOOKS.rule, xref: "paper", x0: 0, x1: 1, y0: level, y1: level }];
+  const shapes = [{ ...LOOKS.level, y0: level, y1: level }];
   const xaxis = { title: { text: title }, type: wide ? "log" : "linear" };
   return {
     data,

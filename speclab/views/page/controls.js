@@ -9,25 +9,23 @@ import { labelOf } from "./text.js";
 /** @param {Context} context */
 export function barOf(context) {
   const { state, dispatch, send, live } = context;
-  const backTitle = { class: "sl-back", title: "one iteration back (←)", "aria-label": "back" };
-  const back = button("◀", backTitle, () => dispatch({ type: "go", cursor: state().cursor - 1 }));
-  const stepTitle = { class: "speclab-step", title: "one iteration on (space, →)" };
-  const step = button(live ? "Step" : "▶", stepTitle, () => {
+  const look = WORDS.controls;
+  const back = button("◀", look.back, () => dispatch({ type: "go", cursor: state().cursor - 1 }));
+  const step = button(live ? "Step" : "▶", look.step, () => {
     dispatch({ type: "next" });
     // while it is off, a button loses the focus
     step.closest("[tabindex]").focus({ preventScroll: true });
   });
   const place = span("sl-place");
   const phases = phasesOf(dispatch);
-  const guessTitle = { class: "sl-guess", title: "guess what will be accepted, then see it" };
-  const guess = button("guess", guessTitle, () =>
+  const guess = button("guess", look.guess, () =>
     dispatch({ type: "guessing", on: !state().guess.on })
   );
   const until = untilOf(context);
   const stop = button("Stop", { class: "sl-stop" }, () => send({ do: "stop" }));
   const play = playOf(context);
   const going = live ? [until.element, stop] : [];
-  const parts = [back, step, place, phases, guess, ...going, play.element, menuOf(context)];
+  const first = [back, step, place, phases, guess, ...going];
   /** @param {State} now */
   const update = now => {
     const { status, gone } = now;
@@ -47,7 +45,7 @@ export function barOf(context) {
       one.disabled = !now.cursor || (asking(now) && LATER.includes(one.dataset.phase));
     }
   };
-  return { element: div("sl-bar", ...parts), update, end: play.end };
+  return { element: div("sl-bar", ...first, play.element, menuOf(context)), update, end: play.end };
 }
 
 /** @param {(event: PageEvent) => void} dispatch */
@@ -55,7 +53,7 @@ function phasesOf(dispatch) {
   const buttons = PHASES.map(name =>
     button(name, { "data-phase": name }, () => dispatch({ type: "phase", name }))
   );
-  return made("span", { class: "sl-phases", role: "group", "aria-label": "phases" }, ...buttons);
+  return made("span", WORDS.controls.phases, ...buttons);
 }
 
 /** Shows one phase after another. @param {Context} context */
@@ -75,8 +73,7 @@ function playOf({ state, dispatch }) {
     element.textContent = "Pause";
     timer = setInterval(next, 900);
   };
-  const attributes = { class: "sl-play", title: "show one phase after another" };
-  const element = button("Play", attributes, () => (timer ? end() : start()));
+  const element = button("Play", WORDS.controls.play, () => (timer ? end() : start()));
   return { element, end };
 }
 
@@ -90,11 +87,7 @@ function untilOf({ send, kernel }) {
     kind: kind.value,
     value: value.type === "number" ? Number(value.value) : value.value
   });
-  const run = button(
-    "▶",
-    { class: "speclab-run", title: "run until then", "aria-label": "run" },
-    () => send({ do: "run", until: wish() })
-  );
+  const run = button("▶", WORDS.controls.run, () => send({ do: "run", until: wish() }));
   const soon = later(250);
   function chosen() {
     const type = WORDS.until[kind.value][1];
@@ -104,9 +97,7 @@ function untilOf({ send, kernel }) {
     value.placeholder = kind.value === "expression" ? "accepted < 2" : "";
   }
   const value = made("input", {
-    "aria-label": "condition",
-    size: 12,
-    hidden: true,
+    ...WORDS.controls.condition,
     input: () => soon(() => send({ do: "condition", until: wish() })),
     /** @param {KeyboardEvent} event */
     keydown: ({ key }) => key === "Enter" && run.click()
@@ -150,7 +141,7 @@ function menuOf({ state, dispatch, send, live, kernel }) {
   const menu = made(
     "details",
     { class: "sl-more" },
-    made("summary", { "aria-label": "more", title: "more" }, "⋯"),
+    made("summary", WORDS.controls.more, "⋯"),
     made(
       "div",
       {},
@@ -189,11 +180,7 @@ export function runsOf({ runs }, send) {
 /** @param {Context} context */
 export function byHandOf({ state, send }) {
   const child = made("select", { "aria-label": "child token" });
-  const typed = made("input", {
-    "aria-label": "or type a token",
-    placeholder: "or type a token",
-    size: "12"
-  });
+  const typed = made("input", WORDS.controls.token);
   const hint = span("sl-muted");
   /** @param {{do: "add", token: number | null, text: string | null} | {do: "prune"}} message */
   const tell = message => send({ ...message, node: state().node });
@@ -277,7 +264,7 @@ export function treeKeysOf({ state, dispatch }, tree) {
   return event => {
     /** @type {Entry[]} */
     const table = tree.figure?.table;
-    if (!table || !["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(event.key)) return;
+    if (!table || !event.key.startsWith("Arrow")) return;
     event.preventDefault();
     event.stopPropagation();
     const seen = table.filter(entry => entry.kind && entry.kind !== "folded");

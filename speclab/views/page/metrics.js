@@ -97,17 +97,15 @@ export function metricsFigure(steps, first = 0) {
   const bar = { ...LOOKS.traces.metrics, x, customdata: x };
   const accepted = shown.map(gainedByDraft);
   const own = shown.map((step, index) => step.committed.length - accepted[index]);
-  const { accepted: blue, bonus } = LOOKS.nodes;
   const data = withValues([
-    { ...bar, y: accepted, name: "accepted", marker: { color: blue.color }, legend: "legend" },
-    { ...bar, y: own, name: "target's token", marker: { color: bonus.color }, legend: "legend" },
+    { ...bar, ...LOOKS.metrics.accepted, y: accepted },
+    { ...bar, ...LOOKS.metrics.own, y: own },
     ...Object.entries(LOOKS.phases).map(([name, color]) => ({
       ...bar,
+      ...LOOKS.metrics.phase,
       y: shown.map(step => (step.seconds[name] ? 1000 * step.seconds[name] : null)),
-      yaxis: "y2",
       name,
       marker: { color },
-      legend: "legend2",
       hovertemplate: `%{y:.2f} ms ${name}<extra></extra>`
     }))
   ]);
@@ -175,14 +173,7 @@ export function diffFigure({ passes, names, text, answers, proposals, sentence }
   const partings = Object.entries({ text, answers, proposals }).filter(
     ([, position]) => position !== null
   );
-  const shapes = partings.map(([, x]) => ({
-    ...LOOKS.rule,
-    yref: "paper",
-    x0: x,
-    x1: x,
-    y0: 0,
-    y1: 1
-  }));
+  const shapes = partings.map(([, x]) => ({ ...LOOKS.upright, x0: x, x1: x }));
   const annotations = partings.map(([name, x], index) =>
     noteAt(words("diff", name), x, 1, { xref: "x", yshift: 14 * index })
   );

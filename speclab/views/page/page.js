@@ -184,12 +184,7 @@ function headParts({ state, dispatch, live }) {
   const title = span("sl-title");
   const flip = () => dispatch({ type: "set", values: { form: !state().form } });
   const change = live ? button("Change", { class: "speclab-change" }, flip) : null;
-  const body = made("div", {
-    class: "sl-body",
-    dir: "auto",
-    role: "document",
-    "aria-label": "the text so far"
-  });
+  const body = made("div", WORDS.controls.text);
   return {
     title,
     change,
@@ -207,13 +202,12 @@ function headParts({ state, dispatch, live }) {
 
 /** The pictures of an iteration, and the lines below them. */
 function stageParts() {
-  const tree = made("div", { class: "speclab-tree", role: "application", tabindex: "0" });
+  const tree = made("div", WORDS.controls.tree);
   const mask = made("div", { class: "speclab-mask", role: "img" });
   const cache = made("div", { class: "speclab-cache", role: "img" });
   const loading = div("sl-loading");
   const signs = span("sl-signs");
   const said = span("sl-said");
-  const spoken = { class: "speclab-status", role: "status", "aria-live": "polite" };
   return {
     tree,
     mask,
@@ -222,8 +216,8 @@ function stageParts() {
     stage: div("sl-stage", tree, mask, cache, loading),
     signs,
     said,
-    below: div("sl-below", signs, made("div", spoken, said)),
-    node: made("div", { class: "sl-node-line", "aria-live": "polite" }),
+    below: div("sl-below", signs, made("div", WORDS.controls.status, said)),
+    node: made("div", WORDS.controls.node),
     rows: div("sl-rows")
   };
 }

@@ -233,11 +233,7 @@ function parsed(text) {
  */
 export function settingsOf({ state, dispatch, send, live, kernel }) {
   const grid = div("sl-settings");
-  const apply = button(
-    "Apply",
-    { class: "speclab-apply", title: "decode this iteration again with these settings" },
-    () => send({ do: "redo" })
-  );
+  const apply = button("Apply", WORDS.controls.apply, () => send({ do: "redo" }));
   const reset = button("Reset", {}, () => send({ do: "reset" }));
   const more = button("More settings", { class: "sl-link" }, () => {
     all = !all;
@@ -413,8 +409,7 @@ function promptOf(text, send) {
   const soon = later(250);
   /** @param {any} event */
   const input = ({ target }) => soon(() => send({ do: "want", prompt: target.value }));
-  const look = { class: "speclab-prompt", rows: 2, dir: "auto", "aria-label": "prompt" };
-  return made("textarea", { ...look, input }, text);
+  return made("textarea", { ...WORDS.controls.prompt, input }, text);
 }
 
 /**

@@ -17,7 +17,7 @@ function display(text) {
   const visible = [...text].map(char => {
     if (char in VISIBLE) return VISIBLE[char];
     if (!HIDDEN.test(char)) return char;
-    return `<U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
+    return codePoint(char);
   });
   if (MARKS.test([...text][0])) visible.unshift("◌");
   return visible.join("").replace(/([␣⏎⇥])\1{3,}/g, run => `${run[0]}×${run.length}`);
@@ -139,9 +139,14 @@ export function joinedBytes(texts) {
   return joined;
 }
 
-/** @param {number} byte */
-function hexOf(byte) {
-  return byte.toString(16).toUpperCase().padStart(2, "0");
+/** @param {number} number @param {number} digits */
+function hexOf(number, digits = 2) {
+  return number.toString(16).toUpperCase().padStart(digits, "0");
+}
+
+/** `<U+202E>`. @param {string} char */
+function codePoint(char) {
+  return `<U+${hexOf(char.codePointAt(0), 4)}>`;
 }
 
 /** The characters of bytes of UTF-8; null if they form none. @param {number[]} bytes */
@@ -167,7 +172,5 @@ function sequenceLength(bytes) {
  * @param {string} text
  */
 export function readable(text) {
-  /** @param {string} char */
-  const code = char => char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-  return text.replace(/(?![\n\t\u200d])[\p{Cc}\p{Cf}\p{Co}]/gu, char => `<U+${code(char)}>`);
+  return text.replace(/(?![\n\t\u200d])[\p{Cc}\p{Cf}\p{Co}]/gu, codePoint);
 }
