@@ -472,16 +472,23 @@ function drawPanel(state, parts, plot, context) {
   // the list of findings keeps the focus
   const seen = state.tab === "check" ? [state.status.busy, state.diffed, state.runs] : shown;
   if (shows(parts.panel, [state.tab, state.steps, ...seen])) return;
-  const list = panelParts(state, parts, context).map(part =>
-    part?.data
-      ? [div(part.layout.meta?.name === "caches" ? "speclab-cache" : "sl-figure"), part]
-      : [part, null]
-  );
-  parts.panel.replaceChildren(...list.map(([part]) => part));
-  for (const [spot, figure] of list) if (figure) plot(spot, [state.tab, figure], () => figure);
+  const list = panelParts(state, parts, context).filter(Boolean);
+  const places = list.map(placeOf);
+  parts.panel.replaceChildren(...places);
+  list.forEach((part, index) => {
+    if (part.data) plot(places[index], [state.tab, part], () => part);
+  });
+}
+
+/** The element of a sentence, a table or a figure. @param {any} part */
+function placeOf(part) {
+  if (typeof part === "string") return made("p", {}, part);
+  if (part.data) return div(part.layout.meta?.name === "caches" ? "speclab-cache" : "sl-figure");
+  return part.rows ? tableOf(part) : part;
 }
 
 /**
+ * What a tab shows: elements, sentences, tables and figures.
  * @param {State} state
  * @param {Record<string, any>} parts
  * @param {Context} context
@@ -490,7 +497,7 @@ function drawPanel(state, parts, plot, context) {
 function panelParts(state, parts, context) {
   const asked = asking(state);
   if (asked && ["caches", "node", "metrics"].includes(state.tab))
-    return [paragraph("Shown after your guess.")];
+    return ["Shown after your guess."];
   const step = asked ? null : stepShown(state);
   const width = Math.max(parts.panel.clientWidth, 320);
   /** @type {Record<string, () => any[]>} */
@@ -499,7 +506,7 @@ function panelParts(state, parts, context) {
       parts.settings.element,
       context.live && parts.byHand.element,
       state.curve?.points?.length && curveFigure(state.curve),
-      ...(step ? [...redoneParts(state, width), ...draftParts(step, width)] : [])
+      ...(step ? [redoneFigure(state, width), ...draftParts(step, width)] : [])
     ],
     caches: () => (step ? cacheParts(step, state.header.prompt_ids.length) : []),
     node: () => (step ? nodeParts(step, state.node ?? 0) : []),
@@ -512,33 +519,26 @@ function panelParts(state, parts, context) {
       context.kernel && checkLine(context),
       ...diffParts(state, context),
       findingsOf(state, context.dispatch),
-      tableOrNull(gapTable(state.steps))
+      gapTable(state.steps)
     ]
   };
-  return tabs[state.tab]().filter(Boolean);
-}
-
-/** @param {string} text */
-function paragraph(text) {
-  return text ? made("p", {}, text) : null;
+  return tabs[state.tab]();
 }
 
 /** @param {Step} step @param {number} width */
 function draftParts(step, width) {
-  const tables = [blockTable(step), decidedRows(step)].map(tableOrNull);
-  return [draftsFigure(step, width), paragraph(draftsSentence(step)), ...tables];
+  return [draftsFigure(step, width), draftsSentence(step), blockTable(step), decidedRows(step)];
 }
 
 /** @param {Step} step @param {number} promptLength */
 function cacheParts(step, promptLength) {
-  const figure = cacheFigure(step, promptLength);
-  return [keyLine(step), figure, ...cacheLines(step).map(paragraph)];
+  return [keyLine(step), cacheFigure(step, promptLength), ...cacheLines(step)];
 }
 
 /** @param {Step} step @param {any} node */
 function nodeParts(step, node) {
   const figure = Number.isInteger(node) ? nodeFigure(step, node) : null;
-  return [paragraph(nodeSentence(step, node)), figure, residualFigure(step)];
+  return [nodeSentence(step, node), figure, residualFigure(step)];
 }
 
 /** @param {State} state */
@@ -576,21 +576,16 @@ function diffParts({ runs, diffed }, { send }) {
     );
   return [
     made("p", { class: "sl-row" }, ...choices),
-    ...(diffed ? [paragraph(diffed.sentence), diffFigure(diffed)] : [])
+    ...(diffed ? [diffed.sentence, diffFigure(diffed)] : [])
   ];
 }
 
-/** @param {Table | null} table */
-function tableOrNull(table) {
-  return table ? tableOf(table) : null;
-}
-
 /** @param {State} state @param {number} width */
-function redoneParts({ redone, steps, cursor }, width) {
+function redoneFigure({ redone, steps, cursor }, width) {
   const fresh = steps[redone?.index];
-  if (!redone?.old || !fresh || cursor !== redone.index + 1) return [];
+  if (!redone?.old || !fresh || cursor !== redone.index + 1) return null;
   const changes = redone.changes.join("; ") || "the same settings";
-  return [pairFigure(redone.old, fresh, ["as it was", `with ${changes}`], width)];
+  return pairFigure(redone.old, fresh, ["as it was", `with ${changes}`], width);
 }
 
 /** @param {Step} step */

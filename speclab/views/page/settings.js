@@ -110,8 +110,8 @@ function dotsOf(values, dots, threshold) {
  * @param {string} name
  * @param {Field} field
  * @param {any} value
- * @param {(value: any) => void} changed
- * @param {(() => void) | null} curve
+ * @param {(name: string, value: any) => void} changed
+ * @param {((name: string) => void) | null} curve
  */
 function settingOf(name, field, value, changed, curve) {
   const words = name.replaceAll("_", " ");
@@ -122,15 +122,15 @@ function settingOf(name, field, value, changed, curve) {
   /** @param {any} next */
   const set = next => {
     shown.textContent = settingText(next);
-    changed(next);
+    changed(name, next);
   };
   const control = values
     ? sliderOf(values, value, words, set)
     : controlOf(field, value, words, set);
   const track = span("sl-track", control);
   const cell = made("label", { class: `sl-setting speclab-setting-${name}` }, label, track, shown);
-  const attributes = { class: "sl-link", title: `tokens per pass over ${words}` };
-  const more = values && curve ? button("curve", attributes, curve) : null;
+  const look = { class: "sl-link", title: `tokens per pass over ${words}` };
+  const more = values && curve ? button("curve", look, () => curve(name)) : null;
   return { cell: div("sl-cell", cell, more), track, values };
 }
 
@@ -185,29 +185,21 @@ function controlOf(field, value, label, set) {
 /**
  * The settings by name, each as `settingOf`.
  * @param {string[]} names
- * @param {Field} fields
+ * @param {Record<string, Field>} fields
  * @param {Record<string, any>} values
  * @param {(name: string, value: any) => void} changed
  * @param {((name: string) => void) | null} curve
  */
 function cellsOf(names, fields, values, changed, curve) {
-  /** @type {Record<string, ReturnType<typeof settingOf>>} */
-  const cells = {};
-  for (const name of names)
-    cells[name] = settingOf(
-      name,
-      fields[name],
-      values[name] ?? null,
-      value => changed(name, value),
-      curve && (() => curve(name))
-    );
-  return cells;
+  return Object.fromEntries(
+    names.map(name => [name, settingOf(name, fields[name], values[name] ?? null, changed, curve)])
+  );
 }
 
 /**
  * Draws the values of a step on the sliders of the settings that are compared with them.
  * @param {Record<string, any>} cells
- * @param {Field} fields
+ * @param {Record<string, Field>} fields
  * @param {Record<string, any>} values
  * @param {Step | null} step
  */
@@ -315,7 +307,7 @@ export async function previewHere({ state, dispatch, live }, { do: name, strateg
   });
 }
 
-/** @param {string[]} names @param {Step | null} step @param {Field} fields */
+/** @param {string[]} names @param {Step | null} step @param {Record<string, Field>} fields */
 function decidingFirst(names, step, fields) {
   /** @param {string} name */
   const count = name =>
