@@ -15,7 +15,7 @@ from speclab.views import export_html
 from speclab.views.drawing import call
 
 EVIL = '<img src=x onerror="window.hacked=1"><b>bold</b>\x1b[31m\u202e$x$'
-RUN = trace(12)
+RUN = trace()
 HOSTILE = replace(
     RUN,
     texts=dict.fromkeys(RUN.texts, EVIL),
