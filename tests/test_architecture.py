@@ -72,7 +72,7 @@ SHARES = {
     "analysis": 9_800,
     "clinic": 31_000,
     "views": 6_100,
-    "lab": 14_800,
+    "lab": 14_000,
     "live": 1_100,
     "course": 4_000,
 }
