@@ -16,7 +16,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.display import line, table
 from speclab.errors import (
-    ChangedModelError,
     ModelNotFoundError,
     PromptError,
     SettingsError,
@@ -152,16 +151,6 @@ class ModelPair:
             if isinstance(runner, Runner) and not runner.state.admitted:
                 check_trees(runner)
         return replace(self, target=target, draft=draft, heads=heads)
-
-    def check_unchanged(self, *, whole: bool = False) -> None:
-        """Raises `ChangedModelError` if a model was changed since its text began; `whole`: compares
-        every value."""
-        for runner in (*self.runners.values(), *self.heads):
-            if runner.edited(whole=whole):
-                raise ChangedModelError(
-                    f"{runner.name} was changed after this text began: start a new session (Reset "
-                    "in the lab), or fork this one, to decode with the changed model."
-                )
 
     @property
     def chats(self) -> bool:

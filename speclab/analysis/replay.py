@@ -155,8 +155,8 @@ class Replayer:
             SpeclabError: the strategy does not fit the pair, or a model was changed.
         """
         text = self._text
-        # the record has the answers of the models as they were
-        text.pair.check_unchanged(whole=True)
+        # the record has the answers of the target as it was
+        text.pair.target.check_unchanged(whole=True)
         prompt = self._text.trace.prompt_ids
         text.missed = 0
         pair = self._known_pair()

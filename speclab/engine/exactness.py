@@ -87,7 +87,7 @@ class Checker:
             apart = 0.0 if doubtful[token] else inf
         if self._tolerance and apart <= self._tolerance:
             return True
-        self._decoding.pair.check_unchanged(whole=True)
+        self._decoding.pair.target.check_unchanged(whole=True)
         raise ExactnessError(
             f"Generated token {position - self._decoding.prompt_length} was committed as id "
             f"{token}, {problem} ({apart:.4f} apart in logits): keep the trace, it shows a fault "

@@ -392,7 +392,8 @@ class Session:
                 f"The text has ended ({history.finished}): go back, or fork with a larger "
                 "max_new_tokens."
             )
-        self.pair.check_unchanged(whole=self._checker is not None)
+        for source in (self.pair.target, *decoding.drafter.runners):
+            source.check_unchanged(whole=self._checker is not None)
         before = decoding.snapshot()
         index = len(history.steps)
         try:

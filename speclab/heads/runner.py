@@ -157,14 +157,14 @@ class HeadRunner(DraftSource):
         `target`: what it drafts for. If the target or the head was changed, the copy has no
         entries.
         """
-        if self.edited(whole=True) or (
-            target is not None and target.state is not self._target.state
-        ):
-            fresh = type(self)(self.model, target or self._target)
+        target = target or self._target
+        same = target.state is self._target.state
+        if not (same and self.state.fingerprint.holds(self.model)):
+            fresh = type(self)(self.model, target)
             fresh.unknown = self.unknown
             return fresh
         fork = copy.copy(self)
-        fork._target = target or self._target
+        fork._target = target
         fork.cache = self.cache.copy(length)
         fork.length = length
         fork._scanned = min(self._scanned, length)

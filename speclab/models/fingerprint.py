@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,41 +23,93 @@ EACH, TURNS = 16, 4
 BLOCK = 63
 """Words of a partial sum: odd, so that opposite signs show, and seldom a multiple of a row."""
 LONGEST = 1000
+HOOKS = frozenset({0})
+"""The place of the hooks among the facts."""
 _CAPTURING = "transformers.utils.output_capturing"  # the library's hooks, which only read
 # what torch keeps in a module is read by name; no pass reads the others
 _IGNORED = {*vars(nn.Module()), "generation_config", "_output_capturing_hooks_installed"}
 
 
-class Marks(NamedTuple):
-    """What is cheap to compare: a fact per part, attribute and tensor, and the user's hooks.
+class Fingerprint:
+    """Marks of a module, sums of all its values, so that rows written behind torch's back show, and
+    samples of them.
 
-    `tensors`: by the index of their fact; of tied weights, one. `held`: objects whose ids are
-    facts, so that no other object gets them.
+    The sums are exact, whatever the number of threads. They read each weight once, as a pass of one
+    row does.
+
+    Args:
+        moving: the facts that every pass changes.
+
+    Attributes:
+        hooked: a hook of the user waits for a call.
     """
 
-    facts: list[object]
-    hooks: list[object]
-    tensors: dict[int, Tensor]
-    held: list[object]
+    @torch.inference_mode()
+    def __init__(self, module: nn.Module, moving: frozenset[int] = frozenset()) -> None:
+        marks = self._marks = _Marks(module)
+        self.hooked = bool(marks.hooks)
+        self.moving = moving
+        self._values = [_values(marks.tensors, moving, turn) for turn in range(TURNS + 1)]
+        self._turn = 0
+        marks.tensors = {}
 
-    @classmethod
-    def of(cls, module: nn.Module) -> Marks:
-        marks = cls([*ALL_ATTENTION_FUNCTIONS.values()], [], {}, [])
-        known: set[int] = set()
+    @torch.inference_mode()
+    def holds(
+        self, module: nn.Module, *, whole: bool = True, but: frozenset[int] = frozenset()
+    ) -> bool:
+        """Whether a module is still the same.
+
+        Args:
+            whole: compare all values; False: a sample, another one at the next call.
+            but: facts that may differ.
+        """
+        now = _Marks(module)
+        if not self._differing(now) <= self.moving | but:
+            return False
+        self._turn = self._turn % TURNS + 1
+        turn = 0 if whole else self._turn
+        return all(map(torch.equal, _values(now.tensors, self.moving, turn), self._values[turn]))
+
+    def after_a_pass(self, module: nn.Module) -> Fingerprint:
+        """As it is now; what has changed since is what every pass changes."""
+        return Fingerprint(module, self._differing(_Marks(module)) - {-1})
+
+    def _differing(self, now: _Marks) -> frozenset[int]:
+        """The facts that are others now; -1 if there are more or fewer."""
+        before = self._marks.facts
+        if len(now.facts) != len(before):
+            return frozenset({-1})
+        pairs = enumerate(zip(before, now.facts, strict=True))
+        return frozenset(index for index, (one, other) in pairs if one != other)
+
+
+class _Marks:
+    """What is cheap to compare: `facts`, one per part, attribute and tensor, after the user's hooks.
+
+    Attributes:
+        tensors: by the index of their fact; of tied weights, one.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.hooks: list[object] = [
+            *every_module._global_forward_hooks.values(),
+            *every_module._global_forward_pre_hooks.values(),
+        ]
+        self.facts: list[object] = [self.hooks, *ALL_ATTENTION_FUNCTIONS.values()]
+        self.tensors: dict[int, Tensor] = {}
+        self._held: list[object] = []  # facts are ids of these, which no other object may get
+        self._known: set[int] = set()
         parts = [*module.modules()]
         for part in parts:
-            marks.add(part, known)
-        kinds = dict.fromkeys(map(type, parts))
-        homes = dict.fromkeys(sys.modules.get(kind.__module__, functional) for kind in kinds)
+            self._add(part)
+        kinds = {type(part): None for part in parts}
+        homes = {sys.modules.get(kind.__module__, functional): None for kind in kinds}
         for home in (functional, *homes, *kinds):
-            marks.facts.append([each for each in vars(home).values() if callable(each)])
-        for hooks in (every_module._global_forward_hooks, every_module._global_forward_pre_hooks):
-            marks.hooks.extend(hooks.values())
-        return marks
+            self.facts.append([each for each in vars(home).values() if callable(each)])
 
-    def add(self, part: nn.Module, known: set[int]) -> None:
+    def _add(self, part: nn.Module) -> None:
         own = vars(part)
-        mark = self.number(part)
+        mark = self._id(weakref.ref(part))  # what is replaced need not stay
         children = [*map(id, part._modules.values())]
         self.facts.append((mark, type(part), type(part).forward, part.training, children))
         for kind in ("_forward_hooks", "_forward_pre_hooks"):
@@ -70,119 +121,62 @@ class Marks(NamedTuple):
             return
         attributes = [value for name, value in own.items() if name not in _IGNORED]
         for value in (*attributes, *part._parameters.values(), *part._buffers.values()):
-            self.facts.append(self.plain(value, known))
+            self.facts.append(self._plain(value))
 
-    def number(self, thing: nn.Module | Tensor) -> int:
-        """A number that no other object gets while these marks exist; the object itself may go."""
-        reference = weakref.ref(thing)
-        self.held.append(reference)
-        return id(reference)
+    def _id(self, thing: object) -> int:
+        self._held.append(thing)
+        return id(thing)
 
-    def plain(self, value: object, known: set[int]) -> object:
-        """What can be compared later: of a container or config its content, of another object that
-        may change itself its id."""
+    def _plain(self, value: Any) -> object:
+        """What can be compared later: the content of a container or config, the id of another
+        object that may change itself."""
         if isinstance(value, Tensor):
-            return self.tensor(value, known)
+            return self._tensor(value)
         if getattr(value, "__hash__", None) and not isinstance(value, tuple):
             return value
-        inner: Any = vars(value) if isinstance(value, PreTrainedConfig) else value
-        if isinstance(inner, dict):
-            inner = [*inner, *inner.values()]
-        if id(value) in known or not isinstance(inner, list | tuple | set) or len(inner) > LONGEST:
-            self.held.append(value)
-            return id(value)
-        known.add(id(value))
-        return [self.plain(each, known) for each in inner]
+        inner = vars(value) if isinstance(value, PreTrainedConfig) else value
+        inner = [*inner, *inner.values()] if isinstance(inner, dict) else inner
+        known = id(value) in self._known
+        if known or not isinstance(inner, list | tuple | set) or len(inner) > LONGEST:
+            return self._id(value)
+        self._known.add(id(value))
+        return [self._plain(each) for each in inner]
 
-    def tensor(self, tensor: Tensor, known: set[int]) -> object:
+    def _tensor(self, tensor: Tensor) -> object:
         if tensor.is_meta:  # offloaded: every pass replaces it
             return tensor.shape, tensor.dtype
         # the values of a distributed or packed one cannot be read here
-        plain = type(tensor) in (nn.Parameter, Tensor) and not tensor.is_quantized
-        if plain and id(tensor) not in known and tensor.layout is torch.strided:
-            known.add(id(tensor))
+        if type(tensor) in (nn.Parameter, Tensor) and id(tensor) not in self._known:
+            self._known.add(id(tensor))
             self.tensors[len(self.facts)] = tensor
         version = 0 if tensor.is_inference() else tensor._version
         address = tensor.data_ptr()
-        return self.number(tensor), address, version, tensor.shape, tensor.dtype, tensor.device
+        mark = self._id(weakref.ref(tensor))
+        return mark, address, version, tensor.shape, tensor.dtype, tensor.device
 
 
-class Fingerprint:
-    """Marks of a module and its values: sums of all, so that rows written behind torch's back show,
-    and samples.
-
-    The sums are exact, whatever the number of threads. They read each weight once, as a pass of one
-    row does.
-
-    Args:
-        moving: the facts that every pass changes.
-    """
-
-    @torch.inference_mode()
-    def __init__(self, module: nn.Module, moving: frozenset[int] = frozenset()) -> None:
-        marks, self.hooks, tensors, self._held = Marks.of(module)
-        self.moving = moving
-        self._marks = len(marks)
-        self._facts = [*marks, *(_sum(tensor).item() for tensor in tensors.values())]
-        sampled = [tensor for index, tensor in tensors.items() if index not in moving]
-        self._samples = [_sample(sampled, turn) for turn in range(TURNS)]
-        self._turn = 0
-
-    def same(self, now: Fingerprint) -> bool:
-        return now.hooks == self.hooks and self.same_parts(now)
-
-    def same_parts(self, now: Fingerprint) -> bool:
-        """Whether nothing but hooks, and what every pass changes, is different."""
-        return self._is_same(now._facts)
-
-    @torch.inference_mode()
-    def holds(self, module: nn.Module) -> bool:
-        """Whether a module is the same by all marks and one sample of its values."""
-        now = Marks.of(module)
-        if now.hooks != self.hooks or not self._is_same(now.facts):
-            return False
-        self._turn = (self._turn + 1) % TURNS
-        sampled = [tensor for index, tensor in now.tensors.items() if index not in self.moving]
-        return all(map(torch.equal, _sample(sampled, self._turn), self._samples[self._turn]))
-
-    def differing(self, now: Fingerprint) -> frozenset[int]:
-        """The facts that are others now; none if the parts themselves are."""
-        return self._differing(now._facts) or frozenset()
-
-    def _is_same(self, facts: list[object]) -> bool:
-        differing = self._differing(facts)
-        return differing is not None and differing <= self.moving
-
-    def _differing(self, facts: list[object]) -> frozenset[int] | None:
-        """None if there are more or fewer of them."""
-        if len(facts) not in (self._marks, len(self._facts)):
-            return None
-        if facts == self._facts[: len(facts)]:
-            return frozenset()
-        pairs = enumerate(zip(facts, self._facts, strict=False))
-        return frozenset(index for index, (now, before) in pairs if now != before)
+def _values(tensors: dict[int, Tensor], moving: frozenset[int], turn: int) -> list[Tensor]:
+    """The sum of each tensor at turn 0. At others the bytes of `EACH` values of each, of a small one
+    all; a tensor per dtype and device."""
+    groups: dict[object, list[Tensor]] = {}
+    for tensor in [tensor for index, tensor in tensors.items() if index not in moving]:
+        values = tensor.flatten()
+        # odd, so that the values are in different columns
+        step = len(values) // (EACH * TURNS) - 1 | 1
+        if not turn:
+            values = _sum(values)
+        elif step > 0:
+            first = values.storage_offset() + (turn - 1) * step
+            values = values.as_strided((EACH,), (TURNS * step,), first)
+        groups.setdefault((tensor.device, values.dtype), []).append(values)
+    return [torch.cat(values).view(torch.uint8) for values in groups.values()]
 
 
-def _sum(tensor: Tensor) -> Tensor:
-    """A sum of all bits, int64: of words of 8 bytes, mixed by block, so that signs and order show."""
-    flat = tensor.flatten()
+def _sum(flat: Tensor) -> Tensor:
+    """A sum of all bits, `[1]` int64: of words of 8 bytes, mixed by block, so that signs and order
+    show."""
     words_fit = flat.nbytes % 8 == 0 == int(flat.storage_offset()) * flat.itemsize % 8
     words = flat.view(torch.int64 if words_fit else torch.uint8)
     whole = len(words) // BLOCK * BLOCK
     blocks = torch.cat((words[:whole].view(-1, BLOCK).sum(-1), words[whole:].long()))
-    return (blocks * (blocks >> 31 | 1)).sum()
-
-
-def _sample(tensors: Iterable[Tensor], turn: int) -> list[Tensor]:
-    """The bytes of `EACH` values of each tensor, of a small one all; a tensor per dtype and device."""
-    groups: dict[object, list[Tensor]] = {}
-    for tensor in tensors:
-        # odd, so that the values are in different columns
-        step = tensor.numel() // (EACH * TURNS) - 1 | 1
-        values = tensor.flatten()
-        if step > 0:
-            values = values.as_strided(
-                (EACH,), (TURNS * step,), values.storage_offset() + turn * step
-            )
-        groups.setdefault((tensor.device, tensor.dtype), []).append(values)
-    return [torch.cat(values).view(torch.uint8) for values in groups.values()]
+    return (blocks * (blocks >> 31 | 1)).sum(0, keepdim=True)

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.answer import Answer
 from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
-from speclab.models.fingerprint import Fingerprint
+from speclab.models.fingerprint import HOOKS, Fingerprint
 from speclab.models.lean import lean_forward
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.source import Kept, ModelSource, State
@@ -298,15 +298,16 @@ class Runner(ModelSource):
         self.model.eval()
         use_maskable_attention(self.model)
         check_placed(self.model, self.name)
-        now = Fingerprint(self.model)
-        new = State(now)
         for state in self._states:
-            if state.fingerprint.same(now):
+            if state.fingerprint.holds(self.model):
                 return state
+        new = State(Fingerprint(self.model))
+        for state in self._states:
             # a hook that was registered is not probed: it would see passes that are not the text's
-            if now.hooks and state.admitted and state.fingerprint.same_parts(now):
-                new = State(Fingerprint(self.model, state.fingerprint.moving), admitted=True)
-        if self._wants_lean and not now.hooks:
+            if new.fingerprint.hooked and state.fingerprint.holds(self.model, but=HOOKS):
+                new.fingerprint.moving = state.fingerprint.moving
+                new.admitted |= state.admitted
+        if self._wants_lean and not new.fingerprint.hooked:
             new.lean = lean_forward(self.model, packing=self._packing)
         self._states[1:] = [new]
         return new
@@ -316,8 +317,7 @@ class Runner(ModelSource):
         """Learns by a pass what every pass changes in the module, such as a counter of its calls."""
         before = Fingerprint(self.model)
         self.model(torch.zeros((1, 1), dtype=torch.long, device=self.device), use_cache=False)
-        moving = before.differing(Fingerprint(self.model))
-        self.state.fingerprint = Fingerprint(self.model, moving)
+        self.state.fingerprint = before.after_a_pass(self.model)
         self.state.admitted = True
 
     @torch.inference_mode()

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from speclab.display import line
+from speclab.errors import ChangedModelError
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
 from speclab.models.fingerprint import Fingerprint
@@ -170,12 +171,14 @@ class DraftSource(ABC):
     def fork(self, length: int = 0, target: Any = None) -> DraftSource:
         """The same model with a copy of the first `length` entries; `target`: what it drafts for."""
 
-    def edited(self, *, whole: bool = False) -> bool:
-        """Whether the module is another than when the text began; `whole`: by all values."""
-        fingerprint = self.state.fingerprint
-        if whole:
-            return not fingerprint.same(Fingerprint(self.model))
-        return not fingerprint.holds(self.model)
+    def check_unchanged(self, *, whole: bool) -> None:
+        """Raises `ChangedModelError` if the model was changed after the text began; `whole`: by all
+        values."""
+        if not self.state.fingerprint.holds(self.model, whole=whole):
+            raise ChangedModelError(
+                f"{self.name} was changed after this text began: start a new session (Reset in the "
+                "lab), or fork this one, to decode with the changed model."
+            )
 
     @abstractmethod
     def crop(self, length: int) -> None:

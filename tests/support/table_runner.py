@@ -158,8 +158,8 @@ class TableRunner(ModelSource):
         other.slots = self.slots[:length]
         return other
 
-    def edited(self, *, whole: bool = False) -> bool:
-        return False
+    def check_unchanged(self, *, whole: bool) -> None:
+        pass
 
     def watch(self, layers: Sequence[int]) -> None:
         assert not layers, "it has no hidden states"
