@@ -91,9 +91,10 @@ class _Marks:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.hooks: list[object] = [
-            *every_module._global_forward_hooks.values(),
-            *every_module._global_forward_pre_hooks.values(),
+        # torch gives each registration a number of its own
+        self.hooks = [
+            *every_module._global_forward_hooks,
+            *every_module._global_forward_pre_hooks,
         ]
         self.facts: list[object] = [self.hooks, *ALL_ATTENTION_FUNCTIONS.values()]
         self.tensors: dict[int, Tensor] = {}
@@ -102,9 +103,9 @@ class _Marks:
         parts = [*module.modules()]
         for part in parts:
             self._add(part)
-        kinds = {type(part): None for part in parts}
-        homes = {sys.modules.get(kind.__module__, functional): None for kind in kinds}
-        for home in (functional, *homes, *kinds):
+        kinds = {*map(type, parts)}
+        homes = {sys.modules.get(kind.__module__, functional) for kind in kinds}
+        for home in (functional, *kinds, *homes):
             self.facts.append([each for each in vars(home).values() if callable(each)])
 
     def _add(self, part: nn.Module) -> None:
@@ -112,10 +113,9 @@ class _Marks:
         mark = self._id(weakref.ref(part))  # what is replaced need not stay
         children = [*map(id, part._modules.values())]
         self.facts.append((mark, type(part), type(part).forward, part.training, children))
-        for kind in ("_forward_hooks", "_forward_pre_hooks"):
-            for key, hook in own[kind].items():
-                if getattr(hook, "__module__", "") != _CAPTURING:
-                    self.hooks.append((mark, kind, hook, key in own[f"{kind}_with_kwargs"]))
+        for key, hook in (*part._forward_hooks.items(), *part._forward_pre_hooks.items()):
+            if getattr(hook, "__module__", "") != _CAPTURING:
+                self.hooks.append(key)
         # rotary frequencies that the family computes anew in its passes
         if any(name in str(own.get("rope_type")) for name in ("dynamic", "longrope")):
             return

@@ -305,8 +305,8 @@ class Runner(ModelSource):
         for state in self._states:
             # a hook that was registered is not probed: it would see passes that are not the text's
             if new.fingerprint.hooked and state.fingerprint.holds(self.model, but=HOOKS):
-                new.fingerprint.moving = state.fingerprint.moving
-                new.admitted |= state.admitted
+                again = Fingerprint(self.model, state.fingerprint.moving)
+                new = State(again, admitted=state.admitted)
         if self._wants_lean and not new.fingerprint.hooked:
             new.lean = lean_forward(self.model, packing=self._packing)
         self._states[1:] = [new]

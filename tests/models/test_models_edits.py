@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.edits import EDITS, FAMILIES, NEW, ONLY, PROMPT, SETTINGS, Wrapped, outcomes, own_text
+from support.edits import CASES, NEW, PROMPT, SETTINGS, Wrapped, outcomes, own_text
 from support.heads import random_head
 from support.pairs import noisy
 from support.tiny import BORDER, tiny
@@ -26,11 +26,8 @@ from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize(("name", "family"), CASES)
 def test_no_text_is_the_old_models_or_a_mixture(name, family):
-    if family not in ONLY.get(name, FAMILIES[:-1]):
-        pytest.skip("this family has no such setting")
     now = "UnsupportedModelError" if name == "offloaded" else "right"
     got = outcomes(name, family)
     assert {got.pop("new text"), got.pop("fork")} == {now}

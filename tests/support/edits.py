@@ -26,9 +26,9 @@ NEW = 7
 SETTINGS = {"max_new_tokens": NEW, "stop_at_eos": False}
 LINES = (Path(__file__).parent / "edits.txt").read_text().splitlines()
 EDITS = {name: steps for name, *steps in (line.split(" || ") for line in LINES)}
-FAMILIES = ("llama", "gpt_neox", "mistral", "gemma3_text", "llama4_text")
-ONLY = {"window": {"mistral"}, "chunk": {"llama4_text"}}
-"""Of an edit; others are made of every family but the last."""
+FAMILIES = ("llama", "gpt_neox", "mistral", "gemma3_text")
+ONLY = {"window": ("mistral",), "chunk": ("llama4_text",)}
+CASES = [(name, family) for name in EDITS for family in ONLY.get(name, FAMILIES)]
 SAME = {"half", "double", "attention", "offloaded"}
 """Edits after which the text may be the same."""
 
@@ -75,7 +75,7 @@ def parts(model: Any) -> dict[str, Any]:
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     neox = model.config.model_type == "gpt_neox"
     base = model.gpt_neox if neox else model.model
-    layer, rope = base.layers[1], base.rotary_emb
+    layer, rope = base.layers[0], base.rotary_emb
     mlp = getattr(layer, "mlp", layer)
     up, act = ("dense_h_to_4h", "act") if neox else ("up_proj", "act_fn")
     linear = getattr(mlp, up, head)
