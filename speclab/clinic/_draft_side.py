@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from speclab.analysis.known_text import session_settings
 from speclab.clinic._causes import Fit, cost_of, explain_answers
+from speclab.clinic._faults import sharing_weights
 from speclab.clinic._measure import Measured, measure
 from speclab.clinic._oracle import FLOOR, Oracle, Passes, Progress, lowered
 from speclab.clinic._passes import Change
@@ -28,7 +29,6 @@ from speclab.drafters.draft_pass import DRAFT
 from speclab.heads.runner import HeadRunner
 from speclab.models.answer import Answer
 from speclab.models.cache import HiddenStates
-from speclab.models.probe import sharing_weights
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 from speclab.sampling import transform

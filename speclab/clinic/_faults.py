@@ -7,6 +7,7 @@ and the given pair stays unchanged.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -18,7 +19,6 @@ from transformers import PreTrainedModel
 
 from speclab.errors import SettingsError
 from speclab.models.answer import Answer
-from speclab.models.probe import sharing_weights
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair, checked_pair
 from speclab.tree import Bools
@@ -27,6 +27,11 @@ PADDING = 8
 """Slots of padding that positions count by mistake."""
 NO_WINDOW = 1 << 30
 """A window wider than any text."""
+
+
+def sharing_weights(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy with separate parts, buffers and configs, but the same parameters."""
+    return copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,6 @@ EACH, TURNS = 16, 4
 """A step compares `EACH` values of each tensor, the next one others, `EACH * TURNS` in all."""
 BLOCK = 63
 """Words of a partial sum: odd, so that opposite signs show, and seldom a multiple of a row."""
-LONGEST = 1000
-HOOKS = frozenset({0})
-"""The place of the hooks among the facts."""
 _CAPTURING = "transformers.utils.output_capturing"  # the library's hooks, which only read
 # what torch keeps in a module is read by name; no pass reads the others
 _IGNORED = {*vars(nn.Module()), "generation_config", "_output_capturing_hooks_installed"}
@@ -54,17 +51,15 @@ class Fingerprint:
         marks.tensors = {}
 
     @torch.inference_mode()
-    def holds(
-        self, module: nn.Module, *, whole: bool = True, but: frozenset[int] = frozenset()
-    ) -> bool:
+    def holds(self, module: nn.Module, *, whole: bool = True, hooks: bool = True) -> bool:
         """Whether a module is still the same.
 
         Args:
             whole: compare all values; False: a sample, another one at the next call.
-            but: facts that may differ.
+            hooks: compare the hooks, too.
         """
         now = _Marks(module)
-        if not self._differing(now) <= self.moving | but:
+        if self._differing(now) - self.moving - (set() if hooks else {0}):
             return False
         self._turn = self._turn % TURNS + 1
         turn = 0 if whole else self._turn
@@ -113,11 +108,11 @@ class _Marks:
         mark = self._id(weakref.ref(part))  # what is replaced need not stay
         children = [*map(id, part._modules.values())]
         self.facts.append((mark, type(part), type(part).forward, part.training, children))
-        for key, hook in (*part._forward_hooks.items(), *part._forward_pre_hooks.items()):
+        for key, hook in (part._forward_hooks | part._forward_pre_hooks).items():
             if getattr(hook, "__module__", "") != _CAPTURING:
                 self.hooks.append(key)
-        # rotary frequencies that the family computes anew in its passes
-        if any(name in str(own.get("rope_type")) for name in ("dynamic", "longrope")):
+        # rotary frequencies that are computed anew for a long text
+        if "dynamic" in str(own.get("rope_type")):
             return
         attributes = [value for name, value in own.items() if name not in _IGNORED]
         for value in (*attributes, *part._parameters.values(), *part._buffers.values()):
@@ -136,8 +131,7 @@ class _Marks:
             return value
         inner = vars(value) if isinstance(value, PreTrainedConfig) else value
         inner = [*inner, *inner.values()] if isinstance(inner, dict) else inner
-        known = id(value) in self._known
-        if known or not isinstance(inner, list | tuple | set) or len(inner) > LONGEST:
+        if id(value) in self._known or not isinstance(inner, list | tuple | set):
             return self._id(value)
         self._known.add(id(value))
         return [self._plain(each) for each in inner]
@@ -150,16 +144,17 @@ class _Marks:
             self._known.add(id(tensor))
             self.tensors[len(self.facts)] = tensor
         version = 0 if tensor.is_inference() else tensor._version
-        address = tensor.data_ptr()
         mark = self._id(weakref.ref(tensor))
-        return mark, address, version, tensor.shape, tensor.dtype, tensor.device
+        return mark, tensor.data_ptr(), version, tensor.shape, tensor.dtype, tensor.device
 
 
 def _values(tensors: dict[int, Tensor], moving: frozenset[int], turn: int) -> list[Tensor]:
     """The sum of each tensor at turn 0. At others the bytes of `EACH` values of each, of a small one
     all; a tensor per dtype and device."""
     groups: dict[object, list[Tensor]] = {}
-    for tensor in [tensor for index, tensor in tensors.items() if index not in moving]:
+    for index, tensor in tensors.items():
+        if index in moving:
+            continue
         values = tensor.flatten()
         # odd, so that the values are in different columns
         step = len(values) // (EACH * TURNS) - 1 | 1
@@ -178,5 +173,5 @@ def _sum(flat: Tensor) -> Tensor:
     words_fit = flat.nbytes % 8 == 0 == int(flat.storage_offset()) * flat.itemsize % 8
     words = flat.view(torch.int64 if words_fit else torch.uint8)
     whole = len(words) // BLOCK * BLOCK
-    blocks = torch.cat((words[:whole].view(-1, BLOCK).sum(-1), words[whole:].long()))
-    return (blocks * (blocks >> 31 | 1)).sum(0, keepdim=True)
+    blocks = torch.cat((words[:whole].view(-1, BLOCK).sum(-1), words[whole:]))
+    return (blocks * (blocks >> 31 | 1)).sum()[None]

@@ -56,30 +56,24 @@ class Linear:
     """
 
     def __init__(self, *modules: nn.Linear, act: Any = None) -> None:
-        self.modules = modules
+        self.modules: tuple[Any, ...] = modules
         self.act = act
         self.packed_from = 1
-        self._packed: Tensor | None = None
+        self.packed: Tensor | None = None
 
     def pack(self) -> None:
-        biases: list[Tensor | None] = [module.bias for module in self.modules]
-        sizes = [module.out_features for module in self.modules]
-        zeros = self.modules[0].weight.new_zeros
-        filled = [
-            zeros(size) if bias is None else bias.detach()
-            for bias, size in zip(biases, sizes, strict=True)
+        weights = torch.cat([module.weight for module in self.modules])
+        biases = [
+            weights.new_zeros(module.out_features) if module.bias is None else module.bias
+            for module in self.modules
         ]
-        self._bias = None if all(bias is None for bias in biases) else torch.cat(filled)
-        weights = torch.cat([module.weight.detach() for module in self.modules])
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weights)
-
-    def unpack(self) -> None:
-        self._packed = None
+        self._bias = torch.cat(biases)
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weights)
 
     def __call__(
         self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None
     ) -> Tensor:
-        if self._packed is None or rows.shape[-2] < self.packed_from:
+        if self.packed is None or rows.shape[-2] < self.packed_from:
             return self.by_library(rows, plus, times)
         return self.by_packed(rows, plus, times)
 
@@ -89,13 +83,13 @@ class Linear:
         """As a call, with the packed copies."""
         product, product_and_other = _operators()
         if plus is not None:
-            return product_and_other(rows, plus, self._packed, self._bias, "add")
+            return product_and_other(rows, plus, self.packed, self._bias, "add")
         if times is not None:
-            return product_and_other(rows, times, self._packed, self._bias, "mul")
+            return product_and_other(rows, times, self.packed, self._bias, "mul")
         if self.act is None:
-            return product(rows, self._packed, self._bias, "none", [], "")
+            return product(rows, self.packed, self._bias, "none", [], "")
         name, algorithm = _FUSED.get(type(self.act).__name__, ("none", ""))
-        out = product(rows, self._packed, self._bias, name, [], algorithm)
+        out = product(rows, self.packed, self._bias, name, [], algorithm)
         return out if name != "none" else torch.as_tensor(self.act(out))
 
     def by_library(
@@ -127,7 +121,7 @@ def pack(linears: Sequence[Linear]) -> int:
     for linear in linears:
         linear.packed_from = least
         if not least:
-            linear.unpack()
+            linear.packed = None
     return least
 
 

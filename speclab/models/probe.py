@@ -8,7 +8,6 @@ mask can agree on every argmax.
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.masks import CHUNKED, FULL, SLIDING
@@ -67,7 +66,6 @@ _PREFIX = 12
 _PROBE_WINDOW = 8
 _LONGEST_PREFIX = 1024
 _LENGTHS = ("sliding_window", "attention_chunk_size")
-_SHARED_BYTES = 1 << 20
 
 
 def unfit(config: PreTrainedConfig) -> str | None:
@@ -194,12 +192,3 @@ def _narrowed(probe: Runner) -> Iterator[None]:
     finally:
         for name in names:
             setattr(config, name, window)
-
-
-def sharing_weights(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy with separate parts, small buffers and configs, but the same parameters and large buffers."""
-    shared = [
-        *model.parameters(),
-        *(buffer for buffer in model.buffers() if buffer.nbytes > _SHARED_BYTES),
-    ]
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})

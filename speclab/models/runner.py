@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.answer import Answer
 from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
-from speclab.models.fingerprint import HOOKS, Fingerprint
+from speclab.models.fingerprint import Fingerprint
 from speclab.models.lean import lean_forward
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.source import Kept, ModelSource, State
@@ -63,8 +63,7 @@ class Runner(ModelSource):
         self.name = name or model.config.get_text_config(decoder=True).model_type
         self.calls = self.rows = 0
         self.allow_nonfinite = False
-        self._wants_lean = lean
-        self._packing = packing
+        self._packing = packing if lean else None
         # shared by all forks: the first state of the module, and the latest
         self._states: list[State] = []
         self.state = self._current()
@@ -297,17 +296,17 @@ class Runner(ModelSource):
         """The state of the module as it is now: a known one, or a new one."""
         self.model.eval()
         use_maskable_attention(self.model)
-        check_placed(self.model, self.name)
         for state in self._states:
             if state.fingerprint.holds(self.model):
                 return state
+        check_placed(self.model, self.name)
         new = State(Fingerprint(self.model))
         for state in self._states:
             # a hook that was registered is not probed: it would see passes that are not the text's
-            if new.fingerprint.hooked and state.fingerprint.holds(self.model, but=HOOKS):
+            if new.fingerprint.hooked and state.fingerprint.holds(self.model, hooks=False):
                 again = Fingerprint(self.model, state.fingerprint.moving)
                 new = State(again, admitted=state.admitted)
-        if self._wants_lean and not new.fingerprint.hooked:
+        if self._packing is not None and not new.fingerprint.hooked:
             new.lean = lean_forward(self.model, packing=self._packing)
         self._states[1:] = [new]
         return new

@@ -158,7 +158,7 @@ class TableRunner(ModelSource):
         other.slots = self.slots[:length]
         return other
 
-    def check_unchanged(self, *, whole: bool) -> None:
+    def check_unchanged(self, whole=False) -> None:
         pass
 
     def watch(self, layers: Sequence[int]) -> None:
