@@ -72,13 +72,13 @@ SHARES = {
     "analysis": 9_800,
     "clinic": 31_000,
     "views": 6_100,
-    "lab": 14_000,
+    "lab": 14_800,
     "live": 1_100,
     "course": 4_000,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
 WHOLE = {"speclab": 158_000, "tests": 180_000}
-SCRIPTS = {"speclab/views": 38_500, "speclab/lab": 830, "speclab/live": 11_700}
+SCRIPTS = {"speclab/views": 39_200, "speclab/lab": 830, "speclab/live": 11_700}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""

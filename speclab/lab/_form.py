@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pydantic.dataclasses
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import constants
 
 from speclab.drafters import strategies
-from speclab.drafters.base import Strategy
+from speclab.drafters.base import Strategy, checked
 from speclab.errors import PromptError, SettingsError
 from speclab.loading.presets import PRESETS, Offer, Preset, find
 from speclab.prompts import PromptInput, as_messages, examples, is_conversation
 from speclab.settings import SessionSettings, Settings
-from speclab.trace.codecs import adapter
 from speclab.views.run_data import strategy_data
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ CURRENT = "current settings"
 _DEVICES = {"automatic": None, "CPU": "cpu", "CUDA": "cuda", "Apple GPU": "mps"}
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"str_strip_whitespace": True})
+@dataclass(frozen=True, slots=True)
 class ModelChoice:
     """A preset by name, or, if the name is empty, models by hub id or folder."""
 
@@ -38,6 +37,12 @@ class ModelChoice:
     draft: str = ""
     heads: tuple[str, ...] = ()
     device: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `load_pair`."""
+        if self.name:
+            return {"name": self.name, "device": self.device}
+        return {name: value or None for name, value in asdict(self).items() if name != "name"}
 
     def __str__(self) -> str:
         if not self.name:
@@ -57,6 +62,17 @@ class LabConfig:
     def forks_from(self, other: LabConfig) -> bool:
         """Whether models and prompt are the same, so a fork is enough."""
         return (self.models, self.prompt) == (other.models, other.prompt)
+
+    def changed(self, strategy: Strategy | None, settings: Mapping[str, Any]) -> LabConfig:
+        """A copy with changed settings, of the session or else of the strategy."""
+        session = {
+            name: settings[name] for name in SessionSettings.model_fields if name in settings
+        }
+        others = {name: value for name, value in settings.items() if name not in session}
+        chosen = checked(strategy or self.strategy)
+        if others:
+            chosen = chosen.changed(**others)
+        return replace(self, strategy=chosen, settings=self.settings.changed(**session))
 
     def data(self) -> Message:
         """The setup as the page shows it in its form."""
@@ -136,10 +152,12 @@ def _model(name: str | None, label: str, way: str, chat: bool) -> Message:
 
 def _on_this_machine(preset: Preset) -> bool:
     """Whether nothing needs to be downloaded; imports no model library, as a page waits for it."""
-    models = filter(None, (preset.target, preset.draft))
+    cached = Path(constants.HF_HUB_CACHE)
     return all(
-        Path(name).is_dir() or isinstance(try_to_load_from_cache(name, "config.json"), str)
-        for name in models
+        Path(name).is_dir()
+        or (cached / f"models--{name.replace('/', '--')}" / "snapshots").is_dir()
+        for name in (preset.target, preset.draft)
+        if name is not None
     )
 
 
@@ -185,7 +203,9 @@ def with_models(config: LabConfig, value: Any, given: ModelPair | None) -> LabCo
     """
     choice = None
     if value is not None:
-        choice = adapter(ModelChoice).validate_python(value)
+        names = {name: str(value.get(name) or "").strip() for name in ("name", "target", "draft")}
+        heads = tuple(filter(None, map(str.strip, value.get("heads") or ())))
+        choice = ModelChoice(**names, heads=heads, device=value.get("device"))
         if choice.name:
             find(choice.name)
         elif not choice.target:

@@ -11,7 +11,7 @@ import base64
 import gzip
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +61,11 @@ class Run:
     number: int
     name: str
     trace: Trace
-    cursor: int
     config: LabConfig | None = None
     session: Session | None = None
     parent: int | None = None
     at: int = 0
+    cursor: int = 0
 
 
 class Runs:
@@ -100,7 +100,7 @@ class Runs:
                     state.fail(part, str(error))
                 else:
                     state.mend([part])
-        if "strategy" not in state.errors:
+        if parts.keys() & {"models", "strategy"} and "strategy" not in state.errors:
             offer = offered(state.wanted.models, state.given)
             if sentence := state.wanted.strategy.missing(offer):
                 state.fail("strategy", sentence)
@@ -112,7 +112,7 @@ class Runs:
         self._state.mend(FORM)
         if self._state.applied is not None:
             self._state.wanted = self._state.applied
-        self.want()
+        self._worker.submit(self.preview, where="page", key="preview")
 
     def _changed(self, part: str, value: Any) -> LabConfig:
         config = self._state.wanted
@@ -133,7 +133,9 @@ class Runs:
         return config
 
     def _strategy(self, name: str, settings: dict[str, Any]) -> Strategy:
-        kind = kind_of(name)
+        kind = strategies().get(name)
+        if kind is None:
+            raise SettingsError(f"There is no strategy {name!r}: choose one from the list.")
         former = self._state.wanted.strategy
         if type(former).__name__ == name:
             # settings that contradict each other are kept until a later one mends them
@@ -156,61 +158,71 @@ class Runs:
         if choice is None:
             self._pair = self._state.given
         elif choice != self._loaded or self._pair is None:
+            busy = self._state.busy
             self._pair = self._load(choice)
+            self._worker.report(busy)
         self._loaded = choice
         assert self._pair is not None
         return self._pair
 
     def _load(self, choice: ModelChoice) -> ModelPair:
+        reports = 0
+
         def report(_: str) -> None:
+            nonlocal reports
             self._worker.check()
+            reports += 1
             # a share of an unknown number of reports: each takes a quarter of what is left
-            done = self._state.progress or 0.1
-            self._worker.report(f"Loading {choice}", done + (0.95 - done) / 4)
+            self._worker.report(f"Loading {choice}", 0.95 - 0.85 * 0.75**reports)
 
         self._worker.report(f"Loading {choice}", 0.02)
         from speclab.pair import load_pair
 
         self._worker.report(f"Loading {choice}", 0.1)
-        named: dict[str, Any] = {name: value or None for name, value in asdict(choice).items()}
-        return load_pair(**named, report=report)
+        return load_pair(**choice.arguments(), report=report)
 
     def start(self) -> Session:
         """A new session with the form's setup, before its first iteration."""
         config = self._wanted()
-        busy = self._state.busy
         pair = self.load(config.models)
         from speclab.drafters import cost
         from speclab.engine.session import Session
 
         prompt = prompt_of(pair, config.prompt)
+        busy = self._state.busy
         self._worker.report("Timing the models", 0.97)
         cost.prepare(config.strategy, pair)
         self._worker.report(busy)
         session = Session(pair, config.strategy, prompt, **config.settings.model_dump())
-        self._add(type(config.strategy).__name__, config, session)
+        self._take(session, config)
         return session
 
     def _ready(self, start: str = "here") -> Session:
         """The session at the cursor with all changes applied, or a new one if `start` is "start"."""
+        self._check_live()
+        state = self._state
         wanted = self._wanted()
-        if self._shown is None:
+        if self.session is None or state.applied is None or start == "start" or state.new_run:
             return self.start()
-        session, applied = self._live()
-        if start == "start" or not wanted.forks_from(applied):
-            return self.start()
-        if wanted != applied:
-            return self._fork(self._state.cursor, wanted.strategy, **wanted.settings.model_dump())
-        session.goto(self._state.cursor)
-        return session
+        if wanted != state.applied:
+            return self._fork(state.cursor, wanted)
+        self.session.goto(state.cursor)
+        return self.session
 
-    def _fork(self, at: int, strategy: Strategy | None, **settings: Any) -> Session:
+    def _check_live(self) -> None:
+        if self._state.trace is not None and not self._state.live:
+            raise SettingsError(
+                "This run was opened from a file: switch to one of your own runs to decode."
+            )
+
+    def _fork(self, at: int, config: LabConfig) -> Session:
         """Fork the session after `at` iterations, and show the fork."""
-        session, old = self._live()
-        fork = session.fork(at, strategy, **settings)
-        config = replace(old, strategy=fork.strategy, settings=fork.settings)
-        self._add("; ".join(differences(old, config)) or "the same settings", config, fork, at)
-        return fork
+        self._check_live()
+        assert self.session is not None
+        session = self.session.fork(at, strategy=config.strategy, **config.settings.model_dump())
+        changes = differences(self._state.applied or config, config)
+        self._take(session, config, at, "; ".join(changes) or "the same settings")
+        return session
 
     # Decode and move
 
@@ -228,8 +240,7 @@ class Runs:
     def run(self, until: Condition | Mapping[str, Any] | None = None) -> Step | None:
         """Decode until `until` holds, the text ends or Stop is pressed; returns the last step.
 
-        `until`: a function of a step, or an expression such as `accepted < 2` (see
-        `speclab.trace.conditions`), or what the page's field says.
+        `until`: a condition, or one of the page's.
         """
         reason = ""
         if isinstance(until, Mapping):
@@ -285,6 +296,8 @@ class Runs:
             start = max(0, len(self._text()) - len(wanted) + 1)
             # a match may span two iterations
             return lambda _: wanted in self._text()[start:], f"“{wanted}” came"
+        if kind not in UNTIL:
+            raise SettingsError(f"There is no condition {kind!r}: choose one from the list.")
         expression = UNTIL[kind].format(value)
         compiled(expression, setting_names())
         return expression, expression
@@ -293,7 +306,7 @@ class Runs:
         return self.session.text if self.session is not None else ""
 
     def back(self) -> Step | None:
-        """Show the previous iteration; None at the beginning. No model call."""
+        """Show the previous iteration; no model call."""
         return self.goto(max(0, self._state.cursor - 1))
 
     def goto(self, index: int) -> Step | None:
@@ -301,20 +314,20 @@ class Runs:
         count = len(self._state.steps)
         if not 0 <= index <= count:
             raise SettingsError(f"There is no iteration {index}: {count} are decoded.")
-        self._state.arrive(index)
+        self._arrive(index)
         self.place()
         return self._state.step
 
     def place(self) -> None:
         """Move the session to the current iteration, and drop what belongs to another one."""
         if self.session is not None and self._state.live:
-            self.session.goto(self._state.cursor)
+            self.session.goto(min(self._state.cursor, len(self.session.steps)))
         if self._edits and self._edits[-1].step is not self._state.step:
             self._leave_edits()
         self._state.moved()
 
-    def show_phase(self, name: str) -> None:
-        """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
+    def phase(self, name: str) -> None:
+        """Show one phase of the iteration."""
         if name not in PHASES:
             raise SettingsError(f"There is no phase {name!r}: choose one of {', '.join(PHASES)}.")
         self._state.phase = name
@@ -326,27 +339,28 @@ class Runs:
             raise SettingsError(f"There is no node {node} in the iteration shown.")
         self._state.selected = node
 
-    def fork(self, /, strategy: Strategy | None = None, **settings: Any) -> Session:
+    def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Fork at the cursor with other settings; the former session stays unchanged."""
-        if self._shown is None:
+        if self.session is None:
             self._ready()
-        return self._fork(self._state.cursor, strategy, **settings)
+        assert self._state.applied is not None
+        return self._fork(self._state.cursor, self._state.applied.changed(strategy, settings))
 
     def redo(self) -> Step:
         """Decode the current iteration again in a fork with the form's settings; the page shows both trees."""
         state = self._state
-        old = state.step
         wanted = self._wanted()
-        changes = state.pending
-        if old is None or state.new_run:
+        old = state.step
+        if old is None or state.applied is None or state.new_run:
             return self.step()
-        self._fork(state.cursor - 1, wanted.strategy, **wanted.settings.model_dump())
+        changes = differences(state.applied, wanted)
+        self._fork(state.cursor - 1, wanted)
         new = self.step()
         state.show("redone", index=new.index, old=step_data(old), changes=changes)
         return new
 
     def pin(self) -> None:
-        """Pin the current iteration next to later ones (tab Compare), or unpin it."""
+        """Pin the current iteration next to later ones, or unpin it."""
         step = self._state.step
         if self._state.panels.get("pinned") or step is None:
             self._state.hide("pinned")
@@ -357,8 +371,7 @@ class Runs:
 
     def open_trace(self, trace: Trace, name: str) -> None:
         """Show a recorded run."""
-        self._all.append(Run(len(self._all), name, trace, min(1, len(trace.steps))))
-        self._show(self._all[-1])
+        self._add(Run(len(self._all), name, trace, cursor=min(1, len(trace.steps))))
 
     def switch(self, run: int) -> None:
         """Show another run, by its number, at its last position."""
@@ -376,12 +389,18 @@ class Runs:
         self._all.clear()
         self._leave_edits()
 
-    def _add(self, name: str, config: LabConfig, session: Session, at: int | None = None) -> None:
+    def _take(
+        self, session: Session, config: LabConfig, at: int | None = None, name: str = ""
+    ) -> None:
         """Show a new session; a fork continues the run shown after `at` iterations."""
-        run = Run(len(self._all), name, session.trace, session.cursor, config, session)
-        if at is not None:
-            run.parent = self._state.number
+        name = name or type(config.strategy).__name__
+        run = Run(len(self._all), name, session.trace, config, session, cursor=session.cursor)
+        if at is not None and self._shown is not None:
+            run.parent = self._shown.number
             run.at = at
+        self._add(run)
+
+    def _add(self, run: Run) -> None:
         self._all.append(run)
         self._show(run)
 
@@ -413,7 +432,7 @@ class Runs:
         self._settle(session.cursor)
 
     def _settle(self, cursor: int) -> None:
-        self._state.arrive(cursor)
+        self._arrive(cursor)
         self._leave_edits()
         self._state.hide("preview", "diffed")
         rows = [
@@ -429,20 +448,16 @@ class Runs:
         ]
         self._state.show("runs", runs=rows)
 
-    def shown(self) -> Run:
-        """The run shown; raises if there is none."""
-        if self._shown is None:
-            raise SettingsError("There is no run yet: Step decodes the first iteration.")
-        return self._shown
+    def _arrive(self, cursor: int) -> None:
+        self._state.cursor = cursor
+        self._state.phase = "all"
+        self._state.selected = None
 
-    def _live(self) -> tuple[Session, LabConfig]:
-        """The session shown and its setup; raises if a file is shown."""
-        run = self.shown()
-        if run.session is None or run.config is None:
-            raise SettingsError(
-                "This run was opened from a file: switch to one of your own runs to decode."
-            )
-        return run.session, run.config
+    def _trace(self) -> tuple[Run, Trace]:
+        """The run shown and its record; raises if there is none."""
+        if self._shown is None or self._state.trace is None:
+            raise SettingsError("There is no run yet: Step decodes the first iteration.")
+        return self._shown, self._state.trace
 
     # A tree built by hand
 
@@ -471,25 +486,25 @@ class Runs:
             raise SettingsError("The tree was not edited: add or prune a node first.")
         edit = self._edits[-1]
         old = edit.step
+        config = self._state.applied
         assert old is not None
-        session, config = self._live()
-        by_hand = self._working = session.fork(old.index, strategy=ByHand())
+        assert config is not None
+        assert self.session is not None
+        by_hand = self._working = self.session.fork(old.index, strategy=ByHand())
         try:
             step = by_hand.verify(edit)
         finally:
             self._working = None
         fork = by_hand.fork(strategy=config.strategy)
-        name = f"by hand, then {type(config.strategy).__name__}"
-        self._add(name, config, fork, old.index)
+        self._take(fork, config, old.index, f"by hand, then {type(config.strategy).__name__}")
         self._state.message = comparison(step, old)
         return step
 
     def _edit(self) -> TreeEdit:
         """The newest edit; at first the tree of the iteration shown."""
-        self._live()
         step = self._state.step
-        if step is None:
-            raise SettingsError("There is no tree to edit: go to an iteration.")
+        if step is None or not self._state.live:
+            raise SettingsError("There is no tree to edit: Step decodes the first iteration.")
         return self._edits[-1] if self._edits else TreeEdit.of(step)
 
     def _take_edit(self, edit: TreeEdit) -> None:
@@ -538,7 +553,9 @@ class Runs:
     def curve(self, name: str) -> None:
         """Replay the text over the range of a setting, for its curve of tokens per iteration."""
         strategy = self._wanted().strategy
-        session, _ = self._live()
+        session = self.session
+        if session is None or not session.steps or not self._state.live:
+            raise SettingsError("There is no text to replay: Step decodes the first iteration.")
         from speclab.analysis.curves import sweep
         from speclab.analysis.replay import Replayer
 
@@ -551,17 +568,22 @@ class Runs:
     def compare(self, names: Sequence[str]) -> Comparison:
         """Decode the prompt with several strategies, one after another."""
         config = self._wanted()
-        chosen = {name: config.strategy if name == CURRENT else kind_of(name)() for name in names}
-        if not chosen:
-            raise SettingsError("No strategy is chosen: choose at least one of the list.")
+        known = strategies()
+        unknown = [name for name in names if name not in known and name != CURRENT]
+        if unknown or not names:
+            wrong = f"There is no strategy {unknown[0]!r}" if unknown else "No strategy is chosen"
+            raise SettingsError(f"{wrong}: choose at least one of the list to compare.")
+        chosen = {name: known[name]() if name in known else config.strategy for name in names}
         pair = self.load(config.models)
         from speclab.analysis.compare import compare
+
+        order = list(chosen)
 
         def watch(name: str, session: Session) -> bool:
             self._working = session
             if self._worker.due():
                 share = len(session.token_ids) / config.settings.max_new_tokens
-                self._worker.report(f"Comparing: {name}", (names.index(name) + share) / len(names))
+                self._worker.report(f"Comparing: {name}", (order.index(name) + share) / len(order))
             return self._worker.cancelled
 
         prompt = prompt_of(pair, config.prompt)
@@ -574,14 +596,10 @@ class Runs:
         return result
 
     def check(self) -> tuple[Finding, ...]:
-        """Check the run (`clinic.check`), mark the findings in the pictures and list them in the tab
-        Check.
-
-        It is compared with its session's models; a file with those that the user named, if any.
-        """
+        """Check the run shown against its session's models, or those the user named, and mark the findings."""
         from speclab.clinic import TIE, marked
 
-        run = self.shown()
+        run, trace = self._trace()
         pair = self._models_of_check(run)
 
         def progress(done: int, total: int) -> None:
@@ -589,28 +607,28 @@ class Runs:
             if self._worker.due():
                 self._worker.report("Checking", done / total)
 
-        run.trace = self._state.trace = marked(run.trace, pair, progress)
+        run.trace = self._state.trace = marked(trace, pair, progress)
         findings = tuple([finding for step in run.trace.steps for finding in step.findings])
         ties = sum(finding.kind == TIE for finding in findings)
         way = "and the models' answers" if pair else "without models: pass a pair to Lab"
         self._state.message = (
-            f"Checked the record of {len(run.trace.steps)} iterations, {way}. "
+            f"Checked the record of {len(trace.steps)} iterations, {way}. "
             f"Findings: {len(findings) - ties}, ties: {ties}."
         )
         return findings
 
     def diff(self, run: int | Trace) -> Diff:
-        """Compare the run with another one of the same prompt (`clinic.diff`), a trace or a run's
-        number; the tab Check and an exported page show both timelines, joined where they part."""
+        """Compare the run shown with another one, given by its number or opened; the models decide
+        which is wrong."""
         from speclab.clinic._diff import diff
 
-        shown = self.shown()
+        shown, trace = self._trace()
         name = "the other run"
         if isinstance(run, int):
             other = self._numbered(run)
             name = other.name
             run = other.trace
-        result = diff(shown.trace, run, self._models_of_check(shown))
+        result = diff(trace, run, self._models_of_check(shown))
         result = replace(result, names=(f"a: {shown.name}", f"b: {name}"))
         self._state.show("diffed", diff=result.as_dict())
         return result
@@ -624,7 +642,7 @@ class Runs:
 
     def save(self, what: str) -> None:
         """Send the page the run as a file to download: an HTML page, or a trace."""
-        trace = self.shown().trace
+        _, trace = self._trace()
         if what == "page":
             from speclab.views.exported_page import page
 
@@ -651,14 +669,6 @@ class Runs:
         else:
             trace = unpack_trace(content, name)
         self.open_trace(trace, Path(name).name)
-
-
-def kind_of(name: str) -> type[Strategy]:
-    """A strategy by its name in the list."""
-    known = strategies()
-    if name not in known:
-        raise SettingsError(f"There is no strategy {name!r}: choose one from the list.")
-    return known[name]
 
 
 def recorded_nodes(edit: TreeEdit) -> list[int | None]:
@@ -712,11 +722,11 @@ def _row(result: Comparison, run: ComparedRun) -> Message:
         "name": run.name,
         "problem": run.problem,
         "tokens": len(run.token_ids),
-        "differs_at": result.differs_at(run),
+        "differs_at": result.differs_at(run) if run.token_ids else None,
     }
     if run.trace is not None:
-        metrics = run.trace.metrics
-        row |= metrics.as_dict()
-        row["seconds"] = metrics.counts.seconds
-        row["committed"] = [len(step.committed) for step in run.trace.steps]
+        steps = run.trace.steps
+        row |= run.trace.metrics.as_dict()
+        row["seconds"] = sum(sum(step.seconds.values()) for step in steps)
+        row["committed"] = [len(step.committed) for step in steps]
     return row

@@ -48,7 +48,7 @@ class Saved:
         self._state = state
         self._alone = False  # a program executes the notebook: no page will send pictures
         self._display_id = ""
-        self._written: dict[str, str] = {}
+        self._written: tuple[Any, ...] = ()
         self._pictures: list[str] = []
         self._pictured: tuple[Any, ...] = ()
 
@@ -78,20 +78,18 @@ class Saved:
             lab.wait()
             self._draw()
         self._display_id = uuid4().hex
-        self._written = self._bundle()
+        self._written = self._position()
         _publish({**data, "text/plain": "", "text/html": ""}, metadata)
-        _publish(self._written, transient={"display_id": self._display_id})
+        _publish(self._bundle(), transient={"display_id": self._display_id})
 
     def update(self) -> None:
         """Bring the static output up to date, if another iteration or another picture is shown."""
-        if not self._display_id or (self._alone and self._state.busy):
-            return
-        if self._alone and self._pictured != self._position():
-            self._draw()
-        bundle = self._bundle()
-        if bundle != self._written:
-            self._written = bundle
-            _publish(bundle, transient={"display_id": self._display_id}, update=True)
+        written = (*self._position(), self._pictures)
+        if self._display_id and written != self._written and not (self._alone and self._state.busy):
+            if self._alone:
+                self._draw()
+            self._written = (*self._position(), self._pictures)
+            _publish(self._bundle(), transient={"display_id": self._display_id}, update=True)
 
     def picture(self, cursor: int, images: Sequence[Any]) -> None:
         """Take over the page's pictures of the iteration shown."""

@@ -90,7 +90,8 @@ class Worker:
             return request.result
         with self._changed:
             if self.closed:
-                raise CancelledError("The lab is closed: make a new one.")
+                request.result.set_exception(CancelledError("The lab is closed: make a new one."))
+                return request.result
             if key:
                 self._drop(key)
             self._waiting.append(request)
@@ -100,12 +101,14 @@ class Worker:
             self._changed.notify_all()
         return request.result
 
-    def stop(self) -> None:
-        """Drop waiting work and stop the running work."""
+    def stop(self) -> bool:
+        """Drop waiting work and stop the running work; False if nothing was running."""
         with self._changed:
             self._drop()
-            if self._running is not None:
-                self._cancelled.set()
+            if self._running is None:
+                return False
+            self._cancelled.set()
+            return True
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the worker is idle; False if `timeout` came first."""
@@ -141,24 +144,29 @@ class Worker:
             self._run(self._running)
 
     def _run(self, request: Request) -> None:
+        state = self._state
+        error: BaseException | None = None
+        result = None
         self._next_report = 0.0
+        if request.busy:
+            state.moved()
+            self.report(request.busy)
         try:
-            if request.busy:
-                self._state.moved()
-                self.report(request.busy)
-            try:
-                result = request.work()
-                if request.where not in FORM:
-                    self._state.mend([request.where])
-            except BaseException as error:
-                self._explain(error, request.where)
-                raise
-            finally:
-                self.report("")
-        except BaseException as error:  # nothing may end the thread
-            request.result.set_exception(error)
-        else:
+            result = request.work()
+            if request.where not in FORM:
+                state.mend([request.where])
+        except BaseException as raised:
+            error = raised
+            self._explain(raised, request.where)
+        try:
+            self.report("")
+        except Exception as bug:  # errors in a message must not end the thread
+            _log.exception("the page could not be told")
+            error = error or bug
+        if error is None:
             request.result.set_result(result)
+        else:
+            request.result.set_exception(error)
 
     def _explain(self, error: BaseException, where: str) -> None:
         """Show an error that no caller waits for."""

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from concurrent.futures import CancelledError as Dropped
 from concurrent.futures import wait
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from anywidget import AnyWidget
 from traitlets import Dict, Int, Unicode, observe, validate
@@ -17,7 +17,7 @@ from traitlets import Dict, Int, Unicode, observe, validate
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
-from speclab.errors import CancelledError
+from speclab.errors import CancelledError, SettingsError
 from speclab.lab._form import LabConfig, ModelChoice, chats_with, offered, refuse_empty
 from speclab.lab._page import Outbox, from_page
 from speclab.lab._runs import Runs
@@ -27,17 +27,19 @@ from speclab.lab._worker import Worker
 from speclab.loading.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
 from speclab.settings import SessionSettings
-from speclab.trace.records import Trace
+from speclab.trace.conditions import Condition
+from speclab.trace.records import Finding, Step, Trace
 from speclab.views import export_html
 from speclab.views.modules import joined
 from speclab.views.run_data import plotly_js, style
 
 if TYPE_CHECKING:
+    from speclab.clinic._diff import Diff
     from speclab.engine.session import Session
     from speclab.loading.presets import Offer
     from speclab.pair import ModelPair
 
-MOVES = {"cursor": "goto", "phase": "show_phase", "selected": "select"}
+MOVES = {"cursor": "goto", "phase": "phase", "selected": "select"}
 """The traits that say what is shown, and what shows another value."""
 BUSY = {
     "step": "Decoding",
@@ -76,18 +78,6 @@ REAL = "smollm2"
 Result = TypeVar("Result")
 Given = ParamSpec("Given")
 _log = logging.getLogger(__name__)
-
-
-def _waiting(
-    work: Callable[Concatenate[Runs, Given], Result],
-) -> Callable[Concatenate[Lab, Given], Result]:
-    """A method of `Runs` as one of the lab: it waits until the worker's thread has done it."""
-
-    @wraps(work)
-    def method(lab: Lab, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return lab._do(partial(work, lab._runs, *args, **named), BUSY.get(work.__name__, ""))
-
-    return method
 
 
 class Lab(AnyWidget):
@@ -141,12 +131,8 @@ class Lab(AnyWidget):
         trace: Trace | None = None,
         **settings: Any,
     ) -> None:
-        choice = None
-        given = None
-        if pair is None or isinstance(pair, str):
-            choice = _preset(pair)
-        else:
-            given = pair
+        choice = _preset(pair) if pair is None or isinstance(pair, str) else None
+        given = None if pair is None or isinstance(pair, str) else pair
         if strategy is None:
             strategy = _opening(offered(choice, given))
         if prompt is None:
@@ -157,8 +143,7 @@ class Lab(AnyWidget):
             refuse_empty(prompt)
         wanted = LabConfig(choice, checked(strategy), prompt, SessionSettings(**settings))
         super().__init__()
-        self.state = LabState(wanted=wanted, guess=predict)
-        self.state.given = given
+        self.state = LabState(wanted, given, guess=predict)
         self._outbox = Outbox(self.state, self.send)
         self._worker = Worker(self.state, self._flush)
         self._runs = Runs(self.state, self._worker, named=pair is not None)
@@ -166,8 +151,7 @@ class Lab(AnyWidget):
         self._mirror()
         self.on_msg(self._receive)
         if trace is not None:
-            name = str(trace.settings.get("strategy", "run"))
-            self._do(partial(self._runs.open_trace, trace, name))
+            self._do(self._runs.open_trace, trace, str(trace.settings.get("strategy", "run")))
             return
         if given is not None:
             self._do(self._runs.start)
@@ -178,25 +162,59 @@ class Lab(AnyWidget):
         """The session; None until the models are loaded."""
         return self._runs.session
 
-    step = _waiting(Runs.step)
-    back = _waiting(Runs.back)
-    goto = _waiting(Runs.goto)
-    run = _waiting(Runs.run)
-    show_phase = _waiting(Runs.show_phase)
-    select = _waiting(Runs.select)
-    fork = _waiting(Runs.fork)
-    pin = _waiting(Runs.pin)
-    check = _waiting(Runs.check)
-    diff = _waiting(Runs.diff)
+    def step(self) -> Step:
+        """Decode one iteration."""
+        return self._do(self._runs.step)
+
+    def back(self) -> Step | None:
+        """Show the previous iteration; None at the beginning. No model call."""
+        return self._do(self._runs.back)
+
+    def goto(self, index: int) -> Step | None:
+        """Show the text after `index` iterations. No model call."""
+        return self._do(self._runs.goto, index)
+
+    def run(self, until: Condition | None = None) -> Step | None:
+        """Decode until `until` holds, the text ends, or `stop` is called; returns the last step.
+
+        `until`: a function of a step, or an expression such as `accepted < 2` (see
+        `speclab.trace.conditions`).
+        """
+        return self._do(self._runs.run, until)
 
     def stop(self) -> None:
         """Stop the running work, from any thread; decoded iterations are kept."""
-        self._worker.stop()
-        self._runs.cancel()
+        if self._worker.stop():
+            self._runs.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is running, at most `timeout` seconds; False if work is left."""
         return self._worker.wait(timeout)
+
+    def show_phase(self, name: str) -> None:
+        """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
+        self._do(self._runs.phase, name)
+
+    def select(self, node: int | None) -> None:
+        """Select a node of the current tree, or none."""
+        self._do(self._runs.select, node)
+
+    def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
+        """Fork at the cursor with other settings; the former session stays unchanged."""
+        return self._do(self._runs.fork, strategy, **settings)
+
+    def check(self) -> tuple[Finding, ...]:
+        """Check the run (`clinic.check`), mark the findings in the pictures and list them in the tab Check."""
+        return self._do(self._runs.check)
+
+    def diff(self, other: Trace | int) -> Diff:
+        """Compare the run with another one of the same prompt (`clinic.diff`), a trace or a run's
+        number; the tab Check and an exported page show both timelines, joined where they part."""
+        return self._do(self._runs.diff, other)
+
+    def pin(self) -> None:
+        """Pin the current iteration next to later ones (tab Compare), or unpin it."""
+        self._do(self._runs.pin)
 
     def snapshot(self) -> str:
         """The current iteration as static HTML without scripts."""
@@ -204,7 +222,9 @@ class Lab(AnyWidget):
 
     def export(self, path: str | os.PathLike[str]) -> Path:
         """Write the run as one HTML page that steps through its iterations without a kernel."""
-        return export_html(self._runs.shown().trace, path, diff=self.state.diff)
+        if self.state.trace is None:
+            raise SettingsError("There is no run yet: step() decodes the first iteration.")
+        return export_html(self.state.trace, path, diff=self.state.diff)
 
     def close(self) -> None:
         """End the thread and free widgets, session and caches."""
@@ -226,8 +246,8 @@ class Lab(AnyWidget):
         the worker's thread by the method `NAME` of `Runs`."""
         try:
             name, fields = from_page(content)
-        except (TypeError, KeyError, ValueError) as error:
-            _log.warning("the page sent %r, which was ignored: %s", content, error)
+        except ValueError as error:
+            _log.warning("a message of the page was ignored: %s", error)
             return
         at_once = getattr(self, f"_on_{name}", None)
         if at_once is not None:
@@ -235,12 +255,12 @@ class Lab(AnyWidget):
         else:
             self._submit(name, **fields)
 
-    def _submit(self, name: str, /, *args: Any, key: str = "", **fields: Any) -> None:
+    def _submit(self, name: str, /, **fields: Any) -> None:
         """Queue a method of `Runs`; the page shows its error."""
         if "from" in fields:  # a word of Python
             fields["start"] = fields.pop("from")
-        work = partial(getattr(self._runs, name), *args, **fields)
-        self._worker.submit(work, BUSY.get(name, ""), PLACES.get(name, "page"), key)
+        work = partial(getattr(self._runs, name), **fields)
+        self._worker.submit(work, BUSY.get(name, ""), PLACES.get(name, "page"))
 
     def _on_plotly(self) -> None:
         self.send({"plotly": True}, [plotly_js()])
@@ -257,22 +277,22 @@ class Lab(AnyWidget):
     def _on_picture(self, cursor: int, images: list[Any]) -> None:
         self._saved.picture(cursor, images)
 
-    def _on_shown(
-        self, cursor: int, phase: str, node: Any = None, moves: int | None = None, **_: Any
-    ) -> None:
+    def _on_shown(self, cursor: int, phase: str, tab: str, **others: Any) -> None:
         """Follow the page to the position that a person chose."""
         state = self.state
+        moves = others.get("moves")
         late = state.busy or moves not in (None, self._outbox.moves)
         if late or not 0 <= cursor <= len(state.steps) or phase not in PHASES:
             return
+        node = others.get("node")
         node = node if isinstance(node, int) else None
-        self._outbox.position = (cursor, phase, node)
+        self._outbox.reported(cursor, phase, node)
         moved = cursor != state.cursor
         state.cursor = cursor
         state.phase = phase
         state.selected = node
         if moved:
-            self._submit("place", key="place")
+            self._worker.submit(self._runs.place, key="place")
         else:
             self._mirror()
 
@@ -296,7 +316,8 @@ class Lab(AnyWidget):
             if value != wanted.model_dump():
                 self._submit("want", strategy={"name": type(wanted).__name__, "settings": value})
         elif value != getattr(self.state, name):
-            self._submit(MOVES[name], value, key=name)
+            work = partial(getattr(self._runs, MOVES[name]), value)
+            self._worker.submit(work, where="page", key=name)
 
     def _mirror(self) -> None:
         """Copy the state to the traits."""
@@ -317,9 +338,12 @@ class Lab(AnyWidget):
         if not self._outbox.has_page:  # a page sends pictures when it pauses
             self._saved.update()
 
-    def _do(self, work: Callable[[], Result], busy: str = "") -> Result:
+    def _do(
+        self, work: Callable[Given, Result], *args: Given.args, **named: Given.kwargs
+    ) -> Result:
         """Do work on the worker's thread, wait, and raise its error. Ctrl-C stops the work."""
-        result = self._worker.submit(work, busy)
+        busy = BUSY.get(work.__name__, "")
+        result = self._worker.submit(partial(work, *args, **named), busy)
         try:
             # in short waits, so Ctrl-C works on every system
             while not wait([result], timeout=0.2).done:

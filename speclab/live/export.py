@@ -73,7 +73,12 @@ def export_live(path: str | os.PathLike[str], pair: str = "mini") -> Path:
     lab = {
         "files": [_listed(name, data) for name, data in weights.items()],
         "configs": [json.loads((model / "config.json").read_text()) for model in models],
-        "models": {"pair": pair, "target": f"{pair}, live in this tab", "device": "browser"},
+        "models": {
+            "pair": pair,
+            "target": f"{pair}/target",
+            "draft": f"{pair}/draft",
+            "device": "browser",
+        },
         "catalog": catalog(),
         "wanted": _first(),
     }

@@ -13,6 +13,7 @@ from speclab.clinic._diff import diff
 from speclab.trace.records import Finding
 from speclab.views import export_html
 from speclab.views.drawing import call
+from speclab.views.run_data import run_header
 
 EVIL = '<img src=x onerror="window.hacked=1"><b>bold</b>\x1b[31m\u202e$x$'
 RUN = trace()
@@ -55,7 +56,9 @@ def shows(page, cursor: int, tick: int = -1) -> None:
     sentence = ""
     if cursor:
         step = RUN.steps[cursor - 1]
-        sentence = call("positionSentence", step, call("positions", step)[tick])
+        names = call("namesOf", run_header(RUN), step)
+        parts = call("story", step, call("positions", step)[tick], names)
+        sentence = " → ".join([f"{'①②③'[part]} {each['text']}" for part, each in enumerate(parts)])
     page.wait_for_function(
         "([place, sentence]) => document.querySelector('.sl-place').textContent === place"
         " && document.querySelector('.sl-said').textContent.includes(sentence)",

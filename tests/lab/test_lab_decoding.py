@@ -65,7 +65,7 @@ def test_traits_are_linked_to_other_widgets_in_both_directions(lab):
     slider.value = 9
     lab.wait(PATIENCE)
     assert lab.cursor == lab.state.cursor == slider.value == 2, "there is no iteration 9"
-    assert lab.state.errors
+    assert lab.state.error
 
 
 def test_a_linked_setting_changes_what_the_next_step_uses(lab):

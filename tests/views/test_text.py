@@ -35,6 +35,22 @@ def test_one_sentence_per_iteration_and_per_position():
     assert "A near-tie." in call("summary", replace(five_nodes(), note="A near-tie"))
 
 
+def test_the_story_names_who_drafts_and_checks_and_says_nothing_that_comes_later():
+    names = {"draft": "A", "verb": "drafts", "target": "B"}
+    for step in recorded()[::9]:
+        *phases, whole = [call("story", step, at, names) for at in call("positions", step)]
+        text = " ".join([part["text"] for part in whole])
+        assert "B" in text
+        assert "A" in text or not step.counts.drafted
+        assert str(len(step.committed)) in whole[2]["text"]
+        for at, parts in zip(call("positions", step), phases, strict=False):
+            (here,) = [number for number, part in enumerate(parts) if part["strong"]]
+            phase = ("draft", "flatten", "accept", "verify", "commit").index(at["phase"])
+            assert here == phase % 3 + (at["phase"] in ("verify", "commit"))
+            later = [part["text"] for part in parts[here + 1 :]]
+            assert not any(character.isdigit() for character in "".join(later))
+
+
 def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
     events = [Event("marginal", None, {"token": 1, "token_prob": 0.6})] * 2
     events += [Event("pop", node, {"order": turn}) for turn, node in enumerate((1, 3, 2, 4), 1)]

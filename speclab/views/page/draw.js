@@ -1,13 +1,13 @@
 // The stage, the timeline, the text and the tabs: figures of the pure files, put on the page only
 // if they changed.
 
-import { LOOKS } from "./data.js";
+import { LOOKS, WORDS } from "./data.js";
 import { themed } from "./figure.js";
 import { score, textPieces } from "./metrics.js";
 import { reached } from "./phases.js";
 import { asking, positionShown } from "./state.js";
 import { clip, labels, readable } from "./text.js";
-import { markOf, words } from "./words.js";
+import { filled, markOf, words } from "./words.js";
 
 /**
  * An element.
@@ -176,6 +176,20 @@ function promptStart({ prompt_ids, texts }) {
   return `“${clip(labels(start, texts).join(""), 40)}”`;
 }
 
+/**
+ * Who drafts and who checks; where no model drafts, the strategy does.
+ * @param {Header} header
+ * @param {Step | undefined} step
+ */
+export function namesOf({ models }, step) {
+  const drafts = (step?.caches ?? [])
+    .filter(({ name }) => name !== "target")
+    .map(({ name }) => models[name] ?? filled(WORDS.title[name] ?? WORDS.title.head, { name }));
+  const draft = drafts.join(" + ") || step?.settings.strategy;
+  const verb = drafts.length > 1 ? "draft" : "drafts";
+  return { target: models.target ?? WORDS.title.target, draft, verb };
+}
+
 /** The set-up: what decoded the iteration shown. @param {State} state @returns {string} */
 export function titleOf({ header, steps, cursor, catalog, status }) {
   const { wanted } = status;
@@ -189,11 +203,11 @@ export function titleOf({ header, steps, cursor, catalog, status }) {
       ([name, field]) => name in settings && settings[name] !== field.default && field["x-symbol"]
     )
     .map(([name, field]) => `${field["x-symbol"]} ${settings[name]}`);
-  const drafts = (step?.caches ?? []).map(cache => cache.name).filter(name => name !== "target");
   const { temperature } = header.settings;
+  const roles = namesOf(header, step);
   const parts = [
-    header.models.target ?? promptStart(header),
-    drafts.join(" + "),
+    header.models.target ? words("title", "checks", roles) : promptStart(header),
+    roles.draft !== strategy && words("title", "drafts", roles),
     [strategy, ...other.slice(0, 3)].join(", "),
     temperature ? `temperature ${temperature}` : "greedy"
   ];

@@ -11,6 +11,7 @@ import {
   findingsOf,
   later,
   made,
+  namesOf,
   plotter,
   rolesOf,
   scoreWords,
@@ -43,7 +44,9 @@ import { formOf, previewHere, settingsOf } from "./settings.js";
 import { asking, firstState, overlayShown, positionShown, reduce, stepShown } from "./state.js";
 import { bytesOf } from "./unpack.js";
 import { treeFigure } from "./tree.js";
-import { markOf, nodeSentence, positionSentence } from "./words.js";
+import { markOf, nodeSentence, remarks, story, words } from "./words.js";
+
+const CAPTION = 250; // pixels of the mask's name
 
 /**
  * @param {HTMLElement} element
@@ -164,13 +167,11 @@ function partsOf(context) {
     parts.bar.element,
     parts.runs,
     div("sl-line", parts.timeline, parts.score),
-    parts.pending,
-    parts.progress,
     parts.error,
     parts.text,
+    parts.status,
     parts.stage,
     parts.below,
-    parts.node,
     parts.rows,
     parts.tabs,
     parts.panel
@@ -183,17 +184,19 @@ function partsOf(context) {
 function headParts({ state, dispatch, live }) {
   const title = span("sl-title");
   const flip = () => dispatch({ type: "set", values: { form: !state().form } });
+  const pending = made("div", { class: "sl-pending", role: "status", hidden: !live });
+  const progress = made("progress", { class: "sl-progress", max: 1 });
   const change = live ? button("Change", { class: "speclab-change" }, flip) : null;
   const body = made("div", WORDS.controls.text);
   return {
     title,
     change,
-    top: div("speclab-top", title, change),
+    top: div("speclab-top", title, pending, change, progress),
     runs: div("sl-runs-place"),
     timeline: div("speclab-timeline"),
     score: div("speclab-score"),
-    pending: made("div", { class: "sl-pending", role: "status", hidden: !live }),
-    progress: made("progress", { class: "sl-progress", max: 1 }),
+    pending,
+    progress,
     error: made("div", { class: "speclab-error", role: "alert" }),
     body,
     text: div("speclab-text", body)
@@ -207,17 +210,25 @@ function stageParts() {
   const cache = made("div", { class: "speclab-cache", role: "img" });
   const loading = div("sl-loading");
   const signs = span("sl-signs");
+  const node = made("div", WORDS.controls.node);
   const said = span("sl-said");
+  const named = span("sl-caption");
+  const drawn = div("sl-picture", named, tree);
+  const beside = div("sl-picture", span("sl-caption", WORDS.captions.mask), mask);
   return {
     tree,
     mask,
     cache,
     loading,
-    stage: div("sl-stage", tree, mask, cache, loading),
+    named,
+    drawn,
+    beside,
+    stage: div("sl-stage", drawn, beside, cache, loading),
     signs,
     said,
-    below: div("sl-below", signs, made("div", WORDS.controls.status, said)),
-    node: made("div", WORDS.controls.node),
+    status: made("div", WORDS.controls.status, said),
+    node,
+    below: div("sl-below", signs, node),
     rows: div("sl-rows")
   };
 }
@@ -249,7 +260,7 @@ function drawAll(state, parts, plot, context) {
   parts.title.textContent = titleOf(state);
   if (parts.change) parts.change.disabled = Boolean(state.gone);
   for (const name of ["bar", "form"]) parts[name].update(state);
-  for (const name of ["timeline", "score", "text", "below", "node", "tabs", "panel"])
+  for (const name of ["timeline", "score", "text", "status", "below", "tabs", "panel"])
     parts[name].hidden = !begun;
   parts.bar.element.hidden = !begun && !failed;
   parts.runs.replaceChildren(...[runsOf(state, context.send)].filter(Boolean));
@@ -261,7 +272,7 @@ function drawAll(state, parts, plot, context) {
     drawStage(state, parts, plot, context);
     drawText(parts.body, state);
     drawPanel(state, parts, plot, context);
-  } else parts.tree.hidden = parts.mask.hidden = parts.cache.hidden = true;
+  } else parts.drawn.hidden = parts.beside.hidden = parts.cache.hidden = true;
   drawError(state, parts);
 }
 
@@ -352,7 +363,7 @@ function drawStage(state, parts, plot, context) {
   const step = stepShown(state);
   const now = positionShown(state);
   const commit = Boolean(step) && now.phase === "commit" && step.caches.length > 0;
-  parts.tree.hidden = parts.mask.hidden = !step || commit;
+  parts.drawn.hidden = parts.beside.hidden = !step || commit;
   parts.cache.hidden = !commit;
   const overlay = overlayShown(state);
   drawPictures(state, parts, plot, context, overlay);
@@ -369,7 +380,7 @@ function drawStage(state, parts, plot, context) {
     made("span", {}, made("i", { style: `color:${color}` }, sign), ` ${label}`)
   );
   parts.signs.replaceChildren(...signs);
-  parts.said.textContent = saidOf(state, overlay);
+  drawSaid(state, parts, overlay);
   parts.node.textContent = step && !commit ? nodeWords(state, overlay) : "";
   parts.rows.hidden = !state.rows || !step || asking(state);
   if (!parts.rows.hidden && !shows(parts.rows, [step])) {
@@ -387,7 +398,7 @@ function drawStage(state, parts, plot, context) {
  * @param {Context} context
  * @param {Drawing | null} overlay
  */
-function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }, overlay) {
+function drawPictures(state, { stage, drawn, tree, mask, cache }, plot, { dispatch }, overlay) {
   const step = stepShown(state);
   const now = positionShown(state);
   const width = stage.clientWidth;
@@ -396,22 +407,22 @@ function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }, o
     const length = state.header.prompt_ids.length;
     plot(cache, ["cache", step, width, node], () => cacheFigure(step, length, node));
   }
-  if (tree.hidden || !width) return; // no width while another tab hides the page
+  if (drawn.hidden || !width) return; // no width while another tab hides the page
   /** @param {NodeId} picked */
   const select = picked => dispatch({ type: "select", node: picked });
   const rows = maskFigure(step, now, { selected: node });
-  const beside = Math.max(width - Math.ceil(rows.layout.width) - 20, 240);
+  const beside = Math.max(width - Math.max(Math.ceil(rows.layout.width), CAPTION) - 20, 240);
   const room = width < 560 ? width : beside;
-  const drawn = { width: room, fitted: true, selected: state.node, overlay };
+  const options = { width: room, fitted: true, selected: state.node, overlay };
   const key = [step, state.tick, state.preview, width];
   plot(
     tree,
     ["tree", ...key, state.node],
-    () => treeFigure(step, now, drawn),
+    () => treeFigure(step, now, options),
     ({ customdata }) => customdata != null && select(customdata)
   );
   tree.style.maxWidth = `${room}px`; // it scrolls
-  stage.style.minHeight = `${tree.layout.height}px`; // the commit's caches take the same room
+  stage.style.minHeight = `${tree.layout.height + 18}px`; // the commit's caches take the same room
   plot(
     mask,
     ["mask", ...key, node],
@@ -420,15 +431,43 @@ function drawPictures(state, { stage, tree, mask, cache }, plot, { dispatch }, o
   );
 }
 
-/** @param {State} state @param {Drawing | null} overlay */
-function saidOf(state, overlay) {
+/**
+ * The story of the iteration above its pictures, and the name of the tree.
+ * @param {State} state
+ * @param {Record<string, any>} parts
+ * @param {Drawing | null} overlay
+ */
+function drawSaid(state, { said, named }, overlay) {
   const step = stepShown(state);
-  if (!step) return "Before the first iteration: the prompt, and the first token from the prefill.";
-  if (asking(state)) return WORDS.guess.ask;
-  if (overlay) return overlay.sentence;
-  return state.guess.sentence && positionShown(state).phase === "accept"
-    ? state.guess.sentence
-    : positionSentence(step, positionShown(state));
+  const names = namesOf(state.header, step);
+  named.textContent = words("captions", "tree", names);
+  const list = storyOf(state, names, overlay);
+  if (shows(said, [state.cursor, JSON.stringify(list)])) return;
+  const pieces = list.map(({ text, strong }, part) => [
+    part ? " → " : "",
+    made(strong ? "b" : "span", {}, list.length > 1 ? `${"①②③"[part]} ${text}` : text)
+  ]);
+  const start = list.length > 1 ? words("story", "start", { number: state.cursor }) : "";
+  said.replaceChildren(start, ...pieces.flat());
+}
+
+/**
+ * @param {State} state
+ * @param {Values} names
+ * @param {Drawing | null} overlay
+ * @returns {{text: string, strong: boolean}[]}
+ */
+function storyOf(state, names, overlay) {
+  const step = stepShown(state);
+  if (!step) return [{ text: WORDS.story.before, strong: false }];
+  if (overlay) return [{ text: overlay.sentence, strong: true }];
+  const now = positionShown(state);
+  const list = story(step, now, names);
+  const answer = now.phase === "accept" ? state.guess.sentence : "";
+  const other = asking(state) ? WORDS.guess.ask : answer;
+  if (other) list[2] = { text: other, strong: true };
+  else if (now.phase === "all") list[2].text = [list[2].text, ...remarks(step)].join(". ");
+  return list;
 }
 
 /** @param {State} state @param {Drawing | null} overlay */

@@ -220,7 +220,7 @@ function parsed(text) {
 }
 
 /**
- * The settings of the wanted strategy, those that decided this iteration first.
+ * The settings of the wanted strategy, always in one order: the budget, then as in its paper.
  * @param {Context} context
  */
 export function settingsOf({ state, dispatch, send, live, kernel }) {
@@ -266,7 +266,9 @@ export function settingsOf({ state, dispatch, send, live, kernel }) {
     const edited = element.contains(document.activeElement);
     if (!built || (!edited && key !== built)) {
       built = key;
-      const names = decidingFirst(Object.keys(fields), step, fields);
+      const names = [...new Set(["node_budget", ...Object.keys(fields)])].filter(
+        name => name in fields
+      );
       const first = all ? names : names.slice(0, LOOKS.sliders.first);
       cells = cellsOf(first, fields, values, changed, curve);
       grid.replaceChildren(...Object.values(cells).map(one => one.cell));
@@ -305,18 +307,6 @@ export async function previewHere({ state, dispatch, live }, { do: name, strateg
     index: step.index,
     what_if: strategy ? await whatIf(step, { strategy: next.name, ...next.settings }) : null
   });
-}
-
-/** @param {string[]} names @param {Step | null} step @param {Record<string, Field>} fields */
-function decidingFirst(names, step, fields) {
-  /** @param {string} name */
-  const count = name =>
-    (step?.events ?? []).filter(
-      event => event.values.setting === name || event.values.gate === name
-    ).length;
-  return [...names].sort(
-    (a, b) => count(b) - count(a) || Number(!fields[a]["x-symbol"]) - Number(!fields[b]["x-symbol"])
-  );
 }
 
 /** Models, strategy, prompt, sampling. @param {Context} context */

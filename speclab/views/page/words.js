@@ -75,19 +75,27 @@ export function markOf(finding) {
   return `${finding.kind === "tie" ? LOOKS.signs.tie : LOOKS.signs.fault} ${finding.kind}`;
 }
 
+/** @param {Step} step */
+function factsOf({ index, counts, accepted, committed }) {
+  const { drafted } = counts;
+  return { number: index + 1, drafted, accepted: accepted.length, gained: committed.length };
+}
+
+/** How an iteration ends, as templates name it. @param {Step} step */
+function endOf(step) {
+  return step.bonus === null ? "ended" : ownKind(step);
+}
+
 /** `Iteration 3: 10 drafted, 2 accepted, 1 bonus: 3 tokens for one pass.` @param {Step} step */
 function summary(step) {
-  const values = {
-    number: step.index + 1,
-    drafted: step.counts.drafted,
-    accepted: step.accepted.length,
-    gained: step.committed.length
-  };
-  const end = step.bonus === null ? "ended" : ownKind(step);
-  const sentences = [words("summary", values.drafted ? end : "plain", values)];
-  sentences.push(...new Set(step.findings.map(markOf)));
-  if (step.note) sentences.push(noteWords(step));
-  return `${sentences.join(". ")}.`;
+  const values = factsOf(step);
+  const sentence = words("summary", values.drafted ? endOf(step) : "plain", values);
+  return `${[sentence, ...remarks(step)].join(". ")}.`;
+}
+
+/** What a check found, and the step's note. @param {Step} step @returns {string[]} */
+export function remarks(step) {
+  return [...new Set(step.findings.map(markOf)), ...(step.note ? [noteWords(step)] : [])];
 }
 
 /** The sentence of a step's note, or what another author wrote. @param {Step} step */
@@ -102,18 +110,40 @@ function noteWords(step) {
  * @param {Position} position
  */
 export function positionSentence(step, position = WHOLE) {
+  if (position.phase === "all") return summary(step);
+  const values = { number: step.index + 1, phase: position.phase };
+  return words("position", "start", values) + phaseSentence(step, position);
+}
+
+/** What a phase of the iteration does, here. @param {Step} step @param {Position} position */
+function phaseSentence(step, position) {
   const { phase } = position;
-  if (phase === "all") return summary(step);
-  const values = {
-    number: step.index + 1,
-    phase,
-    rows: step.nodes.length,
-    gained: step.committed.length
-  };
-  const start = words("position", "start", values);
-  if (phase === "draft") return start + draftSentence(step, position);
-  if (phase === "accept") return start + acceptSentence(step, position);
-  return start + words("position", phase, values);
+  if (phase === "draft") return draftSentence(step, position);
+  if (phase === "accept") return acceptSentence(step, position);
+  const values = { rows: step.nodes.length, gained: step.committed.length };
+  return words("position", phase, values);
+}
+
+/**
+ * The iteration in three parts: drafted, checked, kept. In a phase its part says more, and no part
+ * says what comes later.
+ * @param {Step} step
+ * @param {Position} position
+ * @param {Values} names who drafts, who checks
+ * @returns {{text: string, strong: boolean}[]}
+ */
+export function story(step, position, names) {
+  const values = { ...factsOf(step), ...names };
+  const { drafted, longest_path: longest } = step.counts;
+  const whole = [drafted === longest ? "chain" : "tree", "pass", endOf(step)];
+  const { phase } = position;
+  const here = ["draft", "flatten", "accept"].findLastIndex(name => reached(position, name));
+  return (drafted ? whole : ["nothing", "alone", "plain"]).map((name, part) => {
+    if (phase === "all") return { text: words("story", name, values), strong: true };
+    const strong = part === here;
+    const short = words("story", ["drafted", "checked", "kept"][part], values);
+    return { text: strong ? phaseSentence(step, position).replace(/\.$/, "") : short, strong };
+  });
 }
 
 /** @param {Step} step @param {Position} position */
