@@ -427,7 +427,7 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
     if len(different):
         counts = ", ".join(f"{name}: {count}" for name, count in different.items())
         texts = f"Prompts whose text differs from the target's own, by method: {counts}."
-    settings = frame[["method", "arguments"]].drop_duplicates()
+    columns = (["method", "arguments"], ["prompt", "kind"], ["models", "machine"])
     about = (
         f"{frame.prompt.nunique()} prompts, {frame.repeat.nunique()} timed calls each after an "
         f"untimed one, greedy, at most {int(frame.tokens.max())} new tokens, methods in turn; "
@@ -444,11 +444,7 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
         *[f"<p>{escape(sentence, quote=False)}</p>" for sentence in (texts, verdict(frame))],
         _figure(table).to_html(full_html=False, config={"displayModeBar": False}),
         table.to_html(float_format=lambda value: f"{value:.3g}", na_rep="–", border=0),
-        "<h2>Settings</h2>",
-        settings.to_html(index=False, border=0),
-        "<h2>Prompts and machines</h2>",
-        frame[["prompt", "kind"]].drop_duplicates().to_html(index=False, border=0),
-        frame[["models", "machine"]].drop_duplicates().to_html(index=False, border=0),
+        *[frame[names].drop_duplicates().to_html(index=False, border=0) for names in columns],
         "</html>",
     ]
     return write_whole(path, "\n".join(parts).encode())

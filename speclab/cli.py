@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 import speclab
 from speclab import host
-from speclab.errors import PromptError, SpeclabError
+from speclab.errors import SpeclabError
 from speclab.files import byte_count, read_whole
 from speclab.prompts import as_messages
 from speclab.settings import SessionSettings, assignments
@@ -111,7 +111,7 @@ def run(
         max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
     if not prompt:
-        raise PromptError("The prompt is empty: give a text to continue.")
+        raise SpeclabError("The prompt is empty: give a text to continue.")
     named = find(pair).offer(pair) if target is None else Offer(target, draft is not None, 0, ())
     require(chosen, named)
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
@@ -218,8 +218,7 @@ def bench(
 
 def _lines(path: Path) -> list[Any]:
     """The lines of a text file that are not empty."""
-    text = read_whole(path, SpeclabError).decode(errors="replace")
-    return [line for line in text.splitlines() if line.strip()]
+    return list(filter(str.strip, read_whole(path, SpeclabError).decode().splitlines()))
 
 
 _Steps = Annotated[

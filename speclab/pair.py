@@ -75,9 +75,8 @@ class ModelPair:
         return line("ModelPair", self.name, **names, heads=", ".join(self.head_names))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        heads = {f"head_{index}": name for index, name in enumerate(self.head_names)}
-        names = {role: runner.name for role, runner in self.runners.items()} | heads
-        rows = [(role, names[role], f"{count:,}") for role, count in self._parameters.items()]
+        facts = self.describe()
+        rows = [(role, facts[role], f"{count:,}") for role, count in self._parameters.items()]
         return table(("role", "name", "parameters"), rows)
 
     @property

@@ -69,7 +69,9 @@ def test_a_chat_model_is_asked_and_another_continues(monkeypatch):
         pair = pair_of("llama")
         monkeypatch.setattr(type(pair), "chats", chats)
         monkeypatch.setattr(
-            type(pair), "read_prompt", lambda _, prompt: seen.append(prompt) or (PROMPT, ())
+            type(pair),
+            "read_prompt",
+            lambda _, prompt, *_template: seen.append(prompt) or (PROMPT, ()),
         )
         measured(pair, {"plain": speclab.Autoregressive()}, [example], repeats=1, max_new_tokens=2)
     # the rest is its ids
