@@ -387,7 +387,8 @@ def _interval(ratios: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """95 % of the medians of prompts that are drawn again, with replacement (the bootstrap)."""
     methods, prompts = ratios.shape
     if prompts < 3:
-        return np.full(methods, np.nan), np.full(methods, np.nan)
+        missing = np.full(methods, np.nan)
+        return missing, missing
     drawn = np.random.default_rng(0).integers(prompts, size=(RESAMPLED, prompts))
     medians = np.median(ratios.to_numpy()[:, drawn], axis=2)
     low, high = np.quantile(medians, (0.025, 0.975), axis=1)
@@ -460,9 +461,8 @@ def _figure(table: pd.DataFrame) -> Figure:
             x=times,
             y=table.index,
             mode="markers",
-            marker={"size": 11, "color": "#0072B2"},
-            error_x={"array": table.high - times, "arrayminus": times - table.low, "thickness": 3},
-            hovertemplate="%{y}: %{x:.2f} times<extra></extra>",
+            marker_size=11,
+            error_x={"array": table.high - times, "arrayminus": times - table.low},
         )
     )
     figure.add_vline(x=1, line_dash="dot")
