@@ -55,7 +55,6 @@ class ModelPair:
     Attributes:
         shared_state: what strategies keep between prompts, by strategy; shared by all copies of the
             pair.
-        texts: texts of tokens; shared by all copies of the pair.
     """
 
     target: Runner
@@ -64,11 +63,6 @@ class ModelPair:
     tokenizer: PreTrainedTokenizerBase | None = None
     name: str = ""
     shared_state: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
-    texts: TokenTexts | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.texts is None or self.texts.tokenizer is not self.tokenizer:
-            object.__setattr__(self, "texts", TokenTexts(self.tokenizer))
 
     def __repr__(self) -> str:
         names = {role: runner.name for role, runner in self.runners.items()}
@@ -88,16 +82,6 @@ class ModelPair:
         """Ids of the target, whatever the drafts have."""
         return self.target.vocab_size
 
-    @property
-    def lacking(self) -> dict[str, range]:
-        """The target's ids that a draft or a head lacks, by its role; it reads them as one unknown token."""
-        heads = {f"head_{index}": head for index, head in enumerate(self.heads)}
-        return {
-            role: range(source.known, self.vocab_size)
-            for role, source in (self.runners | heads).items()
-            if source.known < self.vocab_size
-        }
-
     @cached_property
     def head_names(self) -> tuple[str, ...]:
         """Names of the heads in pictures and records, numbered if they are not unique."""
@@ -106,6 +90,10 @@ class ModelPair:
         return tuple(
             name if taken[name] == 1 else f"{name} {index}" for index, name in enumerate(names)
         )
+
+    @cached_property
+    def texts(self) -> TokenTexts:
+        return TokenTexts(self.tokenizer)
 
     @property
     def block_heads(self) -> tuple[int, ...]:
@@ -211,7 +199,6 @@ class ModelPair:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of a sequence, special tokens shown; an id without a text, as without a tokenizer, with a #."""
-        assert self.texts is not None
         return self.texts.decode(ids)
 
     def continuation(self, prompt: Sequence[int], ids: Sequence[int]) -> str:
@@ -223,7 +210,6 @@ class ModelPair:
 
     def token_texts(self, tokens: Iterable[int]) -> dict[int, str]:
         """Token to text for display: " the"; "<0xE2>" for a part of a character; "#123" for an unknown id."""
-        assert self.texts is not None
         return self.texts(tokens)
 
     def token_text(self, token: int) -> str:
@@ -242,19 +228,19 @@ class ModelPair:
     def describe(self) -> dict[str, str | int | float | bool | None]:
         """What runs where, for records."""
         facts: dict[str, str | int | float | bool | None] = {"pair": self.name}
-        for role, runner in self.runners.items():
-            facts[role] = runner.name
-            facts[f"{role}_family"] = runner.family
+        heads = {f"head_{index}": head for index, head in enumerate(self.heads)}
+        for role, source in (self.runners | heads).items():
+            facts[role] = source.name
             facts[f"{role}_parameters"] = self._parameters[role]
+            if source.known < self.vocab_size:  # ids that it never drafts
+                facts[f"{role}_lacks"] = f"{source.known} to {self.vocab_size - 1}"
+        facts |= dict(zip(heads, self.head_names, strict=True))
+        for role, runner in self.runners.items():
+            facts[f"{role}_family"] = runner.family
             facts[f"{role}_attention"] = runner.model.config._attn_implementation
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
             facts[f"{role}_forward"] = runner.forward_name
             facts[f"{role}_context"] = runner.context
-        for index, name in enumerate(self.head_names):
-            facts[f"head_{index}"] = name
-            facts[f"head_{index}_parameters"] = self._parameters[f"head_{index}"]
-        for role, ids in self.lacking.items():
-            facts[f"{role}_lacks"] = f"{ids[0]} to {ids[-1]}"
         device = self.target.device
         facts["device"] = str(device)
         if device.type == "cuda":

@@ -62,8 +62,8 @@ class HeadRunner(DraftSource):
         self.name = head.config.name
         self.family = "draft head"
         self.vocab_size = target.vocab_size
-        tables = [part for part in head.modules() if isinstance(part, nn.Embedding)]
-        self.known = min([len(table.weight) for table in tables], default=target.vocab_size)
+        tables = [len(part.weight) for part in head.modules() if isinstance(part, nn.Embedding)]
+        self.known = min(tables, default=target.vocab_size)
         bounds = (head.config.context, target.context)
         self.context = min([bound for bound in bounds if bound is not None], default=None)
         self.device = target.device

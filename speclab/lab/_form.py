@@ -162,7 +162,7 @@ def _on_this_machine(preset: Preset) -> bool:
 
 
 def _size(preset: Preset) -> str:
-    size = preset.weight_bytes(preset.dtype or "float16")
+    size = preset.weight_bytes
     return f"{size / 2**30:.1f} GiB" if size >= 2**29 else f"{size / 2**20:.0f} MiB"
 
 

@@ -127,7 +127,9 @@ def _downloaded(name: str, report: Report, files: Sequence[str]) -> Path:
     except SpeclabError:
         raise
     except GatedRepoError as error:
-        raise _explain(error, name, "file") from error
+        raise ModelNotFoundError(
+            f"{name} is gated: accept its licence on the hub and log in with `hf auth login`."
+        ) from error
     except RepositoryNotFoundError:
         raise ModelNotFoundError(
             f"There is no model {name} here or on the hub: check its name, or log in with `hf auth "
@@ -401,10 +403,6 @@ def _explain(error: Exception, name: str, what: str) -> SpeclabError:
     if "trust_remote_code" in text:
         return UnsupportedModelError(
             f"{name} needs its own code, which speclab does not run: choose another model."
-        )
-    if "gated" in text.lower():
-        return ModelNotFoundError(
-            f"{name} is gated: accept its licence on the hub and log in with `hf auth login`."
         )
     if isinstance(error, OSError | SafetensorError):
         return ModelNotFoundError(f"{name} has no readable {what} ({first}): download it again.")

@@ -17,7 +17,6 @@ SMOLLM2 = user_cache_path("speclab") / "smollm2-1" / "SmolLM2-135M-Instruct"
 """Where `speclab fetch smollm2` stores the model; 1 is the version of the conversion."""
 _SMOLLM2_HEADS = _SHIPPED / "smollm2_heads"
 _BLOCK = "block"
-_ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _GATED = "gated: accept the licence on the hub first"
 
 
@@ -64,9 +63,10 @@ class Preset:
         blocks = [index for index, head in enumerate(self.heads) if Path(head).name == _BLOCK]
         return Offer(name, self.draft is not None, len(self.heads), tuple(blocks))
 
-    def weight_bytes(self, dtype: str = "float32") -> int:
-        """Bytes of all weights."""
-        return self.parameters * _ITEM_BYTES[dtype]
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights, in float16 if no dtype is named."""
+        return self.parameters * (4 if self.dtype == "float32" else 2)
 
 
 def _heads(folder: Path, *names: str) -> tuple[str, ...]:

@@ -84,9 +84,8 @@ def encoded(tokenizer: PreTrainedTokenizerBase, text: str, **options: Any) -> An
     Raises:
         PromptError: the tokenizer cannot encode it.
     """
-    if any("\ud800" <= char <= "\udfff" for char in text):  # Python's placeholders for bytes
-        raise PromptError("The prompt contains bytes that are not UTF-8: write it as UTF-8.")
     try:
+        text.encode()  # not with Python's placeholders for bytes that are no UTF-8
         return tokenizer(text, verbose=False, **options)
     except Exception as error:  # a foreign tokenizer may raise anything
         reason = str(error).partition("\n")[0][:100]
@@ -102,20 +101,14 @@ def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> 
     Raises:
         TokenizerMismatchError: they do not.
     """
-    reason = _difference(target, draft)
-    if reason:
-        raise TokenizerMismatchError(
-            f"The tokenizers of target and draft differ: {reason}; choose two models of one "
-            "family, or pass tokenizer= if you know that their ids mean the same."
-        )
-
-
-def _difference(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> str:
-    first, second = target.get_vocab(), draft.get_vocab()
+    first, second = (_asked(tokenizer, "get_vocab") or {} for tokenizer in (target, draft))
     for text in sorted(first.keys() & second.keys(), key=first.__getitem__):
         if first[text] != second[text]:
-            return f"{text!r} is {first[text]} in one and {second[text]} in the other"
-    return ""
+            raise TokenizerMismatchError(
+                f"The tokenizers of target and draft differ: {text!r} is {first[text]} in one and "
+                f"{second[text]} in the other; choose two models of one family, or pass tokenizer= "
+                "if you know that their ids mean the same."
+            )
 
 
 def whole_numbers(prompt: object) -> list[int]:

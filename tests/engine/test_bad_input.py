@@ -28,7 +28,7 @@ SPEAKING = replace(PAIR, tokenizer=word_tokenizer(VOCAB))
 PROMPTS = {
     **dict.fromkeys(("", "  ", (), range(0)), ("prompt is empty", "at least one token")),
     # bytes that are not text, as from a terminal
-    b"w1 \xff w2".decode(errors="surrogateescape"): ("UTF-8",),
+    b"w1 \xff w2".decode(errors="surrogateescape"): ("utf-8",),
     **{(1, token): (str(token), f"0 to {VOCAB - 1}") for token in (-1, VOCAB)},
     **dict.fromkeys([("a",), (True,), 7, b"abc"], ("token ids",)),
 }
