@@ -60,34 +60,37 @@ def pair_of(vocab: int, draft: torch.nn.Module, sized: int = 64, **more: object)
 
 
 PAIRS = {
-    "rows that the draft lacks win": lambda: pair_of(96, resized(64)),
-    "a draft of more ids": lambda: pair_of(64, resized(96)),
-    "a tokenizer of fewer ids": lambda: pair_of(96, resized(72), tokenizer=word_tokenizer(70)),
-    "a tokenizer of more ids": lambda: pair_of(66, resized(64), tokenizer=word_tokenizer(90)),
-    "a draft of 24 positions": lambda: pair_of(64, positions(24)),
-    "a draft of 24 positions and fewer ids": lambda: pair_of(96, positions(24, 64)),
-    "heads for more ids": lambda: pair_of(64, resized(64), sized=72),
+    "rows that the draft lacks win": (SHORT, lambda: pair_of(96, resized(64))),
+    "a draft of more ids": (SHORT, lambda: pair_of(64, resized(96))),
+    "tokenizer of fewer ids": (
+        SHORT,
+        lambda: pair_of(96, resized(72), tokenizer=word_tokenizer(70)),
+    ),
+    "tokenizer of more ids": (
+        SHORT,
+        lambda: pair_of(66, resized(64), tokenizer=word_tokenizer(90)),
+    ),
+    "heads for more ids": (SHORT, lambda: pair_of(64, resized(64), sized=72)),
+    "a draft of 24 positions and fewer ids": (SHORT, lambda: pair_of(96, positions(24, 64))),
+    "a prompt longer than the draft's context": (LONG, lambda: pair_of(64, positions(24))),
 }
 
 
-@pytest.fixture(scope="module", params=PAIRS.values(), ids=PAIRS)
-def unequal(request) -> ModelPair:
-    return request.param()
-
-
-@pytest.mark.parametrize("prompt", [SHORT, LONG], ids=["short", "long"])
-def test_every_strategy_writes_the_targets_text_and_leaves_fresh_caches(unequal, prompt):
+@pytest.mark.parametrize(("prompt", "made"), PAIRS.values(), ids=PAIRS)
+def test_every_strategy_writes_the_targets_text_and_leaves_fresh_caches(prompt, made):
     """The prompt has the target's last id, which a smaller draft lacks."""
+    unequal = made()
     prompt = [*prompt, unequal.vocab_size - 1, 3]
     own = library_text(unequal.target.model, prompt, NEW)
     assert unequal.vocab_size < 90 or max(own) >= 64
     for name, strategy in EVERY.items():
-        session = speclab.Session(unequal, strategy, prompt, max_new_tokens=NEW, check=True)
+        check = name in ("chain", "prompt lookup")
+        session = speclab.Session(unequal, strategy, prompt, max_new_tokens=NEW, check=check)
         session.run()
         assert session.token_ids == own, name
         draft = session.pair.draft
         for runner in (session.pair.target, draft, *session.pair.heads):
-            assert_cache_is_fresh(runner, session.prompt_ids + own, session.pair.target.model)
+            assert_cache_is_fresh(runner, prompt + own, session.pair.target.model)
         for step in session.steps:
             ids = step.tree.token[[source == "draft" for source in step.tree.source]]
             assert (ids < min(draft.known, unequal.vocab_size)).all()
