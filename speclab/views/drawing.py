@@ -26,20 +26,16 @@ ThemeName = Literal["light", "dark"]
 _LEVELS = ("draft", "accept")
 _ANSWER = """
 function answer(text) {
-  const [name, ...values] = JSON.parse(text);
-  return JSON.stringify(globalThis[name](...values)) ?? "null";
+  const [name, theme, ...values] = JSON.parse(text);
+  const value = globalThis[name](...values);
+  return JSON.stringify(theme ? inTheme(value, theme) : value) ?? "null";
 }
 """
 _engines = local()
 
 
 def figure(theme: ThemeName, name: str, *values: Any) -> Figure:
-    """The picture that a function of the page draws, in the colours of a theme."""
-    return in_theme(call(name, *values), theme)
-
-
-def in_theme(drawn: Mapping[str, Any], theme: ThemeName) -> Figure:
-    """Plotly's data and layout as a Figure in the colours of a theme.
+    """The picture that a function of the page draws, in the colours of a theme.
 
     Raises:
         SettingsError: there is no such theme.
@@ -48,7 +44,7 @@ def in_theme(drawn: Mapping[str, Any], theme: ThemeName) -> Figure:
 
     if theme not in get_args(ThemeName):
         raise SettingsError(f"There is no theme {theme!r}: choose light or dark.")
-    return Figure(call("inTheme", drawn, theme))
+    return Figure(_answer(name, theme, *values))
 
 
 def call(name: str, *values: Any) -> Any:
@@ -57,7 +53,11 @@ def call(name: str, *values: Any) -> Any:
     Raises:
         SpeclabError: the JavaScript engine is not installed.
     """
-    return json.loads(_engine()(json.dumps([name, *values], default=_data)))
+    return _answer(name, None, *values)
+
+
+def _answer(*question: Any) -> Any:
+    return json.loads(_engine()(json.dumps(question, default=_data)))
 
 
 def position(phase: Phase, level: int | None) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from speclab.analysis.nodes import calibration, nodes
 from speclab.errors import NotRecordedError
-from speclab.views.drawing import ThemeName, call, in_theme
+from speclab.views.drawing import ThemeName, call, figure
 from speclab.views.run_data import looks
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def draw_marginals(
         margin=margin,
         meta={"name": "marginals", "sentence": " ".join(sentences)},
     )
-    return in_theme(made.to_plotly_json(), theme)
+    return figure(theme, "Object", made.to_plotly_json())  # it is drawn: Object returns it
 
 
 def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Session]) -> str:

@@ -67,7 +67,7 @@ export function withValues(traces) {
  * @returns {any}
  */
 export function themed(value, colors, key = "") {
-  if (["text", "hovertext", "customdata", "ticktext"].includes(key)) return value;
+  if (["text", "hovertext", "customdata", "ticktext", "x", "y", "z"].includes(key)) return value;
   if (typeof value === "string") return colors[value] ?? value;
   if (Array.isArray(value)) return value.map(one => themed(one, colors));
   if (value === null || typeof value !== "object") return value;
