@@ -183,6 +183,8 @@ interface Shape {
 
 interface Words {
   numbers: { name: string; part: string; whole: string; format: string; definition: string }[];
+  /** Columns of the table of nodes: head, field, and form if it has one. */
+  facts: string[][];
   [group: string]: any;
 }
 

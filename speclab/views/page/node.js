@@ -9,6 +9,7 @@ import { attach, columnWidths, graphOf, stepGraph, rowsOf, treeTable, treeTraces
 import {
   adaptationWords,
   eventWords,
+  formatted,
   nodeSentence,
   plainSentence,
   rankedTokens,
@@ -395,19 +396,20 @@ export function pairFigure(before, after, names = ["before", "decoded again"], w
  */
 export function nodeRows(step) {
   const { depth } = shapeOf(step.tree);
-  /** @param {number | null} value */
-  const number = value => (value === null ? "" : value.toFixed(3));
-  const rows = step.nodes.map((record, node) => [
-    node,
-    labelOf(record.token, step.texts),
-    depth[node],
-    step.tree.parent[node],
-    step.tree.source[node],
-    number(record.draft_prob),
-    number(record.path_prob),
-    number(record.target_prob),
-    labelOf(record.target_choice, step.texts),
-    verdictWords(step, node)
-  ]);
-  return { columns: WORDS.facts, rows };
+  const { parent, source } = step.tree;
+  const rows = step.nodes.map((record, node) => {
+    /** @type {Values} */
+    const values = {
+      ...record,
+      depth: depth[node],
+      parent: parent[node],
+      source: source[node],
+      verdict: verdictWords(step, node)
+    };
+    return WORDS.facts.map(([, name, form]) => {
+      const value = values[name] ?? "";
+      return form && value !== "" ? formatted(value, form, step.texts) : value;
+    });
+  });
+  return { columns: WORDS.facts.map(([head]) => head), rows };
 }

@@ -11,7 +11,7 @@ import {
   reached,
   verifiedRoot
 } from "./phases.js";
-import { general, percent, plural, quoted } from "./text.js";
+import { general, labelOf, percent, plural, quoted } from "./text.js";
 
 /**
  * A template of a group, filled.
@@ -34,8 +34,9 @@ export function filled(template, values, texts = {}) {
 }
 
 /** @param {any} value @param {string} form @param {Texts} texts @returns {string} */
-function formatted(value, form, texts) {
+export function formatted(value, form, texts) {
   if (form === "token") return quoted(value, texts);
+  if (form === "label") return labelOf(value, texts);
   if (form === "percent") return percent(value);
   if (form === "name") return String(value).replaceAll("_", " ");
   if (form.startsWith("count of ")) {
