@@ -18,10 +18,11 @@ from torch.nn.modules import module as every_module
 from transformers import PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-EACH, TURNS = 16, 4
+EACH, TURNS = 8, 8
 """A step compares `EACH` values of each tensor, the next one others, `EACH * TURNS` in all."""
 BLOCK = 63
 """Words of a partial sum: odd, so that opposite signs show, and seldom a multiple of a row."""
+_SIMPLE = {int, float, str, bool, type(None)}
 _CAPTURING = "transformers.utils.output_capturing"  # the library's hooks, which only read
 # what torch keeps in a module is read by name; no pass reads the others
 _IGNORED = {*vars(nn.Module()), "generation_config", "_output_capturing_hooks_installed"}
@@ -36,15 +37,11 @@ class Fingerprint:
 
     Args:
         moving: the facts that every pass changes.
-
-    Attributes:
-        hooked: a hook of the user waits for a call.
     """
 
     @torch.inference_mode()
     def __init__(self, module: nn.Module, moving: frozenset[int] = frozenset()) -> None:
-        marks = self._marks = _Marks(module)
-        self.hooked = bool(marks.hooks)
+        marks = self.marks = _Marks(module)
         self.moving = moving
         self._values = [_values(marks.tensors, moving, turn) for turn in range(TURNS + 1)]
         self._turn = 0
@@ -71,9 +68,11 @@ class Fingerprint:
 
     def _differing(self, now: _Marks) -> frozenset[int]:
         """The facts that are others now; -1 if there are more or fewer."""
-        before = self._marks.facts
+        before = self.marks.facts
         if len(now.facts) != len(before):
             return frozenset({-1})
+        if now.facts == before:
+            return frozenset()
         pairs = enumerate(zip(before, now.facts, strict=True))
         return frozenset(index for index, (one, other) in pairs if one != other)
 
@@ -82,7 +81,7 @@ class _Marks:
     """What is cheap to compare: `facts`, one per part, attribute and tensor, after the user's hooks.
 
     Attributes:
-        tensors: by the index of their fact; of tied weights, one.
+        tensors: by the index of their fact.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -108,7 +107,7 @@ class _Marks:
         mark = self._id(weakref.ref(part))  # what is replaced need not stay
         children = [*map(id, part._modules.values())]
         self.facts.append((mark, type(part), type(part).forward, part.training, children))
-        for key, hook in (part._forward_hooks | part._forward_pre_hooks).items():
+        for key, hook in (*part._forward_hooks.items(), *part._forward_pre_hooks.items()):
             if getattr(hook, "__module__", "") != _CAPTURING:
                 self.hooks.append(key)
         # rotary frequencies that are computed anew for a long text
@@ -116,7 +115,7 @@ class _Marks:
             return
         attributes = [value for name, value in own.items() if name not in _IGNORED]
         for value in (*attributes, *part._parameters.values(), *part._buffers.values()):
-            self.facts.append(self._plain(value))
+            self.facts.append(value if type(value) in _SIMPLE else self._plain(value))
 
     def _id(self, thing: object) -> int:
         self._held.append(thing)
@@ -140,8 +139,7 @@ class _Marks:
         if tensor.is_meta:  # offloaded: every pass replaces it
             return tensor.shape, tensor.dtype
         # the values of a distributed or packed one cannot be read here
-        if type(tensor) in (nn.Parameter, Tensor) and id(tensor) not in self._known:
-            self._known.add(id(tensor))
+        if type(tensor) in (nn.Parameter, Tensor):
             self.tensors[len(self.facts)] = tensor
         version = 0 if tensor.is_inference() else tensor._version
         mark = self._id(weakref.ref(tensor))

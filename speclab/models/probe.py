@@ -126,7 +126,7 @@ def _problem(probe: Runner) -> tuple[str, str, float]:
         kind = str(probe.dtype).removeprefix("torch.")
         return f"logits are not numbers in {kind}", nonfinite_advice(probe.dtype), torch.inf
     except Exception as error:  # a foreign module may raise anything
-        first = next(iter(str(error).splitlines()), "")[:120]
+        first = str(error).split("\n")[0][:120]
         return f"pass over a tree fails ({type(error).__name__}: {first})", way, torch.inf
     if difference <= bound:
         return "", way, difference

@@ -301,12 +301,13 @@ class Runner(ModelSource):
                 return state
         check_placed(self.model, self.name)
         new = State(Fingerprint(self.model))
+        hooks = new.fingerprint.marks.hooks
         for state in self._states:
             # a hook that was registered is not probed: it would see passes that are not the text's
-            if new.fingerprint.hooked and state.fingerprint.holds(self.model, hooks=False):
+            if hooks and state.fingerprint.holds(self.model, hooks=False):
                 again = Fingerprint(self.model, state.fingerprint.moving)
                 new = State(again, admitted=state.admitted)
-        if self._packing is not None and not new.fingerprint.hooked:
+        if self._packing is not None and not hooks:
             new.lean = lean_forward(self.model, packing=self._packing)
         self._states[1:] = [new]
         return new
@@ -315,7 +316,7 @@ class Runner(ModelSource):
     def settle(self) -> None:
         """Learns by a pass what every pass changes in the module, such as a counter of its calls."""
         before = Fingerprint(self.model)
-        self.model(torch.zeros((1, 1), dtype=torch.long, device=self.device), use_cache=False)
+        self.model(torch.tensor([[0]], device=self.device), use_cache=False)
         self.state.fingerprint = before.after_a_pass(self.model)
         self.state.admitted = True
 

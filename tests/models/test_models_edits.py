@@ -31,7 +31,7 @@ def test_no_text_is_the_old_models_or_a_mixture(name, family):
     now = "UnsupportedModelError" if name == "offloaded" else "right"
     got = outcomes(name, family)
     assert {got.pop("new text"), got.pop("fork")} == {now}
-    if name == "row by numpy":  # a step may not see it
+    if name.startswith("row"):  # a step may not see it
         del got["step"], got["later step"]
     assert set(got.values()) == {"ChangedModelError"}
 
