@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import constants
 
-from speclab.drafters import strategies
+from speclab.drafters import setting_names, strategies
 from speclab.drafters.base import Strategy, checked
 from speclab.errors import PromptError, SettingsError
 from speclab.loading.presets import PRESETS, Offer, Preset, find
 from speclab.prompts import PromptInput, as_messages, examples, is_conversation
 from speclab.settings import SessionSettings, Settings
-from speclab.views.run_data import strategy_data
+from speclab.views.run_data import strategy_data, words
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
@@ -86,6 +87,12 @@ class LabConfig:
             "prompt": prompt_text(self.prompt),
             "chat": is_conversation(self.prompt),
         }
+
+
+def on_screen(sentence: str) -> str:
+    """A sentence with its settings named as on the page: `low confidence`, `length`."""
+    known = {name: name.replace("_", " ") for name in setting_names()} | words()["session"]
+    return re.sub(r"\w+", lambda word: str(known.get(word[0], word[0])), sentence)
 
 
 def differences(old: LabConfig, new: LabConfig) -> list[str]:

@@ -201,7 +201,7 @@ class Outbox:
             "wanted": _form(state.wanted),
             "applied": _form(state.applied),
             "pending": state.pending,
-            "new_run": state.new_run,
+            "new_run": state.starts_over,
             "missing": missing(offered(state.wanted.models, state.given)),
             "by_hand": state.edited,
             "guess": state.guess,

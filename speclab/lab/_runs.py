@@ -202,7 +202,7 @@ class Runs:
         self._check_live()
         state = self._state
         wanted = self._wanted()
-        if self.session is None or state.applied is None or start == "start" or state.new_run:
+        if self.session is None or state.applied is None or start == "start" or state.starts_over:
             return self.start()
         if wanted != state.applied:
             return self._fork(state.cursor, wanted)
@@ -354,6 +354,8 @@ class Runs:
         if old is None or state.applied is None or state.new_run:
             return self.step()
         changes = differences(state.applied, wanted)
+        if not changes:
+            raise SettingsError("No setting has changed: change one, then apply it.")
         self._fork(state.cursor - 1, wanted)
         new = self.step()
         state.show("redone", index=new.index, old=step_data(old), changes=changes)
@@ -465,7 +467,12 @@ class Runs:
         """Add a child to a node, by token id or as typed."""
         edit = self._edit()
         assert self._pair is not None
-        self._take_edit(edit.add(index_in(edit, node), token_of(self._pair, token, text)))
+        parent = index_in(edit, node)
+        child = token_of(self._pair, token, text)
+        if child in [edit.tree.token[other] for other in edit.tree.children[parent]]:
+            name = self._pair.token_text(child)
+            raise SettingsError(f"Node {node} has the child {name!r} already: add another token.")
+        self._take_edit(edit.add(parent, child))
 
     def prune(self, node: int | str) -> None:
         """Remove a node and its descendants."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from traitlets import Dict, Float, HasTraits, Instance, Int, Unicode
 
-from speclab.lab._form import FORM, LabConfig, Message, differences
+from speclab.lab._form import FORM, LabConfig, Message, differences, on_screen
 from speclab.trace.records import Step, Trace
 
 if TYPE_CHECKING:
@@ -69,6 +69,15 @@ class LabState(HasTraits):
         return self.applied is not None and not self.wanted.forks_from(self.applied)
 
     @property
+    def starts_over(self) -> bool:
+        """Whether Step begins a new run: the changes need one, or the text shown has ended."""
+        if self.trace is None or self.applied is None or not self.pending:
+            return False
+        longer = self.wanted.settings.max_new_tokens > self.applied.settings.max_new_tokens
+        open_end = self.trace.finished in {"", "max_new_tokens" if longer else ""}
+        return self.new_run or (self.cursor == len(self.steps) and not open_end)
+
+    @property
     def diff(self) -> Message | None:
         """The comparison shown of two runs."""
         panel = self.panels.get("diffed")
@@ -80,7 +89,9 @@ class LabState(HasTraits):
         return next(reversed(self.errors.values()), "")
 
     def fail(self, where: str, sentence: str) -> None:
-        """Show an error next to its cause."""
+        """Show an error next to its cause, in the words of the page."""
+        if where != "until":  # a condition has the names of Python
+            sentence = on_screen(sentence)
         self.mend([where])
         self.errors = {**self.errors, where: sentence}
 

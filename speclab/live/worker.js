@@ -63,11 +63,19 @@ function pending() {
     .map(name => `${nameOf(name)} → ${after[name]}`);
 }
 
+/** Whether Step begins a new text: another prompt, or the text shown has ended. */
+function startsOver() {
+  const { session, wanted, applied, cursor } = lab;
+  const longer =
+    session.finished === "max_new_tokens" && wanted.session.max_new_tokens > session.most;
+  const ended = session.finished && cursor === session.steps.length;
+  return applied.prompt !== wanted.prompt || (ended && !longer);
+}
+
 /** @param {Record<string, any>} more */
 function status(more = {}) {
-  const { session, wanted, applied, cursor, edits } = lab;
+  const { session, wanted, applied, edits } = lab;
   const changes = pending();
-  const ended = Boolean(session?.finished) && cursor === session.steps.length && !changes.length;
   const error = session || more.busy ? null : { where: "start", sentence: "Press Step to begin." };
   post("status", {
     busy: null,
@@ -75,11 +83,11 @@ function status(more = {}) {
     message: null,
     error,
     finished: session?.finished ?? "",
-    can_step: !ended,
+    can_step: changes.length > 0 || !applied || !startsOver(),
     live: Boolean(session),
     wanted,
     pending: changes,
-    new_run: Boolean(applied) && applied.prompt !== wanted.prompt,
+    new_run: Boolean(changes.length && startsOver()),
     by_hand: edits.length > 0,
     ...more
   });
@@ -181,8 +189,8 @@ async function begin() {
 
 /** The session at the cursor with all changes applied. @param {string} from */
 async function ready(from = "here") {
-  const { session, applied, wanted, cursor } = lab;
-  if (!session || from === "start" || applied.prompt !== wanted.prompt) await begin();
+  const { session, cursor } = lab;
+  if (!session || from === "start" || startsOver()) await begin();
   else if (pending().length || cursor < session.steps.length) fork(cursor);
 }
 
@@ -193,8 +201,6 @@ function fork(at) {
 
 /** @param {Draft | null} built a tree built by hand */
 async function decode(built = null) {
-  if (lab.session.finished)
-    throw new Refusal("The text has ended: set a larger length, or start over.");
   const step = await lab.session.step(built);
   lab.cursor = lab.session.steps.length;
   post("step", { index: step.index, step });
@@ -305,7 +311,7 @@ function typedToken(typed) {
   if (ids.length === 1 && ids[0] < tokenizer.pieces.length) return ids[0];
   throw new Refusal(
     ids.length > 1
-      ? `“${typed}” is ${ids.length} tokens: type one of ${ids.map(id => `#${id}`).join(" ")}.`
+      ? `“${typed}” is ${ids.length} tokens: add one after the other.`
       : `There is no token ${typed}.`
   );
 }

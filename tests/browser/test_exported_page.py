@@ -227,11 +227,15 @@ def test_a_slider_previews_what_the_record_answers(browser, tmp_path):
     page = opened(browser, export_html(session.trace, tmp_path / "run.html"))
     page.click("[data-tab=settings]")
     slider = page.locator(".speclab-setting-low_confidence input")
+    value = page.locator(".speclab-setting-low_confidence output")
+    before = value.inner_text()
     slider.focus()
     page.keyboard.press("Home")
     page.locator(".sl-said", has_text="Preview").wait_for()
+    assert value.inner_text() != before
     assert page.locator(".speclab-apply").count() == 0
     page.click("text=Reset")
     page.locator(".sl-said", has_text="Iteration 1").wait_for()
+    assert value.inner_text() == before, "what is reset is seen"
     assert page.heard == [(tmp_path / "run.html").as_uri()]
     page.close()

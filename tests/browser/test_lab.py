@@ -11,7 +11,7 @@ import json
 
 import pytest
 from access import CONTRAST, NAMELESS
-from opened import CURSOR, ERROR, MASK, PENDING, STEP, TREE, text
+from opened import CURSOR, MASK, PENDING, STEP, TREE, text
 
 import speclab
 
@@ -164,22 +164,6 @@ def test_strategies_are_compared_and_runs_switched(lab):
     lab.page.locator("[data-run='0']").click()
     lab.wait("document.querySelector('[data-run]').getAttribute('aria-pressed') === 'true'")
     lab.at_iteration(lab.cursor())
-
-
-def test_the_form_takes_a_prompt_and_refuses_an_empty_one(lab):
-    lab.page.click("button.speclab-change")
-    area = lab.page.locator("textarea.speclab-prompt")
-    refused = text("speclab-form .sl-refused[data-where=prompt]")
-    lab.shot("form")
-    area.fill("")
-    lab.wait(f"{refused}.includes('empty')")
-    area.fill("The baker opened her shop at six and")
-    lab.wait(f"{refused} === '' && {STEP}.innerText === 'Apply & step'")
-    lab.page.click("button.speclab-step")
-    lab.at_iteration(1, 1)
-    lab.wait(f"{STEP}.innerText === 'Step' && {text('speclab-text')}.includes('The baker opened')")
-    lab.page.click("button.speclab-change")
-    assert lab.read(ERROR) == ""
 
 
 def test_a_run_and_a_page_are_saved_through_the_browser_and_opened_again(lab, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from opened import CURSOR, ERROR, PENDING, TREE, Opened, text
+from opened import CURSOR, ERROR, PENDING, STEP, TREE, Opened, text
 from serving import served
 
 import speclab
@@ -71,6 +71,7 @@ def test_a_slider_previews_and_apply_decodes(live):
     assert live.read(TREE) != before
     page.click(".speclab-apply")
     live.wait(f"{STATUS}.startsWith('Iteration 1:') && {PENDING} === ''")
+    assert page.is_disabled(".speclab-apply"), "nothing has changed"
     live.wait("document.querySelectorAll('.sl-panel .js-plotly-plot').length > 0")
     page.evaluate(SLIDE, ["low_confidence", 100])
     live.wait(f"{ERROR} === '' && {text('sl-refused')}.includes('low confidence')")
@@ -98,6 +99,19 @@ def test_a_tree_is_built_by_hand_and_predicted(live):
     page.focus(".speclab-tree")
     page.keyboard.press("ArrowRight")
     live.wait(f"{STATUS}.includes('of 1')")
+
+
+def test_after_the_end_of_the_text_another_strategy_starts_over(live):
+    page = live.page
+    page.click("button.speclab-run")
+    live.wait(f"{PENDING}.includes('length you set')")
+    live.shot("ended")
+    page.click(".speclab-change")
+    page.select_option(".speclab-strategy", "FixedTree")
+    live.wait(f"{STEP}.innerText === 'Start over with FixedTree'")
+    assert page.locator(".sl-pending button").count() == 0, "there is one way on"
+    page.click("button.speclab-step")
+    live.wait(f"{CURSOR} === '1 of 1' && {STEP}.innerText === 'Step' && {ERROR} === ''")
 
 
 def test_a_run_is_stopped_and_fits_a_phone(live):

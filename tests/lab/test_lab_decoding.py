@@ -307,8 +307,11 @@ def test_at_the_end_of_the_text_one_starts_over_or_makes_it_longer(make, sent):
     page.say(do="step", **{"from": "here"})
     assert len(page.steps) > count
     assert page.steps[0] == first
+    page.say(do="run", until={"kind": "end"})
     page.want(strategy={"name": "LinearSpeculation", "settings": {}})
-    page.say(do="step", **{"from": "start"})
+    assert page.status["new_run"], "nothing can follow the end"
+    page.say(do="step", **{"from": "here"})
+    assert page.error is None
     assert page.place == (1, "all", None)
     assert page.steps[0]["settings"]["strategy"] == "LinearSpeculation"
     assert [run["parent"] for run in page.panels["runs"]["runs"]] == [None, 0, None]

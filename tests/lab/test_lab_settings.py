@@ -70,6 +70,9 @@ def test_apply_decodes_the_iteration_again_in_a_fork_and_shows_both_trees(page):
     assert (redone["index"], redone["changes"]) == (1, ["node budget 12 → 4"])
     assert redone["old"]["tree"]["token"] == old.tree.token.tolist()
     assert page.holds_the_run()
+    page.say(do="redo")
+    assert page.error is not None
+    assert len(page.panels["runs"]["runs"]) == 2, "without a change there is no fork"
     assert page.preview is None
     assert page.status["pending"] == []
 
@@ -88,7 +91,7 @@ def test_step_applies_what_is_pending_from_here_on(page):
 def test_settings_that_contradict_each_other_are_refused_until_mended(page):
     page.set(high_confidence=0.2)
     assert page.error["where"] == "strategy"
-    assert "high_confidence" in page.error["sentence"]
+    assert "above high confidence (0.2)" in page.error["sentence"], "the words of the screen"
     count = len(page.steps)
     page.say(do="step")
     assert len(page.steps) == count, "nothing pending is ignored"

@@ -1,10 +1,11 @@
 // The bar, the menu, the runs, the tree built by hand, and the keys.
 
 import { WORDS } from "./data.js";
-import { button, choiceOf, div, later, made, span } from "./draw.js";
+import { button, choiceOf, div, later, made, shows, span } from "./draw.js";
 import { OWN, PHASES } from "./phases.js";
-import { LATER, asking, positionShown, stepShown } from "./state.js";
+import { LATER, asking, overlayShown, positionShown, stepShown } from "./state.js";
 import { labelOf } from "./text.js";
+import { stepGraph } from "./tree.js";
 
 /** @param {Context} context */
 export function barOf(context) {
@@ -33,7 +34,7 @@ export function barOf(context) {
     const forward = now.cursor < now.steps.length && !status.pending?.length;
     place.textContent = `${now.cursor} of ${now.steps.length}`;
     back.disabled = now.cursor <= 0;
-    if (live) step.textContent = status.pending?.length && !gone ? "Apply & step" : "Step";
+    if (live) step.textContent = stepWords(now);
     step.disabled = asking(now) || (!forward && (!live || off));
     until.run.disabled = asking(now) || off;
     until.hint.textContent = status.error?.where === "until" ? status.error.sentence : now.hint;
@@ -46,6 +47,13 @@ export function barOf(context) {
     }
   };
   return { element: div("sl-bar", ...first, play.element, menuOf(context)), update, end: play.end };
+}
+
+/** What Step does next. @param {State} state */
+function stepWords({ status, gone, steps, cursor }) {
+  if (!status.pending?.length || gone) return "Step";
+  const over = status.new_run && status.finished && cursor === steps.length;
+  return over ? `Start over with ${status.wanted.strategy.name}` : "Apply & step";
 }
 
 /** @param {(event: PageEvent) => void} dispatch */
@@ -177,6 +185,20 @@ export function runsOf({ runs }, send) {
   return made("div", { class: "sl-runs", role: "group", "aria-label": "runs" }, ...below(null, 0));
 }
 
+/**
+ * What the draft proposed after the selected node and is not its child yet, best first.
+ * @param {State} state
+ */
+export function freeTokens(state) {
+  const step = stepShown(state);
+  const edited = state.status.by_hand ? overlayShown(state) : null;
+  const graph = edited?.graph ?? stepGraph(step);
+  const children = graph.get(state.node)?.below.filter(id => edited?.kinds[id] !== "gone") ?? [];
+  const taken = children.filter(id => id !== OWN).map(id => graph.get(id).token);
+  const top = step.nodes[state.node]?.draft_top ?? [];
+  return top.map(([token]) => token).filter(token => !taken.includes(token));
+}
+
 /** @param {Context} context */
 export function byHandOf({ state, send }) {
   const child = made("select", { "aria-label": "child token" });
@@ -186,9 +208,9 @@ export function byHandOf({ state, send }) {
   const tell = message => send({ ...message, node: state().node });
   const add = button("Add", {}, () =>
     tell(
-      typed.value
-        ? { do: "add", token: null, text: typed.value }
-        : { do: "add", token: Number(child.value), text: null }
+      child.value && !typed.value
+        ? { do: "add", token: Number(child.value), text: null }
+        : { do: "add", token: null, text: typed.value }
     )
   );
   const prune = button("Prune", {}, () => tell({ do: "prune" }));
@@ -210,14 +232,15 @@ export function byHandOf({ state, send }) {
     const step = stepShown(now);
     const off = !step || Boolean(now.status.busy || now.gone);
     const picked = now.node !== null && now.node !== OWN;
-    const top = step?.nodes[now.node]?.draft_top ?? [];
+    const top = picked ? freeTokens(now) : [];
     hint.textContent = picked
       ? `a child of node ${now.node}:`
       : "Select a node of the tree, then add a child or prune it.";
-    child.replaceChildren(
-      ...top.map(([token]) => made("option", { value: token }, labelOf(token, step.texts)))
-    );
-    child.hidden = !top.length || !picked;
+    if (!shows(child, [now.node, top.join()]))
+      child.replaceChildren(
+        ...top.map(token => made("option", { value: token }, labelOf(token, step.texts)))
+      );
+    child.hidden = !top.length;
     typed.hidden = !picked;
     add.disabled = prune.disabled = !picked || off;
     undo.disabled = verify.disabled = off || !now.status.by_hand;

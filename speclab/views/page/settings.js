@@ -247,6 +247,7 @@ export function settingsOf({ state, dispatch, send, live, kernel }) {
   /** @param {string} name @param {any} value */
   const changed = (name, value) => {
     typed = { ...typed, [name]: value };
+    built = "edited";
     send({ do: "want", strategy: { name: state().status.wanted.strategy.name, settings: typed } });
   };
   /** @type {((name: string) => void) | null} */
@@ -263,7 +264,7 @@ export function settingsOf({ state, dispatch, send, live, kernel }) {
     const values = { ...wanted.settings, ...typed };
     const step = stepShown(now);
     const key = JSON.stringify([wanted.name, all, values]);
-    const edited = element.contains(document.activeElement);
+    const edited = element.querySelector("input:focus, select:focus");
     if (!built || (!edited && key !== built)) {
       built = key;
       const names = [...new Set(["node_budget", ...Object.keys(fields)])].filter(
@@ -276,8 +277,9 @@ export function settingsOf({ state, dispatch, send, live, kernel }) {
       more.textContent = all ? "Fewer settings" : "More settings";
     }
     drawDots(cells, fields, values, step?.settings.strategy === wanted.name ? step : null);
-    apply.disabled = !step || Boolean(now.status.busy || now.gone) || !now.status.live;
-    reset.disabled = live && !now.status.pending?.length && !refused;
+    const same = !now.status.pending?.length;
+    apply.disabled = !step || same || Boolean(now.status.busy || now.gone) || !now.status.live;
+    reset.disabled = live && same && !refused;
   };
   return { element, update };
 }
