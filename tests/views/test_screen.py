@@ -21,7 +21,9 @@ def test_a_tree_by_hand_is_offered_only_tokens_that_are_no_children():
         "tree": {"token": token, "parent": [-1, 0], "log_prob": [0, -1]},
         "recorded": [0, None],
         **dict.fromkeys(("accepted", "bonus"), None),
-        **{"unknown": [], "texts": {}, "sentence": ""},
+        "unknown": [],
+        "texts": {},
+        "sentence": "",
     }
     shown |= {"preview": {"index": 0, "what_if": what_if}, "status": {"by_hand": True}}
     assert evaluated("freeTokens(data)", shown) == [one for one in top if one != free[0]]
