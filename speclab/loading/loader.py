@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -283,17 +284,18 @@ def _base_of(folder: Path) -> Path:
     """The folder of a model; of an adapter without a model, the folder of its base.
 
     Raises:
-        UnsupportedModelError: the base is no local folder.
+        UnsupportedModelError: the base is no local folder, or peft is not installed.
     """
     file = folder / "adapter_config.json"
     if (folder / "config.json").is_file() or not file.is_file():
         return folder
     name = str(read_json(file).get("base_model_name_or_path"))
-    if (base := folder_of(name)) is not None:
+    base = folder_of(name)
+    if base is not None and find_spec("peft"):
         return base
     raise UnsupportedModelError(
-        f"{folder.name} is an adapter of {name}, without a model: load both with peft, and pass "
-        "the module."
+        f"{folder.name} is an adapter of {name}, without a model: load both with peft (pip install "
+        "peft), and pass the module."
     )
 
 

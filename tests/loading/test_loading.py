@@ -167,6 +167,7 @@ def test_an_adapter_is_put_into_the_layers_of_its_base(folder, tmp_path, monkeyp
     asked = []
     kind = type(tiny("llama"))
     monkeypatch.setattr(kind, "load_adapter", lambda _, path: asked.append(path))
+    monkeypatch.setattr(loading, "find_spec", bool)
     pair = load_pair(target=tmp_path)
     assert asked == [str(tmp_path)]
     assert pair.encode("quick") == [4]
