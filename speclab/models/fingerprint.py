@@ -22,7 +22,7 @@ EACH, TURNS = 8, 8
 """A step compares `EACH` values of each tensor, the next one others, `EACH * TURNS` in all."""
 BLOCK = 63
 """Words of a partial sum: odd, so that opposite signs show, and seldom a multiple of a row."""
-_SIMPLE = {int, float, str, bool, type(None)}
+_SIMPLE = {int, float, str, bool}
 _CAPTURING = "transformers.utils.output_capturing"  # the library's hooks, which only read
 # what torch keeps in a module is read by name; no pass reads the others
 _IGNORED = {*vars(nn.Module()), "generation_config", "_output_capturing_hooks_installed"}
@@ -98,15 +98,20 @@ class _Marks:
         for part in parts:
             self._add(part)
         kinds = {*map(type, parts)}
-        homes = {sys.modules.get(kind.__module__, functional) for kind in kinds}
-        for home in (functional, *kinds, *homes):
-            self.facts.append([each for each in vars(home).values() if callable(each)])
+        # a notebook defines functions at any time
+        homes = {kind.__module__ for kind in kinds} - {"__main__"}
+        for home in functional, *kinds, *map(sys.modules.get, homes):
+            self.facts.append([*filter(callable, vars(home or functional).values())])
 
     def _add(self, part: nn.Module) -> None:
         own = vars(part)
-        mark = self._id(weakref.ref(part))  # what is replaced need not stay
-        children = [*map(id, part._modules.values())]
-        self.facts.append((mark, type(part), type(part).forward, part.training, children))
+        self.facts += (
+            self._id(weakref.ref(part)),  # what is replaced need not stay
+            type(part),
+            type(part).forward,
+            part.training,
+            [*map(id, part._modules.values())],
+        )
         for key, hook in (*part._forward_hooks.items(), *part._forward_pre_hooks.items()):
             if getattr(hook, "__module__", "") != _CAPTURING:
                 self.hooks.append(key)

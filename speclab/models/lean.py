@@ -67,7 +67,8 @@ class Linear:
             weights.new_zeros(module.out_features) if module.bias is None else module.bias
             for module in self.modules
         ]
-        self._bias = torch.cat(biases)
+        bias = torch.cat(biases)
+        self._bias = bias if bias.any() else None
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weights)
 
     def __call__(
