@@ -52,7 +52,7 @@ ARROWS = {
     "analysis": ENGINE,
     "clinic": ENGINE | {"analysis"},
     "views": ENGINE - MODELS - {"engine", "sampling"} | GROUND | {"analysis"},
-    "lab": ENGINE | {"analysis", "clinic", "views"},
+    "lab": 13_660,
     "live": {"errors", "files", "prompts", "loading", "drafters", "views"},
     "bench": ENGINE | {"analysis", "views", "host", "__init__"},
     "host": {"errors", "files", "__init__"},
@@ -72,7 +72,7 @@ SHARES = {
     "analysis": 9_800,
     "clinic": 31_000,
     "views": 6_100,
-    "lab": 14_800,
+    "lab": 13_660,
     "live": 1_100,
     "course": 4_000,
 }

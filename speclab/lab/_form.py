@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import constants
+import pydantic.dataclasses
+from huggingface_hub import try_to_load_from_cache
 
 from speclab.drafters import setting_names, strategies
-from speclab.drafters.base import Strategy, checked
+from speclab.drafters.base import Strategy
 from speclab.errors import PromptError, SettingsError
+from speclab.files import byte_count
 from speclab.loading.presets import PRESETS, Offer, Preset, find
 from speclab.prompts import PromptInput, as_messages, examples, is_conversation
-from speclab.settings import SessionSettings, Settings
+from speclab.settings import SessionSettings
+from speclab.trace.codecs import adapter
 from speclab.views.run_data import strategy_data, words
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ CURRENT = "current settings"
 _DEVICES = {"automatic": None, "CPU": "cpu", "CUDA": "cuda", "Apple GPU": "mps"}
 
 
-@dataclass(frozen=True, slots=True)
+@pydantic.dataclasses.dataclass(frozen=True, config={"str_strip_whitespace": True})
 class ModelChoice:
     """A preset by name, or, if the name is empty, models by hub id or folder."""
 
@@ -38,12 +40,6 @@ class ModelChoice:
     draft: str = ""
     heads: tuple[str, ...] = ()
     device: str | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """Arguments of `load_pair`."""
-        if self.name:
-            return {"name": self.name, "device": self.device}
-        return {name: value or None for name, value in asdict(self).items() if name != "name"}
 
     def __str__(self) -> str:
         if not self.name:
@@ -63,17 +59,6 @@ class LabConfig:
     def forks_from(self, other: LabConfig) -> bool:
         """Whether models and prompt are the same, so a fork is enough."""
         return (self.models, self.prompt) == (other.models, other.prompt)
-
-    def changed(self, strategy: Strategy | None, settings: Mapping[str, Any]) -> LabConfig:
-        """A copy with changed settings, of the session or else of the strategy."""
-        session = {
-            name: settings[name] for name in SessionSettings.model_fields if name in settings
-        }
-        others = {name: value for name, value in settings.items() if name not in session}
-        chosen = checked(strategy or self.strategy)
-        if others:
-            chosen = chosen.changed(**others)
-        return replace(self, strategy=chosen, settings=self.settings.changed(**session))
 
     def data(self) -> Message:
         """The setup as the page shows it in its form."""
@@ -97,25 +82,18 @@ def on_screen(sentence: str) -> str:
 
 def differences(old: LabConfig, new: LabConfig) -> list[str]:
     """Describe the changes: `node budget 24 → 12`."""
-    words = []
-    if new.models != old.models:
-        words.append(f"models {old.models or 'given'} → {new.models or 'given'}")
-    if new.prompt != old.prompt:
-        words.append("prompt")
-    if type(new.strategy) is type(old.strategy):
-        words += _changes(old.strategy, new.strategy)
-    else:
-        words.append(f"strategy {type(old.strategy).__name__} → {type(new.strategy).__name__}")
-    return words + _changes(old.settings, new.settings)
-
-
-def _changes(old: Settings, new: Settings) -> list[str]:
-    before = old.model_dump()
-    return [
+    before, after = old.settings.model_dump(), new.settings.model_dump()
+    same = type(old.strategy) is type(new.strategy)
+    for config, values in ((old, before), (new, after)):
+        values |= {"models": config.models or "given", "strategy": type(config.strategy).__name__}
+        if same:
+            values |= config.strategy.model_dump()
+    changes = [
         f"{name.replace('_', ' ')} {_written(before[name])} → {_written(value)}"
-        for name, value in new.model_dump().items()
+        for name, value in after.items()
         if before[name] != value
     ]
+    return changes if new.prompt == old.prompt else ["prompt", *changes]
 
 
 def _written(value: Any) -> str:
@@ -159,24 +137,22 @@ def _model(name: str | None, label: str, way: str, chat: bool) -> Message:
 
 def _on_this_machine(preset: Preset) -> bool:
     """Whether nothing needs to be downloaded; imports no model library, as a page waits for it."""
-    cached = Path(constants.HF_HUB_CACHE)
+    models = filter(None, (preset.target, preset.draft))
     return all(
-        Path(name).is_dir()
-        or (cached / f"models--{name.replace('/', '--')}" / "snapshots").is_dir()
-        for name in (preset.target, preset.draft)
-        if name is not None
+        Path(name).is_dir() or isinstance(try_to_load_from_cache(name, "config.json"), str)
+        for name in models
     )
 
 
 def _size(preset: Preset) -> str:
-    size = preset.weight_bytes
-    return f"{size / 2**30:.1f} GiB" if size >= 2**29 else f"{size / 2**20:.0f} MiB"
+    return byte_count(preset.weight_bytes)
 
 
 def offered(choice: ModelChoice | None, given: ModelPair | None) -> Offer:
     """What can draft in these models; loads nothing, so the kinds of heads by name are unknown."""
     if choice is None:
-        return given.offer if given is not None else Offer("", draft=False, heads=0, blocks=())
+        assert given is not None
+        return given.offer
     if choice.name:
         return PRESETS[choice.name].offer(choice.name)
     return Offer(choice.target, bool(choice.draft), len(choice.heads))
@@ -210,9 +186,7 @@ def with_models(config: LabConfig, value: Any, given: ModelPair | None) -> LabCo
     """
     choice = None
     if value is not None:
-        names = {name: str(value.get(name) or "").strip() for name in ("name", "target", "draft")}
-        heads = tuple(filter(None, map(str.strip, value.get("heads") or ())))
-        choice = ModelChoice(**names, heads=heads, device=value.get("device"))
+        choice = adapter(ModelChoice).validate_python(value)
         if choice.name:
             find(choice.name)
         elif not choice.target:

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic_core import from_json
 
-from speclab.lab._form import LabConfig, Message, catalog, missing, offered
+from speclab.lab._form import Message, catalog, missing, offered
 from speclab.lab._state import LabState
 from speclab.trace.records import Step
 from speclab.views.run_data import run_header, step_data
@@ -30,22 +30,14 @@ _EMPTY: dict[str, Message] = {
 
 
 @cache
-def _listed() -> dict[str, dict[str, type[BaseModel]]]:
-    """All messages as pydantic models, by group and name; `?` after a field: may be absent or null."""
-    text = files("speclab.views").joinpath("messages.json").read_bytes()
-    strict = ConfigDict(extra="forbid", strict=True)
-    listed: dict[str, dict[str, type[BaseModel]]] = {}
-    for group, messages in from_json(text).items():
-        listed[group] = {}
-        for name, kinds in messages.items():
-            fields: dict[str, Any] = {
-                field.removesuffix("?"): (f"{kind} | None", None)
-                if field.endswith("?")
-                else (kind, ...)
-                for field, kind in kinds.items()
-            }
-            listed[group][name] = create_model(name, __config__=strict, **fields)
-    return listed
+def _fields(group: str, name: str) -> type[BaseModel]:
+    """The fields of a message as a pydantic model; those that may be None may be absent."""
+    listed = from_json(files("speclab.views").joinpath("messages.json").read_bytes())
+    fields: dict[str, Any] = {
+        field: (kind, None if "None" in kind else ...)
+        for field, kind in listed[group][name].items()
+    }
+    return create_model(name, __config__=ConfigDict(extra="forbid", strict=True), **fields)
 
 
 def to_page(name: str, /, **fields: Any) -> Message:
@@ -55,7 +47,7 @@ def to_page(name: str, /, **fields: Any) -> Message:
         KeyError: the list has no such message.
         ValueError: it has other fields.
     """
-    _listed()["to_page"][name].model_validate(fields)
+    _fields("to_page", name).model_validate(fields)
     return {"type": name, **fields}
 
 
@@ -63,14 +55,12 @@ def from_page(content: Any) -> tuple[str, Message]:
     """The name and the fields of a message from the page.
 
     Raises:
-        ValueError: the list has no such message, or not with these fields.
+        TypeError, KeyError, ValueError: this is not a message, the list has no such message, or it
+            has other fields.
     """
-    known = _listed()["to_kernel"]
-    if not isinstance(content, dict) or str(content.get("do")) not in known:
-        raise ValueError(f"the page sent {content!r}")
     name = content["do"]
     fields = {key: value for key, value in content.items() if key != "do"}
-    known[name].model_validate(fields)
+    _fields("to_kernel", name).model_validate(fields)
     return name, fields
 
 
@@ -85,7 +75,6 @@ class Outbox:
         self._state = state
         self._send = send
         self._lock = RLock()
-        self._greeted = False
         self._busy_since = 0.0
         self._forget()
         self._steps: tuple[Step, ...] | None = None  # that the page has; None: no page
@@ -94,44 +83,37 @@ class Outbox:
         """Expect a page that has nothing."""
         self._steps = ()
         self._number = -1
-        self._position: tuple[Any, ...] = ()
+        self.position: tuple[Any, ...] = ()  # of the page
         self._status: Message = {}
         self._panels: dict[str, Message | None] = {}
 
     @property
     def has_page(self) -> bool:
         """Whether a page has said hello."""
-        return self._greeted or self._steps is not None
+        return self._steps is not None
 
     def greet(self) -> None:
         """Send a new page everything, from any thread: it must not wait for the running work."""
-        self._greeted = True
-        self.flush()
+        with self._lock:
+            self._forget()
+            self.flush(to_page("catalog", **catalog(self._state.given)))
 
-    def reported(self, cursor: int, phase: str, node: Any) -> None:
-        """Remember the position that the page reported, so it is not sent back."""
-        self._position = (cursor, phase, node)
-
-    def flush(self) -> None:
+    def flush(self, *first: Message) -> None:
         """Send the page the changes since the last flush, in one envelope."""
         with self._lock:
-            messages = list(self._changes())
+            messages = [*first, *self._changes()]
             self._state.posts.clear()
             if messages:
                 self._send({"messages": messages})
 
     def _changes(self) -> Iterator[Message]:
         state = self._state
-        if self._greeted:
-            self._greeted = False
-            self._forget()
-            yield to_page("catalog", **catalog(state.given))
         if self._steps is None:
             return
         yield from self._run(self._steps)
         position = (state.cursor, state.phase, state.selected)
-        if position != self._position and state.trace is not None:
-            self._position = position
+        if position != self.position and state.trace is not None:
+            self.position = position
             self.moves += 1
             cursor, phase, node = position
             yield to_page("show", cursor=cursor, phase=phase, node=node, moves=self.moves)
@@ -160,7 +142,7 @@ class Outbox:
                 yield to_page("step", index=index, step=record)
             return
         self._number = state.number
-        self._position = ()
+        self.position = ()
         yield to_page(
             "run",
             id=state.number,
@@ -198,15 +180,11 @@ class Outbox:
             "finished": finished,
             "can_step": (state.trace is None or state.live) and not ended,
             "live": state.live,
-            "wanted": _form(state.wanted),
-            "applied": _form(state.applied),
+            "wanted": state.wanted.data(),
+            "applied": state.applied and state.applied.data(),
             "pending": state.pending,
             "new_run": state.starts_over,
             "missing": missing(offered(state.wanted.models, state.given)),
-            "by_hand": state.edited,
+            "by_hand": bool(state.edits),
             "guess": state.guess,
         }
-
-
-def _form(config: LabConfig | None) -> Message | None:
-    return None if config is None else config.data()

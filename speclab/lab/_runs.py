@@ -1,7 +1,7 @@
 """The runs of a lab and all that is done to them: decode, move, fork, build a tree by hand, replay,
 compare, check, save.
 
-A message of the page calls the method of its name. All of it runs on the worker's thread, and
+The message NAME of the page calls the method `on_NAME`. All of it runs on the worker's thread, and
 nothing else touches a session.
 """
 
@@ -11,12 +11,17 @@ import base64
 import gzip
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from traitlets import Dict
+
+from speclab import clinic
+from speclab.analysis.compare import ComparedRun, Comparison, compare
+from speclab.analysis.curves import sweep
 from speclab.clinic.steps_file import load_steps
-from speclab.drafters import setting_names, strategies
+from speclab.drafters import cost, setting_names, strategies
 from speclab.drafters.by_hand import ByHand, TreeEdit
 from speclab.errors import NotRecordedError, PromptError, SettingsError, SpeclabError, TraceError
 from speclab.lab._form import (
@@ -38,10 +43,10 @@ from speclab.trace.codecs import adapter
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.files import unpack_trace
 from speclab.trace.records import Finding, Step, Trace
+from speclab.views.exported_page import page
 from speclab.views.run_data import curve_data, step_data, tree_data, what_if_data
 
 if TYPE_CHECKING:
-    from speclab.analysis.compare import ComparedRun, Comparison
     from speclab.clinic._diff import Diff
     from speclab.drafters.base import Strategy
     from speclab.engine.session import Session
@@ -49,6 +54,8 @@ if TYPE_CHECKING:
 
 UNTIL = {"accepts_fewer": "accepted < {}", "nodes_more": "nodes > {}", "expression": "{}"}
 """The conditions that the page can run until."""
+_PLAIN = str.maketrans("␣⏎⇥", " \n\t")
+"""How the page writes white space."""
 
 
 @dataclass
@@ -61,65 +68,60 @@ class Run:
     number: int
     name: str
     trace: Trace
+    cursor: int = 0
     config: LabConfig | None = None
     session: Session | None = None
     parent: int | None = None
     at: int = 0
-    cursor: int = 0
 
 
-class Runs:
-    """All runs of a lab, one of which is shown.
+class Runs(LabState):
+    """The state of a lab, and what changes it: all runs, one of which is shown.
 
     `named`: the user named models, so an opened run is checked against them.
     """
 
-    def __init__(self, state: LabState, worker: Worker, *, named: bool) -> None:
-        self.session: Session | None = None
-        self._state = state
-        self._worker = worker
-        self._named = named
-        self._pair = state.given
-        self._loaded: ModelChoice | None = None  # the choice that `_pair` was loaded for
-        self._all: list[Run] = []
-        self._shown: Run | None = None
-        self._working: Session | None = None  # runs, but is not shown
-        self._edits: list[TreeEdit] = []  # of the tree shown, newest last
-        self._typed: dict[str, Any] = {}  # settings of a refused strategy
+    worker: Worker
+    named = False
+    session: Session | None = None
+    _pair: ModelPair | None = None
+    _loaded: ModelChoice | None = None  # the choice that `_pair` was loaded for
+    _all: tuple[Run, ...] = ()
+    _shown: Run | None = None
+    _working: Session | None = None  # runs, but is not shown
+    _typed = Dict()  # settings of a refused strategy
 
     # The form
 
-    def want(self, **parts: Any) -> None:
+    def on_want(self, **parts: Any) -> None:
         """Take over parts of the form; a refused part shows its error and changes nothing."""
-        state = self._state
         for part in FORM:
             if part in parts:
+                self.mend([part])
                 try:
-                    state.wanted = self._changed(part, parts[part])
+                    self.wanted = self._changed(part, parts[part])
                 except SpeclabError as error:
-                    state.fail(part, str(error))
-                else:
-                    state.mend([part])
-        if parts.keys() & {"models", "strategy"} and "strategy" not in state.errors:
-            offer = offered(state.wanted.models, state.given)
-            if sentence := state.wanted.strategy.missing(offer):
-                state.fail("strategy", sentence)
-        self._worker.submit(self.preview, where="page", key="preview")
+                    self.fail(part, str(error))
+        if "strategy" not in self.errors:
+            offer = offered(self.wanted.models, self.given)
+            if sentence := self.wanted.strategy.missing(offer):
+                self.fail("strategy", sentence)
+        self.worker.submit(self.preview, where="page", key="preview")
 
-    def reset(self) -> None:
+    def on_reset(self) -> None:
         """Take over the setup of the run shown."""
         self._typed = {}
-        self._state.mend(FORM)
-        if self._state.applied is not None:
-            self._state.wanted = self._state.applied
-        self._worker.submit(self.preview, where="page", key="preview")
+        self.mend(FORM)
+        if self.applied is not None:
+            self.wanted = self.applied
+        self.on_want()
 
     def _changed(self, part: str, value: Any) -> LabConfig:
-        config = self._state.wanted
+        config = self.wanted
         match part:
             case "models":
-                config = with_models(config, value, self._state.given)
-                self._state.mend(["strategy"])  # it may suit the new models
+                config = with_models(config, value, self.given)
+                self.mend(["strategy"])  # it may suit the new models
             case "strategy":
                 strategy = self._strategy(str(value.get("name")), value.get("settings") or {})
                 config = replace(config, strategy=strategy)
@@ -127,16 +129,13 @@ class Runs:
                 config = replace(config, settings=config.settings.changed(**value))
             case "prompt":
                 config = with_prompt(config, value)
-                applied = self._state.applied
-                if self.session and applied and applied.models == config.models:
-                    refuse_long(self.session.pair, config.prompt)
+                if self._pair is not None and self._loaded == config.models:
+                    refuse_long(self._pair, config.prompt)
         return config
 
     def _strategy(self, name: str, settings: dict[str, Any]) -> Strategy:
-        kind = strategies().get(name)
-        if kind is None:
-            raise SettingsError(f"There is no strategy {name!r}: choose one from the list.")
-        former = self._state.wanted.strategy
+        kind = kind_of(name)
+        former = self.wanted.strategy
         if type(former).__name__ == name:
             # settings that contradict each other are kept until a later one mends them
             settings = self._typed = former.model_dump() | self._typed | settings
@@ -147,137 +146,121 @@ class Runs:
     def _wanted(self) -> LabConfig:
         """The setup of the form; raises while one of its parts is refused."""
         for part in FORM:
-            if sentence := self._state.errors.get(part):
+            if sentence := self.errors.get(part):
                 raise SettingsError(sentence)
-        return self._state.wanted
+        return self.wanted
 
     # Models and sessions
 
     def load(self, choice: ModelChoice | None) -> ModelPair:
         """Load the models of a choice once, None for the given pair; if loading fails, the former models stay."""
         if choice is None:
-            self._pair = self._state.given
+            self._pair = self.given
         elif choice != self._loaded or self._pair is None:
-            busy = self._state.busy
-            self._pair = self._load(choice)
-            self._worker.report(busy)
+            self.worker.report(f"Loading {choice}", 0.02)
+            from speclab.pair import load_pair
+
+            def report(_: str) -> None:
+                self.worker.check()
+                # a share of an unknown number of reports: each takes a quarter of what is left
+                done = self.progress or 0.0
+                self.worker.report(f"Loading {choice}", done + (0.95 - done) / 4)
+
+            named: dict[str, Any] = {name: value or None for name, value in asdict(choice).items()}
+            self._pair = load_pair(**named, report=report)
         self._loaded = choice
         assert self._pair is not None
         return self._pair
 
-    def _load(self, choice: ModelChoice) -> ModelPair:
-        reports = 0
-
-        def report(_: str) -> None:
-            nonlocal reports
-            self._worker.check()
-            reports += 1
-            # a share of an unknown number of reports: each takes a quarter of what is left
-            self._worker.report(f"Loading {choice}", 0.95 - 0.85 * 0.75**reports)
-
-        self._worker.report(f"Loading {choice}", 0.02)
-        from speclab.pair import load_pair
-
-        self._worker.report(f"Loading {choice}", 0.1)
-        return load_pair(**choice.arguments(), report=report)
-
     def start(self) -> Session:
         """A new session with the form's setup, before its first iteration."""
         config = self._wanted()
+        busy = self.busy
         pair = self.load(config.models)
-        from speclab.drafters import cost
         from speclab.engine.session import Session
 
         prompt = prompt_of(pair, config.prompt)
-        busy = self._state.busy
-        self._worker.report("Timing the models", 0.97)
+        self.worker.report("Timing the models", 0.97)
         cost.prepare(config.strategy, pair)
-        self._worker.report(busy)
+        self.worker.report(busy)
         session = Session(pair, config.strategy, prompt, **config.settings.model_dump())
-        self._take(session, config)
+        name = type(config.strategy).__name__
+        self._add(name, session.trace, session=session, config=config)
         return session
 
     def _ready(self, start: str = "here") -> Session:
         """The session at the cursor with all changes applied, or a new one if `start` is "start"."""
-        self._check_live()
-        state = self._state
         wanted = self._wanted()
-        if self.session is None or state.applied is None or start == "start" or state.starts_over:
+        if self._shown is None:
             return self.start()
-        if wanted != state.applied:
-            return self._fork(state.cursor, wanted)
-        self.session.goto(state.cursor)
-        return self.session
-
-    def _check_live(self) -> None:
-        if self._state.trace is not None and not self._state.live:
-            raise SettingsError(
-                "This run was opened from a file: switch to one of your own runs to decode."
-            )
-
-    def _fork(self, at: int, config: LabConfig) -> Session:
-        """Fork the session after `at` iterations, and show the fork."""
-        self._check_live()
-        assert self.session is not None
-        session = self.session.fork(at, strategy=config.strategy, **config.settings.model_dump())
-        changes = differences(self._state.applied or config, config)
-        self._take(session, config, at, "; ".join(changes) or "the same settings")
+        session, applied = self._live()
+        if start == "start" or self.starts_over:
+            return self.start()
+        if wanted != applied:
+            return self._fork(self.cursor, wanted.strategy, **wanted.settings.model_dump())
+        session.goto(self.cursor)
         return session
+
+    def _fork(self, at: int, strategy: Strategy | None, **settings: Any) -> Session:
+        """Fork the session after `at` iterations, and show the fork."""
+        session, old = self._live()
+        fork = session.fork(at, strategy, **settings)
+        config = replace(old, strategy=fork.strategy, settings=fork.settings)
+        name = "; ".join(differences(old, config)) or "the same settings"
+        self._add_fork(name, fork, config, at)
+        return fork
 
     # Decode and move
 
-    def step(self, start: str = "here") -> Step:
+    def on_step(self, start: str = "here") -> Step:
         """Apply pending changes of the form, then decode one iteration; "start" begins a new run."""
         session = self._ready(start)
         try:
-            session.step()
+            return session.step()
         finally:
             self._update(session)
-        step = self._state.step
-        assert step is not None
-        return step
 
-    def run(self, until: Condition | Mapping[str, Any] | None = None) -> Step | None:
+    def on_run(self, until: Condition | Mapping[str, Any] | None = None) -> Step | None:
         """Decode until `until` holds, the text ends or Stop is pressed; returns the last step.
 
-        `until`: a condition, or one of the page's.
+        `until`: a function of a step, or an expression such as `accepted < 2` (see
+        `speclab.trace.conditions`), or what the page's field says.
         """
         reason = ""
         if isinstance(until, Mapping):
             until, reason = self._condition(until)
         condition = compiled(until, setting_names())
+        reason = reason or getattr(condition, "text", "the condition holds")
         session = self._ready()
-        holds = stateful(condition, self._state.step)
-        held = False
+        holds = stateful(condition, self.step)
 
         def each(step: Step) -> bool:
-            nonlocal held
-            held = holds(step)
-            if not held and self._worker.due():
+            if holds(step):
+                self.message = f"Stopped: {reason}."
+                return True
+            if self.worker.due():
                 self._update(session)
                 share = len(session.token_ids) / session.settings.max_new_tokens
-                self._worker.report(self._state.busy, share)
-            return held or self._worker.cancelled
+                self.worker.report(self.busy, share)
+            return self.worker.cancelled.is_set()
 
+        self.message = ""
         try:
             session.run(until=each)
         finally:
             self._update(session)
-        if held:
-            reason = reason or getattr(condition, "text", "the condition holds")
-            self._state.message = f"Stopped: {reason}."
-        elif not session.done:
-            self._state.message = "Stopped."
-        return self._state.step
+        if not session.done and not self.message:
+            self.message = "Stopped."
+        return self.step
 
-    def condition(self, until: Mapping[str, Any]) -> None:
+    def on_condition(self, until: Mapping[str, Any]) -> None:
         """Tell the page whether the typed condition is valid."""
         sentence = ""
         try:
             self._condition(until)
         except SettingsError as error:
             sentence = str(error)
-        self._state.post("hint", sentence=sentence)
+        self.post("hint", sentence=sentence)
 
     def _condition(self, until: Mapping[str, Any]) -> tuple[Condition | None, str]:
         """A condition of the page, and its description; None for the end of the text.
@@ -296,8 +279,6 @@ class Runs:
             start = max(0, len(self._text()) - len(wanted) + 1)
             # a match may span two iterations
             return lambda _: wanted in self._text()[start:], f"“{wanted}” came"
-        if kind not in UNTIL:
-            raise SettingsError(f"There is no condition {kind!r}: choose one from the list.")
         expression = UNTIL[kind].format(value)
         compiled(expression, setting_names())
         return expression, expression
@@ -306,76 +287,74 @@ class Runs:
         return self.session.text if self.session is not None else ""
 
     def back(self) -> Step | None:
-        """Show the previous iteration; no model call."""
-        return self.goto(max(0, self._state.cursor - 1))
+        """Show the previous iteration; None at the beginning. No model call."""
+        return self.goto(max(0, self.cursor - 1))
 
     def goto(self, index: int) -> Step | None:
         """Show the text after `index` iterations; no model call."""
-        count = len(self._state.steps)
+        count = len(self.steps)
         if not 0 <= index <= count:
             raise SettingsError(f"There is no iteration {index}: {count} are decoded.")
-        self._arrive(index)
+        self.arrive(index)
         self.place()
-        return self._state.step
+        return self.step
 
     def place(self) -> None:
         """Move the session to the current iteration, and drop what belongs to another one."""
-        if self.session is not None and self._state.live:
-            self.session.goto(min(self._state.cursor, len(self.session.steps)))
-        if self._edits and self._edits[-1].step is not self._state.step:
+        if self.session is not None and self.live:
+            self.session.goto(self.cursor)
+        if self.edits and self.edits[-1].step is not self.step:
             self._leave_edits()
-        self._state.moved()
+        self.moved()
 
-    def phase(self, name: str) -> None:
-        """Show one phase of the iteration."""
+    def show_phase(self, name: str) -> None:
+        """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
         if name not in PHASES:
             raise SettingsError(f"There is no phase {name!r}: choose one of {', '.join(PHASES)}.")
-        self._state.phase = name
+        self.phase = name
 
     def select(self, node: int | None) -> None:
         """Select a node of the current tree, or none."""
-        step = self._state.step
+        step = self.step
         if node is not None and (step is None or not 0 <= node < len(step.tree)):
             raise SettingsError(f"There is no node {node} in the iteration shown.")
-        self._state.selected = node
+        self.selected = node
 
-    def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
+    def fork(self, /, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Fork at the cursor with other settings; the former session stays unchanged."""
-        if self.session is None:
+        if self._shown is None:
             self._ready()
-        assert self._state.applied is not None
-        return self._fork(self._state.cursor, self._state.applied.changed(strategy, settings))
+        return self._fork(self.cursor, strategy, **settings)
 
-    def redo(self) -> Step:
+    def on_redo(self) -> Step:
         """Decode the current iteration again in a fork with the form's settings; the page shows both trees."""
-        state = self._state
+        old = self.step
         wanted = self._wanted()
-        old = state.step
-        if old is None or state.applied is None or state.new_run:
-            return self.step()
-        changes = differences(state.applied, wanted)
+        changes = self.pending
+        if old is None or self.new_run:
+            return self.on_step()
         if not changes:
             raise SettingsError("No setting has changed: change one, then apply it.")
-        self._fork(state.cursor - 1, wanted)
-        new = self.step()
-        state.show("redone", index=new.index, old=step_data(old), changes=changes)
+        self._fork(self.cursor - 1, wanted.strategy, **wanted.settings.model_dump())
+        new = self.on_step()
+        self.show("redone", index=new.index, old=step_data(old), changes=changes)
         return new
 
     def pin(self) -> None:
-        """Pin the current iteration next to later ones, or unpin it."""
-        step = self._state.step
-        if self._state.panels.get("pinned") or step is None:
-            self._state.hide("pinned")
+        """Pin the current iteration next to later ones (tab Compare), or unpin it."""
+        step = self.step
+        if self.panels.get("pinned") or step is None:
+            self.hide("pinned")
         else:
-            self._state.show("pinned", step=step_data(step))
+            self.show("pinned", step=step_data(step))
 
     # The run shown
 
     def open_trace(self, trace: Trace, name: str) -> None:
         """Show a recorded run."""
-        self._add(Run(len(self._all), name, trace, cursor=min(1, len(trace.steps))))
+        self._add(name, trace, cursor=min(1, len(trace.steps)))
 
-    def switch(self, run: int) -> None:
+    def on_switch(self, run: int) -> None:
         """Show another run, by its number, at its last position."""
         self._show(self._numbered(run))
 
@@ -387,24 +366,20 @@ class Runs:
 
     def free(self) -> None:
         """Release sessions, caches and models."""
-        self.session = self._pair = self._shown = self._working = self._state.given = None
-        self._all.clear()
-        self._leave_edits()
+        self.session = self._pair = self._shown = self._working = self.given = None
+        self._all = self.edits = ()
+        self.panels = {}
 
-    def _take(
-        self, session: Session, config: LabConfig, at: int | None = None, name: str = ""
-    ) -> None:
-        """Show a new session; a fork continues the run shown after `at` iterations."""
-        name = name or type(config.strategy).__name__
-        run = Run(len(self._all), name, session.trace, config, session, cursor=session.cursor)
-        if at is not None and self._shown is not None:
-            run.parent = self._shown.number
-            run.at = at
-        self._add(run)
-
-    def _add(self, run: Run) -> None:
-        self._all.append(run)
+    def _add(self, name: str, trace: Trace, **fields: Any) -> None:
+        """Show a new run."""
+        run = Run(len(self._all), name, trace, **fields)
+        self._all = (*self._all, run)
         self._show(run)
+
+    def _add_fork(self, name: str, fork: Session, config: LabConfig, at: int) -> None:
+        """Show a fork of the session shown, after `at` iterations."""
+        fields = {"session": fork, "config": config, "parent": self.number, "at": at}
+        self._add(name, fork.trace, cursor=fork.cursor, **fields)
 
     def _numbered(self, run: int) -> Run:
         if not 0 <= run < len(self._all):
@@ -412,31 +387,30 @@ class Runs:
         return self._all[run]
 
     def _show(self, run: Run) -> None:
-        state = self._state
         if self._shown is not None:
-            self._shown.cursor = state.cursor
+            self._shown.cursor = self.cursor
         self._shown = run
         if run.session is not None and run.config is not None:
             self.session = run.session
             self.session.goto(run.cursor)
-            state.applied = run.config
-            state.wanted = run.config
-        state.number = run.number
-        state.live = run.session is not None
-        state.trace = run.trace
-        state.hide("redone", "curve")
+            self.applied = run.config
+            self.wanted = run.config
+        self.number = run.number
+        self.live = run.session is not None
+        self.trace = run.trace
+        self.hide("redone", "curve")
         self._settle(run.cursor)
 
     def _update(self, session: Session) -> None:
         """Show what the session shown has decoded."""
         assert self._shown is not None
-        self._state.trace = self._shown.trace = session.trace
+        self.trace = self._shown.trace = session.trace
         self._settle(session.cursor)
 
     def _settle(self, cursor: int) -> None:
-        self._arrive(cursor)
+        self.arrive(cursor)
         self._leave_edits()
-        self._state.hide("preview", "diffed")
+        self.hide("preview", "diffed")
         rows = [
             {
                 "number": run.number,
@@ -448,22 +422,26 @@ class Runs:
             }
             for run in self._all
         ]
-        self._state.show("runs", runs=rows)
+        self.show("runs", runs=rows)
 
-    def _arrive(self, cursor: int) -> None:
-        self._state.cursor = cursor
-        self._state.phase = "all"
-        self._state.selected = None
-
-    def _trace(self) -> tuple[Run, Trace]:
-        """The run shown and its record; raises if there is none."""
-        if self._shown is None or self._state.trace is None:
+    def shown(self) -> Run:
+        """The run shown; raises if there is none."""
+        if self._shown is None:
             raise SettingsError("There is no run yet: Step decodes the first iteration.")
-        return self._shown, self._state.trace
+        return self._shown
+
+    def _live(self) -> tuple[Session, LabConfig]:
+        """The session shown and its setup; raises if a file is shown."""
+        run = self.shown()
+        if run.session is None or run.config is None:
+            raise SettingsError(
+                "This run was opened from a file: switch to one of your own runs to decode."
+            )
+        return run.session, run.config
 
     # A tree built by hand
 
-    def add(self, node: int | str, token: int | None = None, text: str | None = None) -> None:
+    def on_add(self, node: int | str, token: int | None = None, text: str | None = None) -> None:
         """Add a child to a node, by token id or as typed."""
         edit = self._edit()
         assert self._pair is not None
@@ -474,124 +452,113 @@ class Runs:
             raise SettingsError(f"Node {node} has the child {name!r} already: add another token.")
         self._take_edit(edit.add(parent, child))
 
-    def prune(self, node: int | str) -> None:
+    def on_prune(self, node: int | str) -> None:
         """Remove a node and its descendants."""
         edit = self._edit()
         self._take_edit(edit.prune(index_in(edit, node)))
 
-    def undo(self) -> None:
+    def on_undo(self) -> None:
         """Undo the last edit."""
-        if len(self._edits) > 1:
-            self._edits.pop()
-            self._take_edit(self._edits.pop())
+        if len(self.edits) > 1:
+            *earlier, edit, _ = self.edits
+            self.edits = tuple(earlier)
+            self._take_edit(edit)
         else:
             self._leave_edits()
 
-    def verify(self) -> Step:
+    def on_verify(self) -> Step:
         """Verify the tree built by hand in a fork; afterwards the strategy goes on."""
-        if not self._edits:
+        if not self.edits:
             raise SettingsError("The tree was not edited: add or prune a node first.")
-        edit = self._edits[-1]
+        edit = self.edits[-1]
         old = edit.step
-        config = self._state.applied
         assert old is not None
-        assert config is not None
-        assert self.session is not None
-        by_hand = self._working = self.session.fork(old.index, strategy=ByHand())
+        session, config = self._live()
+        by_hand = self._working = session.fork(old.index, strategy=ByHand())
         try:
             step = by_hand.verify(edit)
         finally:
             self._working = None
         fork = by_hand.fork(strategy=config.strategy)
-        self._take(fork, config, old.index, f"by hand, then {type(config.strategy).__name__}")
-        self._state.message = comparison(step, old)
+        name = f"by hand, then {type(config.strategy).__name__}"
+        self._add_fork(name, fork, config, old.index)
+        self.message = comparison(step, old)
         return step
 
     def _edit(self) -> TreeEdit:
         """The newest edit; at first the tree of the iteration shown."""
-        step = self._state.step
-        if step is None or not self._state.live:
-            raise SettingsError("There is no tree to edit: Step decodes the first iteration.")
-        return self._edits[-1] if self._edits else TreeEdit.of(step)
+        self._live()
+        step = self.step
+        if step is None:
+            raise SettingsError("There is no tree to edit: go to an iteration.")
+        return self.edits[-1] if self.edits else TreeEdit.of(step)
 
     def _take_edit(self, edit: TreeEdit) -> None:
         """Show an edited tree as a preview."""
         assert self._pair is not None
         assert edit.step is not None
-        self._edits.append(edit)
-        self._state.edited = True
+        self.edits = (*self.edits, edit)
         texts = self._pair.token_texts(edit.tree.token.tolist())
         data = {
             **tree_data(edit.tree, recorded_nodes(edit)),
             "texts": {str(token): text for token, text in texts.items()},
             "by": "hand",
         }
-        self._state.show("preview", index=edit.step.index, what_if=data)
+        self.show("preview", index=edit.step.index, what_if=data)
 
     def _leave_edits(self) -> None:
-        if self._edits:
-            self._edits.clear()
-            self._state.edited = False
-            self._state.hide("preview")
+        if self.edits:
+            self.edits = ()
+            self.hide("preview")
 
     # Answers in numbers
 
     def preview(self) -> None:
         """Preview the wanted settings on the current tree, if its record is enough."""
-        state = self._state
-        step = state.step
-        strategy = state.wanted.strategy
-        state.hide("preview")
+        step = self.step
+        strategy = self.wanted.strategy
+        self.hide("preview")
         if (
             step is None
-            or state.applied is None
-            or state.new_run
-            or strategy == state.applied.strategy
+            or self.applied is None
+            or self.new_run
+            or strategy == self.applied.strategy
         ):
             return
         from speclab.analysis.whatif import what_if
 
         try:
-            answer = what_if(step, strategy, state.wanted.settings)
+            answer = what_if(step, strategy, self.wanted.settings)
         except NotRecordedError:
             return
-        state.show("preview", index=step.index, what_if=what_if_data(answer))
+        self.show("preview", index=step.index, what_if=what_if_data(answer))
 
-    def curve(self, name: str) -> None:
+    def on_curve(self, name: str) -> None:
         """Replay the text over the range of a setting, for its curve of tokens per iteration."""
         strategy = self._wanted().strategy
-        session = self.session
-        if session is None or not session.steps or not self._state.live:
-            raise SettingsError("There is no text to replay: Step decodes the first iteration.")
-        from speclab.analysis.curves import sweep
+        session, _ = self._live()
         from speclab.analysis.replay import Replayer
 
-        for curve in sweep(Replayer(session), strategy, name, check=self._worker.check):
+        for curve in sweep(Replayer(session), strategy, name, check=self.worker.check):
             done = len(curve.points) / len(curve.values)
-            if self._worker.due() or done == 1:
-                self._state.show("curve", **curve_data(curve))
-                self._worker.report("Replaying", done)
+            if self.worker.due() or done == 1:
+                self.show("curve", **curve_data(curve))
+                self.worker.report("Replaying", done)
 
-    def compare(self, names: Sequence[str]) -> Comparison:
+    def on_compare(self, names: Sequence[str]) -> Comparison:
         """Decode the prompt with several strategies, one after another."""
         config = self._wanted()
-        known = strategies()
-        unknown = [name for name in names if name not in known and name != CURRENT]
-        if unknown or not names:
-            wrong = f"There is no strategy {unknown[0]!r}" if unknown else "No strategy is chosen"
-            raise SettingsError(f"{wrong}: choose at least one of the list to compare.")
-        chosen = {name: known[name]() if name in known else config.strategy for name in names}
+        chosen = {name: config.strategy if name == CURRENT else kind_of(name)() for name in names}
+        if not chosen:
+            raise SettingsError("No strategy is chosen: choose at least one of the list.")
         pair = self.load(config.models)
-        from speclab.analysis.compare import compare
-
-        order = list(chosen)
 
         def watch(name: str, session: Session) -> bool:
             self._working = session
-            if self._worker.due():
+            if self.worker.due():
                 share = len(session.token_ids) / config.settings.max_new_tokens
-                self._worker.report(f"Comparing: {name}", (order.index(name) + share) / len(order))
-            return self._worker.cancelled
+                self.worker.report(f"Comparing: {name}", (names.index(name) + share) / len(names))
+            return self.worker.cancelled.is_set()
 
         prompt = prompt_of(pair, config.prompt)
         try:
@@ -599,70 +566,68 @@ class Runs:
         finally:
             self._working = None
         rows = [_row(result, run) for run in result.runs]
-        self._state.show("compared", rows=rows, stopped=result.stopped, greedy=result.greedy)
+        self.show("compared", rows=rows, stopped=result.stopped, greedy=result.greedy)
         return result
 
-    def check(self) -> tuple[Finding, ...]:
-        """Check the run shown against its session's models, or those the user named, and mark the findings."""
-        from speclab.clinic import TIE, marked
+    def on_check(self) -> tuple[Finding, ...]:
+        """Check the run (`clinic.check`), mark the findings in the pictures and list them in the tab
+        Check.
 
-        run, trace = self._trace()
+        It is compared with its session's models; a file with those that the user named, if any.
+        """
+        run = self.shown()
         pair = self._models_of_check(run)
 
         def progress(done: int, total: int) -> None:
-            self._worker.check()
-            if self._worker.due():
-                self._worker.report("Checking", done / total)
+            self.worker.check()
+            if self.worker.due():
+                self.worker.report("Checking", done / total)
 
-        run.trace = self._state.trace = marked(trace, pair, progress)
+        run.trace = self.trace = clinic.marked(run.trace, pair, progress)
         findings = tuple([finding for step in run.trace.steps for finding in step.findings])
-        ties = sum(finding.kind == TIE for finding in findings)
+        ties = sum(finding.kind == clinic.TIE for finding in findings)
         way = "and the models' answers" if pair else "without models: pass a pair to Lab"
-        self._state.message = (
-            f"Checked the record of {len(trace.steps)} iterations, {way}. "
+        self.message = (
+            f"Checked the record of {len(run.trace.steps)} iterations, {way}. "
             f"Findings: {len(findings) - ties}, ties: {ties}."
         )
         return findings
 
-    def diff(self, run: int | Trace) -> Diff:
-        """Compare the run shown with another one, given by its number or opened; the models decide
-        which is wrong."""
-        from speclab.clinic._diff import diff
-
-        shown, trace = self._trace()
+    def on_diff(self, run: int | Trace) -> Diff:
+        """Compare the run with another one of the same prompt (`clinic.diff`), a trace or a run's
+        number; the tab Check and an exported page show both timelines, joined where they part."""
+        shown = self.shown()
         name = "the other run"
         if isinstance(run, int):
             other = self._numbered(run)
             name = other.name
             run = other.trace
-        result = diff(trace, run, self._models_of_check(shown))
+        result = clinic.diff(shown.trace, run, self._models_of_check(shown))
         result = replace(result, names=(f"a: {shown.name}", f"b: {name}"))
-        self._state.show("diffed", diff=result.as_dict())
+        self.show("diffed", diff=result.as_dict())
         return result
 
     def _models_of_check(self, run: Run) -> ModelPair | None:
         if run.session is not None:
             return run.session.pair
-        return self.load(self._state.wanted.models) if self._named else None
+        return self.load(self.wanted.models) if self.named else None
 
     # Files
 
-    def save(self, what: str) -> None:
+    def on_save(self, what: str) -> None:
         """Send the page the run as a file to download: an HTML page, or a trace."""
-        _, trace = self._trace()
+        trace = self.shown().trace
         if what == "page":
-            from speclab.views.exported_page import page
-
             name = "run.html"
             mime = "text/html"
-            content = page(trace, "run", diff=self._state.diff).encode()
+            content = page(trace, "run", diff=self.diff).encode()
         else:
             name = "run.json.gz"
             mime = "application/gzip"
             content = gzip.compress(adapter(Trace).dump_json(trace))
-        self._state.post("file", name=name, mime=mime, data=base64.b64encode(content).decode())
+        self.post("file", name=name, mime=mime, data=base64.b64encode(content).decode())
 
-    def open(self, name: str, data: str) -> None:
+    def on_open(self, name: str, data: str) -> None:
         """Show a run from an uploaded file; the tree of runs switches back."""
         try:
             content = base64.b64decode(data, validate=True)
@@ -676,6 +641,14 @@ class Runs:
         else:
             trace = unpack_trace(content, name)
         self.open_trace(trace, Path(name).name)
+
+
+def kind_of(name: str) -> type[Strategy]:
+    """A strategy by its name in the list."""
+    known = strategies()
+    if name not in known:
+        raise SettingsError(f"There is no strategy {name!r}: choose one from the list.")
+    return known[name]
 
 
 def recorded_nodes(edit: TreeEdit) -> list[int | None]:
@@ -704,8 +677,7 @@ def token_of(pair: ModelPair, token: int | None, text: str | None) -> int:
         raise PromptError("Choose a token from the list, or type one.")
     if text.startswith("#") and text[1:].isdecimal():
         return int(text[1:])
-    plain = text.replace("␣", " ").replace("⏎", "\n").replace("⇥", "\t")
-    ids = pair.plain_ids(plain)
+    ids = pair.plain_ids(text.translate(_PLAIN))
     if len(ids) != 1:
         pieces = ", ".join(repr(pair.token_text(piece)) for piece in ids[:6])
         raise PromptError(f"{text!r} is {len(ids)} tokens ({pieces}): add one after the other.")
@@ -729,11 +701,11 @@ def _row(result: Comparison, run: ComparedRun) -> Message:
         "name": run.name,
         "problem": run.problem,
         "tokens": len(run.token_ids),
-        "differs_at": result.differs_at(run) if run.token_ids else None,
+        "differs_at": result.differs_at(run),
     }
     if run.trace is not None:
-        steps = run.trace.steps
-        row |= run.trace.metrics.as_dict()
-        row["seconds"] = sum(sum(step.seconds.values()) for step in steps)
-        row["committed"] = [len(step.committed) for step in steps]
+        metrics = run.trace.metrics
+        row |= metrics.as_dict()
+        row["seconds"] = metrics.counts.seconds
+        row["committed"] = [len(step.committed) for step in run.trace.steps]
     return row

@@ -9,9 +9,9 @@ from __future__ import annotations
 import atexit
 import base64
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -22,8 +22,6 @@ from speclab.views.run_data import words
 from speclab.views.static_html import describe, snapshot
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
     from speclab.lab.lab import Lab
 
 _CHILD = ".jp-OutputArea-child"
@@ -37,10 +35,6 @@ _LARGEST = 3_000_000
 """Most characters of a picture."""
 
 
-_kaleido: list[Any] = []
-"""The library, once its browser runs."""
-
-
 class Saved:
     """The static output of a lab."""
 
@@ -48,7 +42,7 @@ class Saved:
         self._state = state
         self._alone = False  # a program executes the notebook: no page will send pictures
         self._display_id = ""
-        self._written: tuple[Any, ...] = ()
+        self._written: dict[str, str] = {}
         self._pictures: list[str] = []
         self._pictured: tuple[Any, ...] = ()
 
@@ -78,18 +72,20 @@ class Saved:
             lab.wait()
             self._draw()
         self._display_id = uuid4().hex
-        self._written = self._position()
+        self._written = self._bundle()
         _publish({**data, "text/plain": "", "text/html": ""}, metadata)
-        _publish(self._bundle(), transient={"display_id": self._display_id})
+        _publish(self._written, transient={"display_id": self._display_id})
 
     def update(self) -> None:
         """Bring the static output up to date, if another iteration or another picture is shown."""
-        written = (*self._position(), self._pictures)
-        if self._display_id and written != self._written and not (self._alone and self._state.busy):
-            if self._alone:
-                self._draw()
-            self._written = (*self._position(), self._pictures)
-            _publish(self._bundle(), transient={"display_id": self._display_id}, update=True)
+        if not self._display_id or (self._alone and self._state.busy):
+            return
+        if self._alone and self._pictured != self._position():
+            self._draw()
+        bundle = self._bundle()
+        if bundle != self._written:
+            self._written = bundle
+            _publish(bundle, transient={"display_id": self._display_id}, update=True)
 
     def picture(self, cursor: int, images: Sequence[Any]) -> None:
         """Take over the page's pictures of the iteration shown."""
@@ -108,7 +104,8 @@ class Saved:
             figures = {"tree": tree, "mask": views.mask(step)}
             with suppress(Exception):  # without kaleido, or a browser for it, the table is enough
                 for name, figure in figures.items():
-                    data = base64.b64encode(_png(figure)).decode()
+                    png = _kaleido().calc_fig_sync(figure.to_dict(), opts={"format": "png"})
+                    data = base64.b64encode(png).decode()
                     self._pictures.append(_image({"name": name, "mime": "image/png", "data": data}))
 
     def _position(self) -> tuple[Any, ...]:
@@ -128,16 +125,14 @@ def _no_person() -> bool:
     return "cellId" not in kernel.get_parent("shell").get("metadata", {})
 
 
-def _png(figure: Figure) -> bytes:
-    """A figure drawn by kaleido; one browser draws all pictures of this process."""
+@cache
+def _kaleido() -> Any:
+    """The library with its browser, which draws all pictures of this process."""
     import kaleido
 
-    if not _kaleido:
-        _kaleido.append(kaleido)
-        kaleido.start_sync_server(silence_warnings=True)
-        atexit.register(kaleido.stop_sync_server, silence_warnings=True)
-    png: bytes = kaleido.calc_fig_sync(figure.to_dict(), opts={"format": "png"})
-    return png
+    kaleido.start_sync_server(silence_warnings=True)
+    atexit.register(kaleido.stop_sync_server, silence_warnings=True)
+    return kaleido
 
 
 def _publish(data: Mapping[str, Any], metadata: Any = None, **options: Any) -> None:
@@ -148,15 +143,15 @@ def _publish(data: Mapping[str, Any], metadata: Any = None, **options: Any) -> N
 
 def _image(image: Mapping[str, Any]) -> str:
     """A picture as an element that runs no script; empty if it is not a picture."""
-    data = str(image.get("data", ""))
-    mime = image.get("mime")
+    data = str(image["data"])
+    mime = image["mime"]
     if mime not in _MIMES or len(data) > _LARGEST:
         return ""
     if mime == "image/svg+xml":
         data = base64.b64encode(data.encode()).decode()
-    elif not re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", data):
-        return ""
     width = image.get("width")
     size = f' width="{width:.0f}"' if isinstance(width, int | float) else ""
-    name = escape(str(image.get("name", "picture")))
-    return f'<img src="data:{mime};base64,{data}" alt="{name}"{size} style="max-width:100%">'
+    name = escape(str(image["name"]))
+    return (
+        f'<img src="data:{mime};base64,{escape(data)}" alt="{name}"{size} style="max-width:100%">'
+    )

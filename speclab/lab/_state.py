@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from traitlets import Dict, Float, HasTraits, Instance, Int, Unicode
+from traitlets import Bool, Dict, Float, HasTraits, Instance, Int, List, Tuple, Unicode
 
 from speclab.lab._form import FORM, LabConfig, Message, differences, on_screen
 from speclab.trace.records import Step, Trace
 
 if TYPE_CHECKING:
+    from speclab.drafters.by_hand import TreeEdit
     from speclab.pair import ModelPair
 
 PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
@@ -20,14 +21,19 @@ class LabState(HasTraits):
     """The state of a lab. The worker's thread changes it, and the outbox sends the changes to the
     page.
 
-    `trace`: the current run, or None. `cursor`: iterations shown. `phase`: draft, flatten, verify,
-    accept, commit or all. `selected`: a node. `busy`: the running work, empty when idle;
-    `progress`: its share that is done, None if unknown. `message`: its result. `errors`: sentences
-    by place, newest last. `wanted`: the setup that the next Step applies. `panels`: what stage and
-    tabs show (preview, curve, redone, …), None if nothing; `posts`: messages to send once.
+    `trace`: the current run, or None; `number`: its number; `live`: whether it has a session.
+    `cursor`: iterations shown. `phase`: draft, flatten, verify, accept, commit or all. `selected`:
+    a node. `busy`: the running work, empty when idle; `progress`: its share that is done, None if
+    unknown. `message`: its result. `errors`: sentences by place, newest last. `wanted`: the setup
+    that the next Step applies; `applied`: that of the current run. `panels`: what stage and tabs
+    show (preview, curve, redone, …), None if nothing; `posts`: messages to send once. `edits`: of
+    the tree shown, newest last. `guess`: whether the user guesses before verifying.
+    `given`: the pair that the lab was given.
     """
 
     trace = Instance(Trace, allow_none=True)
+    number = Int(-1)
+    live = Bool()
     cursor = Int()
     phase = Unicode("all")
     selected = Int(None, allow_none=True)
@@ -36,17 +42,12 @@ class LabState(HasTraits):
     message = Unicode()
     errors = Dict()
     wanted = Instance(LabConfig)
-
-    def __init__(self, wanted: LabConfig, given: ModelPair | None, *, guess: bool) -> None:
-        super().__init__(wanted=wanted)
-        self.given = given  # the pair that the lab was given
-        self.applied: LabConfig | None = None  # the setup of the current run
-        self.number = -1  # the number of the current run
-        self.live = False  # whether the current run has a session
-        self.edited = False  # whether the tree shown was edited by hand
-        self.guess = guess
-        self.panels: dict[str, Message | None] = {}
-        self.posts: list[tuple[str, Message]] = []
+    applied = Instance(LabConfig, allow_none=True)
+    panels = Dict()
+    posts = List(Tuple())
+    edits: tuple[TreeEdit, ...] = ()
+    guess = Bool()
+    given: ModelPair | None = None
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -83,11 +84,6 @@ class LabState(HasTraits):
         panel = self.panels.get("diffed")
         return None if panel is None else panel["diff"]
 
-    @property
-    def error(self) -> str:
-        """The newest error, or an empty text."""
-        return next(reversed(self.errors.values()), "")
-
     def fail(self, where: str, sentence: str) -> None:
         """Show an error next to its cause, in the words of the page."""
         if where != "until":  # a condition has the names of Python
@@ -99,6 +95,12 @@ class LabState(HasTraits):
         """Remove the errors of these places."""
         gone = set(places)
         self.errors = {where: words for where, words in self.errors.items() if where not in gone}
+
+    def arrive(self, cursor: int) -> None:
+        """Show another position, at its last phase."""
+        self.cursor = cursor
+        self.phase = "all"
+        self.selected = None
 
     def moved(self) -> None:
         """Remove what belongs to the former position: its message, and errors outside the form."""

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import CancelledError as Dropped
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from threading import Condition, Event, Thread, current_thread
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from speclab.errors import CancelledError, SpeclabError
 from speclab.lab._form import FORM
@@ -21,8 +20,7 @@ PAUSE = 0.3
 _log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False)
-class Request:
+class Request(NamedTuple):
     """Queued work.
 
     `where`: the place that shows its error; empty if the caller waits and gets the exception.
@@ -32,7 +30,7 @@ class Request:
     busy: str
     where: str
     key: str
-    result: Future[Any] = field(default_factory=Future)
+    result: Future[Any]
 
 
 class Worker:
@@ -45,21 +43,16 @@ class Worker:
         self.closed = False
         self._flush = flush
         self._state = state
-        self._cancelled = Event()
+        self.cancelled = Event()  # set while the running work is to stop
         self._waiting: list[Request] = []
         self._changed = Condition()
         self._running: Request | None = None
         self._thread: Thread | None = None
         self._next_report = 0.0
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether the running work was stopped."""
-        return self._cancelled.is_set()
-
     def check(self) -> None:
         """Raises CancelledError if the running work was stopped."""
-        if self.cancelled:
+        if self.cancelled.is_set():
             raise CancelledError("Stopped; nothing changed.")
 
     def report(self, busy: str, progress: float | None = None) -> None:
@@ -83,15 +76,14 @@ class Worker:
 
         `busy`: shown while it runs. `key`: replaces a waiting request with the same key.
         """
-        request = Request(work, busy, where, key)
+        request = Request(work, busy, where, key, Future())
         # a condition or an observer calls from this thread: it must not wait for itself
         if current_thread() is self._thread and not key:
             request.result.set_result(work())
             return request.result
         with self._changed:
             if self.closed:
-                request.result.set_exception(CancelledError("The lab is closed: make a new one."))
-                return request.result
+                raise CancelledError("The lab is closed: make a new one.")
             if key:
                 self._drop(key)
             self._waiting.append(request)
@@ -101,14 +93,12 @@ class Worker:
             self._changed.notify_all()
         return request.result
 
-    def stop(self) -> bool:
-        """Drop waiting work and stop the running work; False if nothing was running."""
+    def stop(self) -> None:
+        """Drop waiting work and stop the running work."""
         with self._changed:
             self._drop()
-            if self._running is None:
-                return False
-            self._cancelled.set()
-            return True
+            if self._running is not None:
+                self.cancelled.set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the worker is idle; False if `timeout` came first."""
@@ -134,7 +124,7 @@ class Worker:
         while True:
             with self._changed:
                 self._running = None
-                self._cancelled.clear()
+                self.cancelled.clear()
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: bool(self._waiting) or self.closed)
                 if self.closed:
@@ -144,29 +134,24 @@ class Worker:
             self._run(self._running)
 
     def _run(self, request: Request) -> None:
-        state = self._state
-        error: BaseException | None = None
-        result = None
         self._next_report = 0.0
-        if request.busy:
-            state.moved()
-            self.report(request.busy)
         try:
-            result = request.work()
-            if request.where not in FORM:
-                state.mend([request.where])
-        except BaseException as raised:
-            error = raised
-            self._explain(raised, request.where)
-        try:
-            self.report("")
-        except Exception as bug:  # errors in a message must not end the thread
-            _log.exception("the page could not be told")
-            error = error or bug
-        if error is None:
-            request.result.set_result(result)
-        else:
+            if request.busy:
+                self._state.moved()
+                self.report(request.busy)
+            try:
+                result = request.work()
+                if request.where not in FORM:
+                    self._state.mend([request.where])
+            except BaseException as error:
+                self._explain(error, request.where)
+                raise
+            finally:
+                self.report("")
+        except BaseException as error:  # nothing may end the thread
             request.result.set_exception(error)
+        else:
+            request.result.set_result(result)
 
     def _explain(self, error: BaseException, where: str) -> None:
         """Show an error that no caller waits for."""

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from concurrent.futures import CancelledError as Dropped
 from concurrent.futures import wait
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from anywidget import AnyWidget
 from traitlets import Dict, Int, Unicode, observe, validate
@@ -17,67 +17,65 @@ from traitlets import Dict, Int, Unicode, observe, validate
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
-from speclab.errors import CancelledError, SettingsError
+from speclab.errors import CancelledError
 from speclab.lab._form import LabConfig, ModelChoice, chats_with, offered, refuse_empty
 from speclab.lab._page import Outbox, from_page
 from speclab.lab._runs import Runs
 from speclab.lab._saved import Saved
-from speclab.lab._state import PHASES, LabState
 from speclab.lab._worker import Worker
 from speclab.loading.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
 from speclab.settings import SessionSettings
-from speclab.trace.conditions import Condition
-from speclab.trace.records import Finding, Step, Trace
+from speclab.trace.records import Trace
 from speclab.views import export_html
 from speclab.views.modules import joined
 from speclab.views.run_data import plotly_js, style
 
 if TYPE_CHECKING:
-    from speclab.clinic._diff import Diff
     from speclab.engine.session import Session
-    from speclab.loading.presets import Offer
     from speclab.pair import ModelPair
 
-MOVES = {"cursor": "goto", "phase": "phase", "selected": "select"}
+MOVES = {"cursor": "goto", "phase": "show_phase", "selected": "select"}
 """The traits that say what is shown, and what shows another value."""
 BUSY = {
-    "step": "Decoding",
-    "run": "Decoding",
-    "redo": "Decoding again",
+    "on_step": "Decoding",
+    "on_run": "Decoding",
+    "on_redo": "Decoding again",
     "fork": "Forking",
-    "verify": "Verifying",
-    "curve": "Replaying",
-    "compare": "Comparing",
-    "check": "Checking",
-    "diff": "Comparing two runs",
-    "save": "Saving",
-    "open": "Opening",
+    "on_verify": "Verifying",
+    "on_curve": "Replaying",
+    "on_compare": "Comparing",
+    "on_check": "Checking",
+    "on_diff": "Comparing two runs",
+    "on_save": "Saving",
+    "on_open": "Opening",
 }
 """What the page shows while a method of `Runs` works."""
 PLACES = {
-    "step": "step",
-    "redo": "step",
-    "run": "until",
-    "condition": "until",
-    "curve": "strategy",
-    "add": "hand",
-    "prune": "hand",
-    "undo": "hand",
-    "verify": "hand",
-    "switch": "compare",
-    "compare": "compare",
-    "check": "check",
-    "diff": "check",
-    "save": "files",
-    "open": "files",
+    "on_run": "until",
+    "on_condition": "until",
+    "on_curve": "strategy",
+    "on_switch": "compare",
+    "on_compare": "compare",
 }
-"""Where the page shows the error of a message; else above the stage."""
+"""Where the page shows the error of a message; else in its own line, the place "page"."""
 REAL = "smollm2"
 """The preset of a new lab if it was fetched; else the shipped family."""
 Result = TypeVar("Result")
 Given = ParamSpec("Given")
 _log = logging.getLogger(__name__)
+
+
+def _waiting(
+    work: Callable[Concatenate[Runs, Given], Result],
+) -> Callable[Concatenate[Lab, Given], Result]:
+    """A method of `Runs` as one of the lab: it waits until the worker's thread has done it."""
+
+    @wraps(work)
+    def method(lab: Lab, /, *args: Given.args, **named: Given.kwargs) -> Result:
+        return lab._do(partial(work, lab.state, *args, **named), BUSY.get(work.__name__, ""))
+
+    return method
 
 
 class Lab(AnyWidget):
@@ -131,10 +129,20 @@ class Lab(AnyWidget):
         trace: Trace | None = None,
         **settings: Any,
     ) -> None:
-        choice = _preset(pair) if pair is None or isinstance(pair, str) else None
-        given = None if pair is None or isinstance(pair, str) else pair
+        choice = None
+        given = None
+        if pair is None:
+            choice = ModelChoice("mini" if PRESETS[REAL].missing else REAL)
+        elif isinstance(pair, str):
+            find(pair)
+            choice = ModelChoice(pair)
+        else:
+            given = pair
         if strategy is None:
-            strategy = _opening(offered(choice, given))
+            # a tree that a person can read, the same on every machine
+            choices = (DynaTree(node_budget=16), Autoregressive())
+            offer = offered(choice, given)
+            strategy = next(strategy for strategy in choices if not strategy.missing(offer))
         if prompt is None:
             chats = chats_with(choice, given)
             text = examples(chat=chats)[0].text
@@ -143,78 +151,46 @@ class Lab(AnyWidget):
             refuse_empty(prompt)
         wanted = LabConfig(choice, checked(strategy), prompt, SessionSettings(**settings))
         super().__init__()
-        self.state = LabState(wanted, given, guess=predict)
+        self.state = Runs(wanted=wanted, guess=predict)
+        self.state.given = given
+        self.state.named = pair is not None
+        self.state.worker = self._worker = Worker(self.state, self._flush)
         self._outbox = Outbox(self.state, self.send)
-        self._worker = Worker(self.state, self._flush)
-        self._runs = Runs(self.state, self._worker, named=pair is not None)
         self._saved = Saved(self.state)
         self._mirror()
         self.on_msg(self._receive)
         if trace is not None:
-            self._do(self._runs.open_trace, trace, str(trace.settings.get("strategy", "run")))
+            name = str(trace.settings.get("strategy", "run"))
+            self._do(partial(self.state.open_trace, trace, name))
             return
         if given is not None:
-            self._do(self._runs.start)
-        self._worker.submit(self._runs.step, "Decoding the first iteration", "start")
+            self._do(self.state.start)
+        self._worker.submit(self.state.on_step, "Decoding the first iteration", "start")
 
     @property
     def session(self) -> Session | None:
         """The session; None until the models are loaded."""
-        return self._runs.session
+        return self.state.session
 
-    def step(self) -> Step:
-        """Decode one iteration."""
-        return self._do(self._runs.step)
-
-    def back(self) -> Step | None:
-        """Show the previous iteration; None at the beginning. No model call."""
-        return self._do(self._runs.back)
-
-    def goto(self, index: int) -> Step | None:
-        """Show the text after `index` iterations. No model call."""
-        return self._do(self._runs.goto, index)
-
-    def run(self, until: Condition | None = None) -> Step | None:
-        """Decode until `until` holds, the text ends, or `stop` is called; returns the last step.
-
-        `until`: a function of a step, or an expression such as `accepted < 2` (see
-        `speclab.trace.conditions`).
-        """
-        return self._do(self._runs.run, until)
+    step = _waiting(Runs.on_step)
+    back = _waiting(Runs.back)
+    goto = _waiting(Runs.goto)
+    run = _waiting(Runs.on_run)
+    show_phase = _waiting(Runs.show_phase)
+    select = _waiting(Runs.select)
+    fork = _waiting(Runs.fork)
+    pin = _waiting(Runs.pin)
+    check = _waiting(Runs.on_check)
+    diff = _waiting(Runs.on_diff)
 
     def stop(self) -> None:
         """Stop the running work, from any thread; decoded iterations are kept."""
-        if self._worker.stop():
-            self._runs.cancel()
+        self._worker.stop()
+        self.state.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is running, at most `timeout` seconds; False if work is left."""
         return self._worker.wait(timeout)
-
-    def show_phase(self, name: str) -> None:
-        """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
-        self._do(self._runs.phase, name)
-
-    def select(self, node: int | None) -> None:
-        """Select a node of the current tree, or none."""
-        self._do(self._runs.select, node)
-
-    def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
-        """Fork at the cursor with other settings; the former session stays unchanged."""
-        return self._do(self._runs.fork, strategy, **settings)
-
-    def check(self) -> tuple[Finding, ...]:
-        """Check the run (`clinic.check`), mark the findings in the pictures and list them in the tab Check."""
-        return self._do(self._runs.check)
-
-    def diff(self, other: Trace | int) -> Diff:
-        """Compare the run with another one of the same prompt (`clinic.diff`), a trace or a run's
-        number; the tab Check and an exported page show both timelines, joined where they part."""
-        return self._do(self._runs.diff, other)
-
-    def pin(self) -> None:
-        """Pin the current iteration next to later ones (tab Compare), or unpin it."""
-        self._do(self._runs.pin)
 
     def snapshot(self) -> str:
         """The current iteration as static HTML without scripts."""
@@ -222,9 +198,7 @@ class Lab(AnyWidget):
 
     def export(self, path: str | os.PathLike[str]) -> Path:
         """Write the run as one HTML page that steps through its iterations without a kernel."""
-        if self.state.trace is None:
-            raise SettingsError("There is no run yet: step() decodes the first iteration.")
-        return export_html(self.state.trace, path, diff=self.state.diff)
+        return export_html(self.state.shown().trace, path, diff=self.state.diff)
 
     def close(self) -> None:
         """End the thread and free widgets, session and caches."""
@@ -233,9 +207,7 @@ class Lab(AnyWidget):
             self.stop()
             worker.close()
             self.unobserve_all()
-            self.state.unobserve_all()
-            self._runs.free()
-            self.state.panels = {}
+            self.state.free()
             self.layout.close()
         super().close()
 
@@ -243,24 +215,24 @@ class Lab(AnyWidget):
 
     def _receive(self, _widget: object, content: Any, _buffers: object) -> None:
         """Handle a message of the page on any thread: by the method `_on_NAME` here, at once, or on
-        the worker's thread by the method `NAME` of `Runs`."""
+        the worker's thread by the method `on_NAME` of `Runs`."""
         try:
             name, fields = from_page(content)
-        except ValueError as error:
-            _log.warning("a message of the page was ignored: %s", error)
+        except (TypeError, KeyError, ValueError) as error:
+            _log.warning("the page sent %r, which was ignored: %s", content, error)
             return
         at_once = getattr(self, f"_on_{name}", None)
         if at_once is not None:
             at_once(**fields)
         else:
-            self._submit(name, **fields)
+            self._submit(f"on_{name}", **fields)
 
-    def _submit(self, name: str, /, **fields: Any) -> None:
+    def _submit(self, name: str, /, *args: Any, key: str = "", **fields: Any) -> None:
         """Queue a method of `Runs`; the page shows its error."""
         if "from" in fields:  # a word of Python
             fields["start"] = fields.pop("from")
-        work = partial(getattr(self._runs, name), **fields)
-        self._worker.submit(work, BUSY.get(name, ""), PLACES.get(name, "page"))
+        work = partial(getattr(self.state, name), *args, **fields)
+        self._worker.submit(work, BUSY.get(name, ""), PLACES.get(name, "page"), key)
 
     def _on_plotly(self) -> None:
         self.send({"plotly": True}, [plotly_js()])
@@ -277,22 +249,22 @@ class Lab(AnyWidget):
     def _on_picture(self, cursor: int, images: list[Any]) -> None:
         self._saved.picture(cursor, images)
 
-    def _on_shown(self, cursor: int, phase: str, tab: str, **others: Any) -> None:
+    def _on_shown(
+        self, cursor: int, phase: str, node: Any = None, moves: int | None = None, **_: Any
+    ) -> None:
         """Follow the page to the position that a person chose."""
         state = self.state
-        moves = others.get("moves")
         late = state.busy or moves not in (None, self._outbox.moves)
-        if late or not 0 <= cursor <= len(state.steps) or phase not in PHASES:
+        if late or cursor > len(state.steps):
             return
-        node = others.get("node")
         node = node if isinstance(node, int) else None
-        self._outbox.reported(cursor, phase, node)
+        self._outbox.position = (cursor, phase, node)
         moved = cursor != state.cursor
         state.cursor = cursor
         state.phase = phase
         state.selected = node
         if moved:
-            self._worker.submit(self._runs.place, key="place")
+            self._submit("place", key="place")
         else:
             self._mirror()
 
@@ -301,8 +273,6 @@ class Lab(AnyWidget):
     @validate("settings")
     def _merged(self, proposal: Any) -> dict[str, Any]:
         """Settings that are not named keep their values."""
-        if not hasattr(self, "state"):
-            return dict(proposal["value"])
         strategy = self.state.wanted.strategy
         return strategy.changed(**proposal["value"]).model_dump()
 
@@ -314,10 +284,9 @@ class Lab(AnyWidget):
         wanted = self.state.wanted.strategy
         if name == "settings":
             if value != wanted.model_dump():
-                self._submit("want", strategy={"name": type(wanted).__name__, "settings": value})
+                self._submit("on_want", strategy={"name": type(wanted).__name__, "settings": value})
         elif value != getattr(self.state, name):
-            work = partial(getattr(self._runs, MOVES[name]), value)
-            self._worker.submit(work, where="page", key=name)
+            self._submit(MOVES[name], value, key=name)
 
     def _mirror(self) -> None:
         """Copy the state to the traits."""
@@ -338,12 +307,9 @@ class Lab(AnyWidget):
         if not self._outbox.has_page:  # a page sends pictures when it pauses
             self._saved.update()
 
-    def _do(
-        self, work: Callable[Given, Result], *args: Given.args, **named: Given.kwargs
-    ) -> Result:
+    def _do(self, work: Callable[[], Result], busy: str = "") -> Result:
         """Do work on the worker's thread, wait, and raise its error. Ctrl-C stops the work."""
-        busy = BUSY.get(work.__name__, "")
-        result = self._worker.submit(partial(work, *args, **named), busy)
+        result = self._worker.submit(work, busy)
         try:
             # in short waits, so Ctrl-C works on every system
             while not wait([result], timeout=0.2).done:
@@ -364,17 +330,3 @@ class Lab(AnyWidget):
         data, metadata = super()._repr_mimebundle_(**options) or ({}, {})
         words = {"text/plain": self._saved.sentence(), "text/html": self.snapshot()}
         return {**data, **words}, metadata
-
-
-def _preset(name: str | None) -> ModelChoice:
-    """A preset by name, or the default one; raises if it is not on this machine."""
-    if name is None:
-        return ModelChoice("mini" if PRESETS[REAL].missing else REAL)
-    find(name)
-    return ModelChoice(name)
-
-
-def _opening(offer: Offer) -> Strategy:
-    """A tree that a person can read, the same on every machine; plain decoding without a draft."""
-    choices = (DynaTree(node_budget=16), Autoregressive())
-    return next(strategy for strategy in choices if not strategy.missing(offer))

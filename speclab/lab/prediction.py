@@ -45,25 +45,23 @@ class Prediction(VBox):
     def __init__(
         self, question: str, choices: Iterable[Any] | None = None, *, within: float = 0.0
     ) -> None:
-        known = None if choices is None else tuple(choices)
         if not question.strip():
             raise SettingsError(
                 'A prediction needs a question, such as "How many tokens does this pass give?".'
             )
-        if known is not None and len({_written(one) for one in known}) < 2:
-            raise SettingsError(
-                f"choices is {choices!r}: give two or more different answers, such as (1, 2, 3)."
-            )
         self.question = question
-        self.choices = known
+        self.choices = None if choices is None else tuple(choices)
         self.within = within
         self._note = HTML()
-        self._field: Text | ToggleButtons
-        if known is None:
-            self._field = Text(description="Your number", placeholder="such as 3")
-        else:
-            self._field = ToggleButtons(options=[(_written(one), one) for one in known], value=None)
-        self._field.observe(lambda _: self._follow(), names="value")
+        self._field: Any = Text(description="Your number", placeholder="such as 3")
+        if self.choices is not None:
+            options = {_written(choice): choice for choice in self.choices}
+            if len(options) < 2:
+                raise SettingsError(
+                    f"choices is {choices!r}: give two or more different answers, such as (1, 2, 3)."
+                )
+            self._field = ToggleButtons(options=options, value=None)
+        self._field.observe(self._follow, names="value")
         super().__init__([HTML(f"<b>{escape(question)}</b>"), self._field, self._note])
 
     @property
@@ -77,13 +75,15 @@ class Prediction(VBox):
         Raises:
             SettingsError: `answer` is not one of the choices, or not a number.
         """
-        if self.choices is not None and answer not in self.choices:
+        if self.choices is None:
+            answer = str(answer)
+            if _number(answer) is None:
+                raise SettingsError(f"{answer!r} is not a number. {_NUMBER}")
+        elif answer not in self.choices:
             raise SettingsError(
                 f"{answer!r} is not among the choices: {', '.join(map(_written, self.choices))}."
             )
-        if self.choices is None and _number(str(answer)) is None:
-            raise SettingsError(f"{answer!r} is not a number. {_NUMBER}")
-        self._field.value = answer if self.choices is not None else str(answer)
+        self._field.value = answer
 
     def reveal(self, truth: Any, why: str = "") -> Sentence:
         """Compare the prediction with the truth and explain; the answer then counts in `score`.
@@ -98,12 +98,9 @@ class Prediction(VBox):
         predicted = self.predicted
         words = f"{_written(truth)}."
         if predicted is not None:
-            numbers = isinstance(truth, Real) and isinstance(predicted, Real)
-            right = (
-                isclose(predicted, truth, rel_tol=1e-9, abs_tol=self.within)
-                if numbers
-                else predicted == truth
-            )
+            right = predicted == truth
+            if isinstance(truth, Real) and isinstance(predicted, Real):
+                right = isclose(predicted, truth, rel_tol=1e-9, abs_tol=self.within)
             self._right[self.question] = bool(right)
             self._field.disabled = True
             words = f"{'✓ Right, you' if right else '✗ You'} predicted {_written(predicted)}."
@@ -120,14 +117,12 @@ class Prediction(VBox):
             f"{right} of {count} predictions right." if count else "No prediction was made."
         )
 
-    def _follow(self) -> None:
-        if self._field.value in (None, ""):
-            self._note.value = ""
+    def _follow(self, _change: object) -> None:
+        predicted = self.predicted
+        if predicted is not None:
+            self._note.value = f"You predict {escape(_written(predicted))}."
         else:
-            predicted = self.predicted
-            self._note.value = (
-                _NUMBER if predicted is None else f"You predict {escape(_written(predicted))}."
-            )
+            self._note.value = _NUMBER if self._field.value else ""
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         answers = "a number" if self.choices is None else " · ".join(map(_written, self.choices))

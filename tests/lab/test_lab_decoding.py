@@ -65,7 +65,7 @@ def test_traits_are_linked_to_other_widgets_in_both_directions(lab):
     slider.value = 9
     lab.wait(PATIENCE)
     assert lab.cursor == lab.state.cursor == slider.value == 2, "there is no iteration 9"
-    assert lab.state.error
+    assert lab.state.errors
 
 
 def test_a_linked_setting_changes_what_the_next_step_uses(lab):
@@ -257,7 +257,7 @@ def test_an_iteration_that_fails_is_undone_and_said_beside_step(page, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr("speclab.engine.session.iterate", broken)
         page.say(do="step")
-        assert page.error["where"] == "step"
+        assert page.error["where"] == "page"
         assert "out of luck" in page.error["sentence"]
         with pytest.raises(RuntimeError):
             page.lab.step()

@@ -106,7 +106,7 @@ def test_a_run_is_saved_by_the_page_and_opened_again(page, tmp_path):
     assert len(session.steps) == 3
     for wrong in (base64.b64encode(b"nothing").decode(), "not base64!"):
         page.say(do="open", name="run.json.gz", data=wrong)
-        assert page.error["where"] == "files"
+        assert page.error["where"] == "page"
         assert page.holds_the_run()
 
 
@@ -154,7 +154,7 @@ def test_two_runs_are_compared_and_exported(pair, sent, tmp_path):
     assert diff["sentence"] not in unpacked(lab.export(tmp_path / "run.html"))
     assert lab.diff(wrong).side == "b"
     page.say(do="diff", run=7)
-    assert page.error["where"] == "check"
+    assert page.error["where"] == "page"
     lab.close()
 
 

@@ -95,7 +95,7 @@ def test_settings_that_contradict_each_other_are_refused_until_mended(page):
     count = len(page.steps)
     page.say(do="step")
     assert len(page.steps) == count, "nothing pending is ignored"
-    assert page.error["where"] in {"strategy", "step"}
+    assert page.error["where"] in {"strategy", "page"}
     page.set(low_confidence=0.1)
     assert page.error is None
     page.say(do="step")
@@ -192,10 +192,10 @@ def test_edits_name_nodes_as_the_page_sees_them_and_are_taken_back(page):
     assert page.preview is None
     assert not page.status["by_hand"]
     page.say(do="verify")
-    assert page.error["where"] == "hand", "nothing was edited"
+    assert page.error["where"] == "page", "nothing was edited"
     for node in (0, "own", "new 99"):
         page.say(do="prune", node=node)
-        assert page.error["where"] == "hand"
+        assert page.error["where"] == "page"
     page.say(do="prune", node=leaf)
     assert page.error is None
     page.go(1)
@@ -205,7 +205,7 @@ def test_edits_name_nodes_as_the_page_sees_them_and_are_taken_back(page):
 def test_a_token_is_typed_as_it_is_shown(make, sent):
     page = Page(make("mini", prompt="Once upon a time", max_new_tokens=40), sent)
     page.say(do="add", node=0, token=None, text="zebra crossing")
-    assert page.error["where"] == "hand"
+    assert page.error["where"] == "page"
     page.say(do="add", node=0, token=None, text="#500")
     assert page.error is None
     assert 500 in page.preview["tree"]["token"]

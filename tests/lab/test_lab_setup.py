@@ -88,7 +88,7 @@ def test_models_of_ones_own_are_named_and_loaded_and_a_wrong_name_keeps_the_form
     assert page.error is None
     run = page.lab.session
     page.say(do="step")
-    assert page.error["where"] == "step"
+    assert page.error["where"] == "page"
     assert page.lab.session is run
     assert page.holds_the_run()
     page.want(models={"name": "", "target": str(tmp_path / "llama")})
