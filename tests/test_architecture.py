@@ -52,7 +52,7 @@ ARROWS = {
     "analysis": ENGINE,
     "clinic": ENGINE | {"analysis"},
     "views": ENGINE - MODELS - {"engine", "sampling"} | GROUND | {"analysis"},
-    "lab": 13_660,
+    "lab": ENGINE | {"analysis", "clinic", "views"},
     "live": {"errors", "files", "prompts", "loading", "drafters", "views"},
     "bench": ENGINE | {"analysis", "views", "host", "__init__"},
     "host": {"errors", "files", "__init__"},
