@@ -113,12 +113,6 @@ def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
             f"The draft head {config.name} is {config.hidden_size} wide for a target of "
             f"{config.states_size}, so it needs embed_tokens of its own: download or train it again."
         )
-    output = tensors.get(OUTPUT)
-    if output is not None and "d2t" not in tensors and len(output) != config.vocab_size:
-        raise HeadMismatchError(
-            f"The lm_head of {config.name} proposes {len(output)} tokens, and it has no d2t for a "
-            f"vocabulary of {config.vocab_size}: download or train it again."
-        )
 
 
 def _check_vocabulary(head: DraftModule) -> None:

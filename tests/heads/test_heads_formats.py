@@ -122,15 +122,6 @@ def test_sizes_that_do_not_fit_are_said_with_both_numbers(tmp_path, changes, nam
         load(write(tmp_path / "head", target(), **changes))
 
 
-def test_an_output_matrix_without_a_map(tmp_path):
-    folder = write(tmp_path / "head", target())
-    rewrite(
-        folder, {name: it for name, it in weights(folder).items() if name not in ("d2t", "t2d")}
-    )
-    with refused(HeadMismatchError, "d2t", "8", "64"):
-        load(folder)
-
-
 def test_what_a_trainer_left_of_the_target_is_left_out(tmp_path):
     model = target()
     folder = write(tmp_path / "head", model, "RedHatAI, Qwen3 8B")

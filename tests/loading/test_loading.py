@@ -116,14 +116,6 @@ def _config(**values):
     return damage
 
 
-def _own_code(folder):
-    _config(
-        model_type="own",
-        auto_map={"AutoConfig": "code.Own", "AutoModelForCausalLM": "code.OwnModel"},
-    )(folder)
-    (folder / "code.py").write_text("raise AssertionError('this code ran')")
-
-
 def _adapter(folder):
     (folder / "config.json").unlink()
     base = {"base_model_name_or_path": "some/base"}
@@ -135,7 +127,6 @@ DAMAGES = {
         lambda folder: (folder / "model.safetensors").unlink(),
         "no safetensors weights",
     ),
-    "code of its own": (_own_code, "which speclab does not run"),
     "a header of 2^64-1 bytes": (
         _written("model.safetensors", b"\xff" * 8 + b"{}"),
         "header too large",
