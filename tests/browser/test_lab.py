@@ -17,11 +17,6 @@ import speclab
 
 PANEL = text("sl-panel")
 FOCUS = "document.querySelector('.speclab-body').focus()"
-POINT = """([name, index]) => {
-  const points = document.querySelectorAll(`.speclab-${name} .scatterlayer .points path`);
-  const box = points[index].getBoundingClientRect();
-  return [box.x + box.width / 2, box.y + box.height / 2];
-}"""
 BOXES = """names => Object.fromEntries(names.map(name => {
   const box = document.querySelector(name)?.getBoundingClientRect();
   return [name, box && [box.x, box.y, box.width, box.height].map(Math.round)];
@@ -42,15 +37,6 @@ def quiet(lab):
     yield
     assert lab.complaints == []
     assert lab.strangers == []
-
-
-def click_node(lab, node):
-    lab.read("document.querySelector('.speclab-tree').scrollIntoView({block: 'center'})")
-    lab.rest()
-    chosen = f"/^Node {node}\\b/.test({text('sl-node-line')})"
-    if not lab.read(chosen):  # else a click would let it go
-        lab.page.mouse.click(*lab.page.evaluate(POINT, ["tree", node]))
-    lab.wait(chosen)
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (1920, 1080)], ids=["small", "large"])
@@ -105,21 +91,6 @@ def test_the_lab_keeps_its_keys_and_the_focus(lab):
     lab.at_iteration(before + 2)
 
 
-def test_a_node_is_selected_in_tree_and_mask_and_python_knows(lab):
-    click_node(lab, 1)
-    lab.wait("document.querySelectorAll('.speclab-mask .shapelayer path').length >= 2")
-    lab.rest()
-    lab.execute("assert lab.state.selected == 1, lab.state.selected")
-    lab.tab("node")
-    lab.wait("document.querySelector('.sl-panel .main-svg')")
-    lab.shot("tab_node")
-    lab.execute("lab.goto(1); lab.show_phase('accept'); lab.select(0)")
-    lab.at_iteration(1)
-    lab.wait(
-        "document.querySelector('[data-phase=accept]').getAttribute('aria-pressed') === 'true'"
-    )
-
-
 def test_a_slider_previews_apply_shows_both_trees_and_a_curve_is_drawn(lab):
     lab.execute("lab.goto(1); lab.fork(node_budget=16); lab.step(); lab.step()")
     lab.at_iteration(3)
@@ -137,18 +108,6 @@ def test_a_slider_previews_apply_shows_both_trees_and_a_curve_is_drawn(lab):
     lab.wait("document.querySelectorAll('.sl-panel .main-svg').length > 2")
     lab.rest()
     lab.shot("curve")
-
-
-def test_a_node_is_pruned_by_hand_and_the_tree_verified(lab):
-    lab.tab("settings")
-    click_node(lab, 1)
-    before = lab.read(TREE)
-    lab.page.get_by_role("button", name="Prune").click()
-    lab.wait(f"{TREE} !== {json.dumps(before)}")
-    lab.shot("by_hand")
-    lab.page.locator(".sl-verify").click()
-    lab.wait(f"{PENDING}.includes('By hand ')")
-    lab.step()
 
 
 def test_strategies_are_compared_and_runs_switched(lab):
@@ -181,33 +140,3 @@ def test_a_run_and_a_page_are_saved_through_the_browser_and_opened_again(lab, tm
     lab.read(FOCUS)
     lab.page.keyboard.press("End")
     lab.wait(f"{STEP}.disabled")
-
-
-EVIL = "<img src=x onerror=window.speclabHurt=1><script>window.speclabHurt=1</script><b>$x$</b>&lt;\x1b[31m\u202eabc"
-HURT = f"""
-import speclab
-from speclab import ModelPair
-
-kept = ModelPair.token_text, ModelPair.token_texts
-ModelPair.token_text = lambda self, token: {EVIL!r} if token % 2 else f"t{{token}}"
-ModelPair.token_texts = lambda self, tokens: {{int(token): self.token_text(int(token)) for token in tokens}}
-lab = speclab.Lab("mini", prompt={EVIL!r}, max_new_tokens=80)
-lab
-"""
-
-
-def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
-    """Also in what the kernel makes of them: tables, widgets and sentences."""
-    lab.fresh(HURT)
-    lab.step()
-    for tab in ("settings", "caches", "node", "metrics", "compare"):
-        lab.tab(tab)
-    lab.shot("hostile")
-    assert lab.read("window.speclabHurt") is None
-    assert (
-        lab.read("document.querySelectorAll('.speclab-lab img, .speclab-lab .main-svg a').length")
-        == 0
-    )
-    assert "<img" in lab.read(text("speclab-text"))
-    assert not {"\x1b", "\u202e"} & {*lab.read(text("speclab-text"))}
-    lab.execute("ModelPair.token_text, ModelPair.token_texts = kept")

@@ -218,7 +218,12 @@ export function titleOf({ header, steps, cursor, catalog, status }) {
 export function scoreWords(state) {
   const known = state.steps.slice(0, state.cursor - Number(asking(state)));
   const { tokensPerPass: rate, passesSaved: saved } = score(known);
-  return rate ? words("score", "line", { rate, saved }) : "";
+  const { tries, right } = state.guess;
+  const parts = [
+    rate && words("score", "line", { rate, saved }),
+    tries && words("score", "guessed", { right, tries })
+  ];
+  return parts.filter(Boolean).join(" · ");
 }
 
 /**

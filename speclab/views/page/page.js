@@ -300,11 +300,12 @@ function drawLines(state, parts, { send, dispatch, kernel }) {
   else {
     if (begun && status.busy) words.push(workWords(status));
     if (status.pending?.length) words.push(`Changed: ${status.pending.join("; ")}.`);
-    if (status.message) words.push(status.message);
+    if (status.message && !asking(state)) words.push(status.message);
   }
   const ended =
     begun &&
     !gone &&
+    !asking(state) &&
     status.live &&
     status.can_step === false &&
     state.cursor === state.steps.length &&

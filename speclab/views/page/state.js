@@ -1,10 +1,13 @@
 // What the page shows, as plain data: reduce(state, event) gives the next state and the messages
 // for the kernel.
 
+import { LOOKS } from "./data.js";
 import { WHOLE, lastOnPath, positions } from "./phases.js";
 import { overlayOf } from "./tree.js";
 import { ending, words } from "./words.js";
 
+/** @type {WeakMap<Step, Step>} */
+const SECRETS = new WeakMap(); // a picture is drawn again when its step is another object
 export const LATER = ["verify", "accept", "commit", "all"]; // phases that a guess hides
 
 /** @returns {State} */
@@ -35,9 +38,29 @@ export function firstState() {
   };
 }
 
-/** @param {State} state @returns {Step | null} */
+/** The step at the cursor; while a guess is asked for, without its outcome.
+ *  @param {State} state @returns {Step | null} */
 export function stepShown(state) {
-  return state.steps[state.cursor - 1] ?? null;
+  const step = state.steps[state.cursor - 1] ?? null;
+  if (!asking(state)) return step;
+  if (!SECRETS.has(step)) SECRETS.set(step, beforeVerify(step));
+  return SECRETS.get(step);
+}
+
+/** What is known of a step before the target has answered. @param {Step} step @returns {Step} */
+function beforeVerify(step) {
+  const { drafted, longest_path } = step.counts;
+  return {
+    ...step,
+    ...LOOKS.unanswered.step,
+    root_choice: step.root_choice === null ? null : -1,
+    counts: { drafted, longest_path },
+    nodes: step.nodes.map(node => ({
+      ...node,
+      ...LOOKS.unanswered.node,
+      verdict: node.verdict === "root" ? "root" : "not reached"
+    }))
+  };
 }
 
 /** @param {State} state @returns {Position[]} */
@@ -175,18 +198,21 @@ function along(state, by) {
 /** @param {State} state @param {any} node @returns {[State, Message[]]} */
 function guessed(state, node) {
   if (!Number.isInteger(node)) return [state, []];
-  const step = stepShown(state);
+  const step = state.steps[state.cursor - 1];
   const right = node === Math.max(lastOnPath(step), 0);
   const tries = state.guess.tries + 1;
-  const score = state.guess.right + Number(right);
   const sentence = words("guess", right ? "right" : "wrong", {
     node,
-    ending: ending(step),
-    score,
-    tries
+    ending: ending(step)
   });
   /** @type {Guess} */
-  const guess = { ...state.guess, asked: null, tries, right: score, sentence };
+  const guess = {
+    ...state.guess,
+    asked: null,
+    tries,
+    right: state.guess.right + Number(right),
+    sentence
+  };
   const next = { ...state, node, guess };
   const moved = movedTo(next, state.cursor, phaseTick(next, "accept", Infinity));
   return [moved, [shownMessage(moved)]];
