@@ -71,7 +71,7 @@ SHARES = {
     "engine": 12_500,
     "analysis": 9_800,
     "clinic": 31_000,
-    "views": 6_100,
+    "views": 5_900,
     "lab": 13_660,
     "live": 1_100,
     "course": 4_000,

@@ -40,23 +40,16 @@ def draw_marginals(
     """Two panels for each drafter."""
     from plotly.subplots import make_subplots
 
-    below = ["first children by depth (open: stated)"] * len(runs)
-    titles = [*[call("plotText", name) for name in runs], *below]
+    titles = [call("plotText", name) for name in runs]
+    titles += ["first children by depth (open: stated)"] * len(runs)
     made = make_subplots(
         2, len(runs), subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=0.22
     )
     made.update_annotations(font_size=12)
     sentences = [_rates(made, column, *each) for column, each in enumerate(runs.items(), start=1)]
-    legend = {"orientation": "h", "yanchor": "bottom", "itemclick": False, "y": 1.07, "x": 0}
-    margin = {"l": 56, "r": 12, "t": 84, "b": 40}
-    made.update_layout(
-        showlegend=True,
-        legend=legend,
-        width=960,
-        height=540,
-        margin=margin,
-        meta={"name": "marginals", "sentence": " ".join(sentences)},
-    )
+    meta = {"name": "marginals", "sentence": " ".join(sentences)}
+    made.update_layout(**looks()["marginals"]["layout"], meta=meta)
+    made.update_yaxes(title_text="right", col=1)
     return figure(theme, "Object", made.to_plotly_json())  # it is drawn: Object returns it
 
 
@@ -69,11 +62,10 @@ def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Sessio
         raise NotRecordedError(
             f"{name}: nothing was drafted, or the target's choices are not recorded."
         )
-    edges = [*EDGES, 1]
-    made.add_scatter(
-        x=edges, y=edges, line={"color": "var(--sl-muted)", "dash": "dot", "width": 1}, mode="lines", name="as stated",
-        showlegend=column == 1, hoverinfo="skip", row=1, col=column,
-    )  # fmt: skip
+    fixed = looks()["marginals"]
+    ends = [*EDGES, 1]
+    first = {"showlegend": column == 1, "row": 1, "col": column}
+    made.add_scatter(x=ends, y=ends, **fixed["as stated"], **first)
     shares = []
     for side, (label, _, _) in SIDES.items():
         _side(made, (1, column), side, "stated", bins)
@@ -82,12 +74,9 @@ def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Sessio
         if len(later):
             stated = later.draft_prob.mean()
             shares.append(f"{later.right.mean():.0%} with {label} (stated: {stated:.0%})")
-    ticks = {"type": "log", "tickvals": [0.01, 0.1, 1], "tickformat": ".0%"}
-    made.update_xaxes(title_text="stated probability", **ticks, row=1, col=column)
-    made.update_xaxes(title_text="depth", dtick=1, row=2, col=column)
-    made.update_yaxes(tickformat=".0%", range=[-0.03, 1.03], col=column)
-    if column == 1:
-        made.update_yaxes(title_text="right", col=1)
+    made.update_xaxes(fixed["probability"], row=1, col=column)
+    made.update_xaxes(fixed["depth"], row=2, col=column)
+    made.update_yaxes(fixed["share"], col=column)
     rates = " and in ".join(shares) or "no case"
     return f"{name}: from depth 2 on, the first child was right in {rates}."
 
@@ -97,26 +86,25 @@ def _side(made: Figure, place: tuple[int, int], side: bool, x: str, points: pd.D
     label, kind, dash = SIDES[side]
     row, column = place
     points = points[(points.parent_accepted == side) & (points["count"] >= FEWEST)]
-    look = looks()["nodes"][kind]
-    line = {"color": look["color"], "dash": dash}
+    fixed = looks()
+    look = fixed["nodes"][kind]
     symbol = look["symbol"]
+    color = look["color"]
     tips = [
         f"{label}, nodes: {count}<br>stated {stated:.1%}, right {right:.1%}"
         for count, stated, right in zip(points["count"], points.stated, points.right, strict=True)
     ]
-    shared = {
-        "x": points[x].tolist(),
-        "hovertext": tips,
-        "hoverinfo": "text",
-        "row": row,
-        "col": column,
-    }
+    shared = {"x": points[x].tolist(), "hovertext": tips, "row": row, "col": column}
     made.add_scatter(
-        **shared, y=points.right.tolist(), mode="lines+markers", name=label,
-        showlegend=column == row == 1, line=line, marker={"symbol": symbol, "size": 8},
-    )  # fmt: skip
+        **shared,
+        **fixed["marginals"]["right"],
+        y=points.right.tolist(),
+        name=label,
+        showlegend=column == row == 1,
+        line={"color": color, "dash": dash},
+        marker={"symbol": symbol, "size": 8},
+    )
     if row == 2:
-        hollow = {"symbol": f"{symbol}-open", "size": 8, "color": line["color"]}
-        made.add_scatter(
-            **shared, y=points.stated.tolist(), mode="markers", marker=hollow, showlegend=False
-        )
+        hollow = {"symbol": f"{symbol}-open", "size": 8, "color": color}
+        stated = points.stated.tolist()
+        made.add_scatter(**shared, **fixed["marginals"]["stated"], y=stated, marker=hollow)
