@@ -98,7 +98,7 @@ def test_a_tree_is_built_by_hand_and_predicted(live):
         live.wait(f"{text('sl-panel')}.includes('after your guess')")
     page.focus(".speclab-tree")
     page.keyboard.press("ArrowRight")
-    live.wait(f"{STATUS}.includes('of 1')")
+    live.wait(f"{text('speclab-score')}.includes('guessed')")
 
 
 def test_after_the_end_of_the_text_another_strategy_starts_over(live):
