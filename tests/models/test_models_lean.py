@@ -84,26 +84,12 @@ def test_families_without_one_go_through_their_module():
         assert (lean_forward(tiny(family)) is not None) == (family in {"gpt_neox", "llama"})
 
 
-def _another_linear(model):
-    class Adapted(torch.nn.Linear):
-        pass
-
-    model.lm_head.__class__ = Adapted
-
-
-def _patched(model):
-    mlp = model.model.layers[0].mlp
-    mlp.forward = lambda rows, own=mlp.forward: own(rows).neg()
-
-
 CHANGES = {
     "eager attention": lambda model: model.set_attn_implementation("eager"),
     "angles that depend on the length": lambda model: model.config.rope_parameters.update(
         rope_type="dynamic"
     ),
     "parted over devices": lambda model: setattr(model.lm_head, "_hf_hook", object()),
-    "an adapter": _another_linear,
-    "a patched part": _patched,
     "weights of two dtypes": lambda model: model.lm_head.double(),
 }
 

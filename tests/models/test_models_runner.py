@@ -176,30 +176,6 @@ def test_the_mask_given_is_the_ancestor_closure(family, prefix, tree, cut):
     assert before == want[:, : -len(want)].sum(axis=1).tolist()
 
 
-def masks_of(runner: Runner) -> list:
-    """The masks that the module is handed from now on, the full layers' where they differ."""
-    handed = []
-
-    def note(module, args, kwargs):
-        mask = kwargs["attention_mask"]
-        handed.append(mask["full_attention"] if isinstance(mask, dict) else mask)
-
-    runner.model.register_forward_pre_hook(note, with_kwargs=True)
-    return handed
-
-
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text"])
-def test_a_prompt_needs_no_mask_and_one_token_no_new_one_until_the_window_hides_something(family):
-    runner = Runner(tiny(family), lean=False)
-    handed = masks_of(runner)
-    runner.extend([1, 2, 3])
-    assert (handed[0] is None) == (family == "llama")
-    for token in range(10):
-        runner.extend([token])
-    made = [mask.data_ptr() != runner._zeros.data_ptr() for mask in handed[1:]]
-    assert made == [family != "llama" and length > WINDOW for length in range(4, 14)]
-
-
 # What a pass computes and counts, what it refuses, what a failure leaves
 
 
