@@ -56,7 +56,7 @@ def tree(
 
     A networkx DiGraph becomes the same picture, so that the tree of another tool is one line: its
     nodes have `text` or `token`, and may have `log_prob` (nats, given the parent), `verdict` and
-    `accepted`.
+    `accepted`. It has no phases.
 
     Args:
         selected: a node that gets a ring.
@@ -75,7 +75,10 @@ def tree(
         options["selected"] = _node_of(step, selected)
         return _figure(theme, "treeFigure", step, at, options)
     nodes = tree_nodes(step)
-    options["selected"] = None if selected is None else node_id(selected)
+    if selected is not None:
+        if selected not in step:
+            raise NotRecordedError(f"There is no node {selected!r} in the graph.")
+        options["selected"] = node_id(selected)
     return _figure(theme, "anyTreeFigure", nodes, options)
 
 

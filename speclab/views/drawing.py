@@ -69,7 +69,7 @@ def position(phase: Phase, level: int | None) -> Mapping[str, Any]:
     if phase not in get_args(Phase):
         phases = ", ".join(get_args(Phase))
         raise SettingsError(f"There is no phase {phase!r}: choose one of {phases}.")
-    if level is not None and (phase not in _LEVELS or level < 0):
+    if level is not None and not (phase in _LEVELS and str(level).isdecimal()):
         raise SettingsError(
             f"The phase {phase!r} has no level {level!r}: draft and accept have levels, from 0."
         )

@@ -121,6 +121,7 @@ OF_STEP = (views.tree, views.mask, views.cache, views.node, views.graph)
         lambda: views.tree(five_nodes(), phase="learn"),
         lambda: views.mask(five_nodes(), phase="verify", level=1),
         lambda: views.tree(five_nodes(), phase="draft", level=-1),
+        lambda: views.tree(views.graph(five_nodes()), 9),
         lambda: views.tree(five_nodes(), theme="blue"),
         lambda: views.residual(five_nodes()),
         lambda: views.metrics(replace(trace(), steps=())),
