@@ -19,15 +19,6 @@ def page(make, sent):
     return Page(make("mini", prompt="Once upon a time", max_new_tokens=60), sent)
 
 
-def test_the_form_shows_what_runs(page):
-    wanted = page.status["wanted"]
-    assert wanted == page.status["applied"]
-    assert wanted["models"]["name"] == "mini"
-    assert wanted["strategy"]["name"] == "DynaTree"
-    assert (wanted["prompt"], wanted["chat"]) == ("Once upon a time", False)
-    assert wanted["session"]["max_new_tokens"] == 60
-
-
 def test_a_typed_prompt_is_what_the_next_step_decodes(page):
     page.want(prompt="The storm had been growing")
     assert (page.status["pending"], page.status["new_run"]) == (["prompt"], True)
@@ -111,6 +102,8 @@ def test_a_fork_and_a_switch_are_shown_in_the_form(page):
     assert page.status["pending"] == []
     page.say(do="switch", run=0)
     assert shown() == ("DynaTree", 60)
+    assert page.status["wanted"] == page.status["applied"]
+    assert page.status["wanted"]["prompt"] == "Once upon a time"
 
 
 def test_models_are_loaded_once_and_at_once(make, sent, monkeypatch):
