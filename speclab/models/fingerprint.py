@@ -24,8 +24,11 @@ BLOCK = 63
 """Words of a partial sum: odd, so that opposite signs show, and seldom a multiple of a row."""
 _SIMPLE = {int, float, str, bool}
 _CAPTURING = "transformers.utils.output_capturing"  # the library's hooks, which only read
-# what torch keeps in a module is read by name; no pass reads the others
-_IGNORED = {*vars(nn.Module()), "generation_config", "_output_capturing_hooks_installed"}
+# what torch keeps in a module is read by name; the others are notes of the library's, in a config too
+_IGNORED = {
+    *vars(nn.Module()), "generation_config", "_output_capturing_hooks_installed",
+    "_previous_max_cache_length", "architectures", "dtype",
+}  # fmt: skip
 
 
 class Fingerprint:
@@ -113,7 +116,7 @@ class _Marks:
             [*map(id, part._modules.values())],
         )
         for key, hook in (*part._forward_hooks.items(), *part._forward_pre_hooks.items()):
-            if getattr(hook, "__module__", "") != _CAPTURING:
+            if hook.__module__ != _CAPTURING:
                 self.hooks.append(key)
         # rotary frequencies that are computed anew for a long text
         if "dynamic" in str(own.get("rope_type")):
@@ -134,7 +137,8 @@ class _Marks:
         if getattr(value, "__hash__", None) and not isinstance(value, tuple):
             return value
         inner = vars(value) if isinstance(value, PreTrainedConfig) else value
-        inner = [*inner, *inner.values()] if isinstance(inner, dict) else inner
+        if isinstance(inner, dict):
+            inner = [each for entry in inner.items() if entry[0] not in _IGNORED for each in entry]
         if id(value) in self._known or not isinstance(inner, list | tuple | set):
             return self._id(value)
         self._known.add(id(value))

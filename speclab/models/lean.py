@@ -367,18 +367,17 @@ def lean_forward(model: PreTrainedModel, *, packing: bool = True) -> LeanForward
     Args:
         packing: multiply by packed copies of the weights if that is faster; False copies no weight.
     """
-    if type(model).__name__ not in _FAMILIES or model.config._attn_implementation != "sdpa":
-        return None
     rope = getattr(model.config, "rope_parameters", None) or {}
-    if rope.get("rope_type", "default") not in _FIXED_ANGLES:
-        return None
-    kinds = {(weight.device, weight.dtype) for weight in model.parameters()}
-    if len(kinds) != 1 or not transfers.has_plain_weights(model):
-        return None
     library = _OWN_MODULES | {type(model).__module__}
-    if not all(_is_own(part, library) for part in model.modules()):
-        return None
-    return LeanForward(model, packing=packing)
+    is_own = (
+        type(model).__name__ in _FAMILIES
+        and model.config._attn_implementation == "sdpa"
+        and rope.get("rope_type", "default") in _FIXED_ANGLES
+        and len({(weight.device, weight.dtype) for weight in model.parameters()}) == 1
+        and transfers.has_plain_weights(model)
+        and all(_is_own(part, library) for part in model.modules())
+    )
+    return LeanForward(model, packing=packing) if is_own else None
 
 
 def _is_own(part: nn.Module, library: set[str]) -> bool:

@@ -87,7 +87,7 @@ QUIET = {
 
 
 @pytest.mark.parametrize("name", QUIET)
-def test_what_passes_write_is_no_edit(name):
+def test_what_passes_and_the_library_write_is_no_edit(name, tmp_path):
     family, overrides, edit = QUIET[name]
     model = tiny(family, **overrides)
     if edit:
@@ -98,6 +98,7 @@ def test_what_passes_write_is_no_edit(name):
     session.step()
     model(torch.tensor([PROMPT]), output_hidden_states=True)
     own_text(model, PROMPT * 6)
+    model.save_pretrained(tmp_path)
     fork = session.fork()
     assert fork.pair.target.lean is pair.target.lean
     assert fork.pair.target.calls <= 1
