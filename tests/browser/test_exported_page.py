@@ -10,6 +10,7 @@ from support.view_samples import trace
 
 import speclab
 from speclab.clinic._diff import diff
+from speclab.prompts import Message
 from speclab.trace.records import Finding
 from speclab.views import export_html
 from speclab.views.drawing import call
@@ -19,6 +20,7 @@ EVIL = '<img src=x onerror="window.hacked=1"><b>bold</b>\x1b[31m\u202e$x$'
 RUN = trace()
 HOSTILE = replace(
     RUN,
+    messages=(Message("user", EVIL, 4, 10),),
     texts=dict.fromkeys(RUN.texts, EVIL),
     steps=tuple(replace(step, texts=dict.fromkeys(step.texts, EVIL)) for step in RUN.steps),
 )
@@ -199,6 +201,7 @@ def test_the_commit_shows_the_caches_and_nothing_moves_between_steps_and_phases(
 def test_hostile_tokens_are_shown_as_text(browser, tmp_path):
     path = export_html(HOSTILE, tmp_path / "run.html")
     page = opened(browser, path)
+    assert page.locator(".sl-chip").all_inner_texts() == ["user", "assistant"]
     for tab in ("node", "metrics", "caches"):
         page.click(f"[data-tab={tab}]")
     for phase in ("draft", "verify", "accept", "commit", "all"):

@@ -152,14 +152,22 @@ export function drawText(body, state) {
   const now = positionShown(state);
   const known = state.cursor - Number(state.cursor > 0 && !reached(now, "commit"));
   const seen = asking(state) ? state.cursor - 1 : known;
-  if (shows(body, [state.header, state.steps, state.marks, seen])) return;
+  if (shows(body, [state.header, state.steps, state.marks, seen, body.clientWidth])) return;
   const lists = textPieces(state.header, state.steps.slice(0, seen));
   const lines = lists.map((pieces, iteration) => {
     const line = made("span", iteration === seen && iteration ? { class: "sl-newest" } : {});
     const { length } = iteration ? state.steps[iteration - 1].committed : [];
     const mark = { class: "sl-mark", "data-iteration": iteration };
     if (state.marks && iteration) line.append(made("span", mark, `${iteration} +${length}`));
+    /** @type {any} */
+    let chip = null; // what a chat template wrote, as one sign of who speaks
     for (const { text, kind, title } of pieces) {
+      if (kind === "template" && !state.marks) {
+        chip ??= line.appendChild(span("sl-chip", title));
+        chip.title += text;
+        continue;
+      }
+      chip = null;
       const tag = kind === "rejected" ? "s" : "span";
       if (state.marks || kind !== "rejected")
         line.append(made(tag, { class: `sl-t sl-${kind}`, title }, readable(text)));

@@ -28,12 +28,12 @@ function gainedByDraft(step) {
  * @param {number} first
  * @param {number} count
  */
-function iterationAxis(first, count) {
+function iterationAxis(first, count, least = LEAST) {
   const every = [1, 2, 5, 10].find(step => count <= 25 * step || step === 10);
   const numbers = Array.from({ length: count }, (_, index) => first + index + 1).filter(
     number => number % every === 0
   );
-  return { range: [first + 0.4, first + Math.max(count, LEAST) + 0.6], tickvals: numbers };
+  return { range: [first + 0.4, first + Math.max(count, least) + 0.6], tickvals: numbers };
 }
 
 /**
@@ -43,8 +43,15 @@ function iterationAxis(first, count) {
  * @param {number} first left out
  * @param {number | null} hidden its index
  * @param {number} cursor
+ * @param {number} least iterations that have room
  */
-export function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length) {
+export function timelineFigure(
+  steps,
+  first = 0,
+  hidden = null,
+  cursor = steps.length,
+  least = LEAST
+) {
   const shown = steps.slice(first, first + MOST);
   const x = shown.map(step => step.index + 1);
   /** @template T @param {Step} step @param {T} value */
@@ -82,7 +89,7 @@ export function timelineFigure(steps, first = 0, hidden = null, cursor = steps.l
       })
     );
   const sentence = words("timeline", "sentence", { count: steps.length, cursor });
-  const xaxis = iterationAxis(first, shown.length);
+  const xaxis = iterationAxis(first, shown.length, least);
   return { data, layout: layoutOf("timeline", sentence, { annotations: signs, shapes, xaxis }) };
 }
 
@@ -245,12 +252,13 @@ export function textPieces(header, steps) {
   const parts = header.prompt_parts.length
     ? header.prompt_parts
     : [[null, 0, header.prompt_ids.length]];
-  const prompt = parts.flatMap(([role, start, stop]) =>
-    header.prompt_ids.slice(start, stop).map(token => {
-      const kind = role === null ? "prompt" : role ? "role" : "template";
-      return pieceOf(token, header.texts, kind, 0, role || "");
-    })
-  );
+  const prompt = parts.flatMap(([role, start, stop], part) => {
+    const kind = role === null ? "prompt" : role ? "role" : "template";
+    const speaker = kind === "template" ? (parts[part + 1]?.[0] ?? "assistant") : role;
+    return header.prompt_ids
+      .slice(start, stop)
+      .map(token => pieceOf(token, header.texts, kind, 0, speaker ?? ""));
+  });
   const first = pieceOf(header.first_token, header.texts, "first", 0, WORDS.text.first);
   const lists = [[...prompt, first], ...steps.map(stepPieces)];
   const written = lists.flat().filter(piece => piece.kind !== "rejected");

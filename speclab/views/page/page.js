@@ -47,6 +47,8 @@ import { treeFigure } from "./tree.js";
 import { markOf, nodeSentence, remarks, story, words } from "./words.js";
 
 const CAPTION = 250; // pixels of the mask's name
+const NARROW = 640; // pixels; page.css has them, too
+const FEW = 4; // iterations that the timeline has room for at first
 
 /**
  * @param {HTMLElement} element
@@ -369,10 +371,11 @@ function drawStage(state, parts, plot, context) {
   const overlay = overlayShown(state);
   drawPictures(state, parts, plot, context, overlay);
   const first = firstShown(state.steps.length, state.cursor);
+  parts.timeline.style.width = `${44 * Math.max(state.steps.length - first, FEW)}px`;
   plot(
     parts.timeline,
     ["timeline", state.steps, state.cursor, state.guess.asked, parts.timeline.clientWidth],
-    () => timelineFigure(state.steps, first, state.guess.asked, state.cursor),
+    () => timelineFigure(state.steps, first, state.guess.asked, state.cursor, FEW),
     point => context.dispatch({ type: "go", cursor: point.x })
   );
   const kinds = new Set(step && !commit ? Object.values(overlay?.kinds ?? kindsAt(step, now)) : []);
@@ -413,7 +416,7 @@ function drawPictures(state, { stage, drawn, tree, mask, cache }, plot, { dispat
   const select = picked => dispatch({ type: "select", node: picked });
   const rows = maskFigure(step, now, { selected: node });
   const beside = Math.max(width - Math.max(Math.ceil(rows.layout.width), CAPTION) - 20, 240);
-  const room = width < 560 ? width : beside;
+  const room = width <= NARROW ? width : beside;
   const options = { width: room, fitted: true, selected: state.node, overlay };
   const key = [step, state.tick, state.preview, width];
   plot(
