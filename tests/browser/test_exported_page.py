@@ -174,6 +174,9 @@ def test_the_tab_check_shows_gaps_and_two_timelines(browser, tmp_path):
     page = opened(browser, export_html(replace(RUN, steps=steps), path, diff=result))
     page.click("[data-tab=check]")
     page.wait_for_selector(".sl-panel .barlayer")
+    first = page.locator(".sl-panel > *").first.inner_text()
+    assert f"{len(gaps)} rows" in first
+    assert f"gap {gaps[-1][0]:.2g}" in first
     counts = page.evaluate(
         "document.querySelector('.sl-panel .js-plotly-plot').data.map(trace => trace.x.length)"
     )

@@ -89,7 +89,8 @@ def test_every_run_has_a_bar_and_a_curve_marks_the_current_value():
         Comparison((ComparedRun("plain <b>", trace()), ComparedRun("head", None)))
     )
     assert figure.data[0].text[1] == "did not run"
-    assert "<b>" not in figure.layout.yaxis.ticktext[0]
+    best, _ = figure.layout.yaxis.ticktext
+    assert best == "<b>plain &lt;b&gt;</b>", "the best is bold, a name no markup"
     now = speclab.FixedTree(depth=2)
     points = (Point(1, None, 10, 1.25), Point(2, now, 10, 1.5), Point(3, None, refused="deep"))
     figure = views.curve(Curve(now, "depth", (1, 2, 3), Point("", iterations=40), points))

@@ -60,21 +60,35 @@ function comparedTable({ rows }) {
 }
 
 /**
- * Tokens per pass of several runs, a bar each, and a line at plain decoding.
+ * The names and the rates of a comparison.
+ * @param {{rows: Values[]}} compared
+ * @returns {[string[], (number | null)[]]}
+ */
+export function ratesOf({ rows }) {
+  return [rows.map(row => row.name), rows.map(row => row.tokens_per_iteration ?? null)];
+}
+
+/**
+ * Tokens per pass of several runs, a bar each, the best bold, and a line at plain decoding.
  * @param {string[]} names
  * @param {(number | null)[]} rates null: it did not run
  */
 export function compareFigure(names, rates) {
   const y = names.map((_, row) => row);
   const text = rates.map(rate => rate?.toFixed(2) ?? WORDS.compared.none);
+  const best = Math.max(1, ...rates);
   const data = [{ ...LOOKS.traces.rates, x: rates, y, text }];
+  const ticktext = names.map((name, row) => {
+    const label = plotText(clip(name, 30));
+    return rates[row] === best ? `<b>${label}</b>` : label;
+  });
   const sentence = words("compared", "rates", {
     rates: names.map((name, row) => `${name} ${text[row]}`).join("; ")
   });
   const layout = layoutOf("comparison", sentence, {
     height: 30 * names.length + 70,
-    xaxis: { range: [0, 1.15 * Math.max(1, ...rates)] },
-    yaxis: { tickvals: y, ticktext: names.map(name => plotText(clip(name, 30))) },
+    xaxis: { range: [0, 1.15 * best] },
+    yaxis: { tickvals: y, ticktext },
     shapes: [{ ...LOOKS.upright, x0: 1, x1: 1 }],
     annotations: [noteAt(WORDS.compared.plain, 1, 1, { xref: "x" })]
   });

@@ -125,6 +125,22 @@ export function metricsFigure(steps, first = 0) {
 }
 
 /**
+ * What a check with the models found, in one line; null if there was none.
+ * @param {Step[]} steps
+ */
+export function checkVerdict(steps) {
+  const gaps = steps.flatMap(step => step.gaps.filter(Boolean));
+  if (!gaps.length) return null;
+  const found = steps.flatMap(step => step.findings).filter(({ kind }) => kind !== "tie");
+  return words("checked", found.length ? "wrong" : "right", {
+    iterations: steps.filter(step => step.gaps.length).length,
+    rows: gaps.length,
+    findings: found.length,
+    gap: Number(Math.max(...gaps.map(([gap]) => gap)).toPrecision(2))
+  });
+}
+
+/**
  * Quantiles of the gaps by depth, recorded and of the reference; null if nothing was measured.
  * @param {Step[]} steps
  * @returns {Table | null}

@@ -1,7 +1,7 @@
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
 import { cacheFigure, cacheKey, cacheLines } from "./caches.js";
-import { compareOf, curveFigure } from "./compare.js";
+import { compareFigure, compareOf, curveFigure, ratesOf } from "./compare.js";
 import { barOf, byHandOf, keysOf, runsOf, tabKeysOf, treeKeysOf } from "./controls.js";
 import { LOOKS, WORDS } from "./data.js";
 import {
@@ -22,6 +22,7 @@ import {
 } from "./draw.js";
 import { maskFigure } from "./mask.js";
 import {
+  checkVerdict,
   diffFigure,
   firstShown,
   gapTable,
@@ -509,6 +510,7 @@ function drawPanel(state, parts, plot, context) {
     state.curve,
     state.redone,
     state.pinned,
+    state.compared,
     parts.panel.clientWidth,
     asking(state)
   ];
@@ -556,14 +558,10 @@ function panelParts(state, parts, context) {
     metrics: () => metricParts(state),
     compare: () => [
       parts.compare.element,
+      state.compared && compareFigure(...ratesOf(state.compared)),
       state.pinned?.step && step && pairFigure(state.pinned.step, step, ["pinned", "shown"], width)
     ],
-    check: () => [
-      context.kernel && checkLine(context),
-      ...diffParts(state, context),
-      findingsOf(state, context.dispatch),
-      gapTable(state.steps)
-    ]
+    check: () => checkParts(state, context)
   };
   return tabs[state.tab]();
 }
@@ -601,6 +599,25 @@ function checkLine({ send }) {
     " Looks for contradictions in the record, and compares its answers with the target's " +
       "on every path."
   );
+}
+
+/**
+ * The verdict of a check first, then what it found, then its numbers.
+ * @param {State} state
+ * @param {Context} context
+ * @returns {any[]}
+ */
+function checkParts(state, context) {
+  const verdict = checkVerdict(state.steps);
+  const table = gapTable(state.steps);
+  const { numbers } = WORDS.checked;
+  return [
+    verdict && made("p", { class: "sl-verdict" }, verdict),
+    context.kernel && checkLine(context),
+    findingsOf(state, context.dispatch),
+    ...diffParts(state, context),
+    table && made("details", {}, made("summary", {}, numbers), tableOf(table))
+  ];
 }
 
 /**
