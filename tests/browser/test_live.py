@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import struct
+import zlib
+from pathlib import Path
 
 import pytest
-from opened import CURSOR, ERROR, PENDING, STEP, TREE, Opened, text
+from opened import ARTIFACTS, CURSOR, ERROR, PAINTED, PENDING, STEP, TREE, Opened, text
 from serving import served
 
 import speclab
@@ -35,6 +38,22 @@ def live(browser, folder):
     opened.page.close()
     assert opened.requests == []
     assert opened.complaints == []
+
+
+def test_the_picture_in_the_readme_is_of_this_screen(live):
+    """Its words are in the picture; a new one is left in artifacts/browser: copy it to docs/images."""
+    live.page.set_viewport_size({"width": 1040, "height": 900})
+    live.wait(f"document.querySelector('.speclab-page').clientWidth === 1000 && {PAINTED}")
+    live.page.wait_for_timeout(500)
+    path = ARTIFACTS / "lab.png"
+    live.page.locator(".speclab-page").screenshot(path=path)
+    names = ".speclab-page :is(button, .sl-caption, .sl-title, .sl-said)"
+    words = live.read(f"[...document.querySelectorAll('{names}')].map(one => one.innerText)")
+    chunk = b"iTXtwords\0\0\0\0\0" + " ".join(words).encode()
+    size, check = (struct.pack(">I", one) for one in (len(chunk) - 4, zlib.crc32(chunk)))
+    picture = path.read_bytes()
+    path.write_bytes(picture[:-12] + size + chunk + check + picture[-12:])
+    assert chunk in (Path(__file__).parents[2] / "docs" / "images" / "lab.png").read_bytes()
 
 
 def test_a_text_of_ones_own_is_decoded_without_a_kernel_or_a_network(live, tmp_path):
