@@ -93,6 +93,10 @@ def test_iterations_and_phases_are_reached_by_keyboard_and_by_mouse(page):
     page.mouse.click(box["x"] + bar, box["y"] + 0.9 * box["height"])
     shows(page, 3)
     assert page.locator(".sl-body > span:visible").count() == 4, "the prompt and three iterations"
+    page.keyboard.press("End")
+    shows(page, last)
+    page.click(".sl-play")
+    shows(page, 1, 0)
 
 
 def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):

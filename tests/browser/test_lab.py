@@ -136,6 +136,7 @@ def test_a_run_and_a_page_are_saved_through_the_browser_and_opened_again(lab, tm
         lab.page.get_by_role("button", name="Open run").click()
     chooser.value.set_files(names["Save run"])
     lab.at_iteration(1, len(trace.steps))
+    lab.rest()
     lab.page.keyboard.press("Escape")
     lab.read(FOCUS)
     lab.page.keyboard.press("End")

@@ -139,6 +139,11 @@ def test_a_run_is_stopped_and_fits_a_phone(live):
     page.emulate_media(color_scheme="dark")
     live.wait("document.documentElement.scrollWidth <= 390")  # pictures are drawn again first
     assert max(map(len, live.read(LABELS))) >= 7, "no token can be read"
+    page.select_option(".sl-until select", "token")
+    page.click("button.speclab-run")
+    live.wait(f"{text('sl-hint')} !== '' && {CURSOR} === '1 of 1'")
+    page.fill(".sl-until input", "princess and the pea")
+    live.wait(f"{text('sl-hint')} === ''")
     page.click("button.speclab-run")
     page.click(".sl-stop:visible")
     live.wait("document.querySelector('.sl-stop').hidden")

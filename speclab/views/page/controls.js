@@ -72,21 +72,23 @@ function playOf({ state, dispatch }) {
     timer = 0;
     element.textContent = "Play";
   };
+  /** Whether a phase was left to show. */
   const next = () => {
-    const before = state();
+    const { cursor, tick } = state();
     dispatch({ type: "along", by: 1 });
-    if (state().cursor === before.cursor && state().tick === before.tick) end();
+    return state().cursor !== cursor || state().tick !== tick;
   };
   const start = () => {
     element.textContent = "Pause";
-    timer = setInterval(next, 900);
+    timer = setInterval(() => next() || end(), 900);
+    if (!next() && !asking(state())) dispatch({ type: "go", cursor: 1, tick: 0 });
   };
   const element = button("Play", WORDS.controls.play, () => (timer ? end() : start()));
   return { element, end };
 }
 
 /** @param {Context} context */
-function untilOf({ send, kernel }) {
+function untilOf({ send, dispatch, kernel }) {
   const kinds = Object.entries(WORDS.until).filter(([name]) => kernel || name !== "expression");
   const options = kinds.map(([name, [label]]) => [name, label]);
   const kind = choiceOf(options, options[0][0], chosen, { "aria-label": "Run until" });
@@ -95,18 +97,25 @@ function untilOf({ send, kernel }) {
     kind: kind.value,
     value: value.type === "number" ? Number(value.value) : value.value
   });
-  const run = button("▶", WORDS.controls.run, () => send({ do: "run", until: wish() }));
+  const run = button("▶", WORDS.controls.run, () => {
+    if (value.hidden || value.value) return send({ do: "run", until: wish() });
+    dispatch({ type: "hint", sentence: WORDS.controls.condition.title });
+    value.focus();
+  });
   const soon = later(250);
   function chosen() {
-    const type = WORDS.until[kind.value][1];
+    const [, type, example = ""] = WORDS.until[kind.value];
     value.hidden = type === null;
     value.type = type ?? "text";
     value.value = type === "number" ? "2" : "";
-    value.placeholder = kind.value === "expression" ? "accepted < 2" : "";
+    value.placeholder = example;
   }
   const value = made("input", {
     ...WORDS.controls.condition,
-    input: () => soon(() => send({ do: "condition", until: wish() })),
+    input: () => {
+      dispatch({ type: "hint", sentence: "" });
+      soon(() => send({ do: "condition", until: wish() }));
+    },
     /** @param {KeyboardEvent} event */
     keydown: ({ key }) => key === "Enter" && run.click()
   });
