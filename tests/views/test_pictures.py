@@ -184,20 +184,20 @@ def test_five_nodes_slot_by_slot_and_a_long_prompt_folded():
     assert any("slots 0 to" in note.text for note in huge.layout.annotations)
 
 
-def test_states_of_slots_and_a_broken_cache_is_called_broken():
-    data = {"before": 10, "written": 6, "kept": [], "after": 14}
-    states = ["prompt"] * 4 + ["committed"] * 6 + ["written now"] * 2
-    assert call("slotStates", data, 12, 4, 0, False) == [*states, *["dropped"] * 4]
-    assert call("slotStates", data, 12, 4, 0, True) == [*states, "rebuilt", "rebuilt"]
+def test_a_broken_cache_is_called_broken():
+    step = five_nodes()
+    record = step.caches[0]
     assert "✗" not in " ".join([call("cacheLines", step)[0] for step in recorded()])
-    record = five_nodes().caches[0]
-    for name, broken in {
-        "length": replace(record, committed=record.committed + 1),
-        "positions": replace(record, kept=record.kept[::-1]),
-        "moves": replace(record, moved=((12, 14),)),
-        "space": replace(record, capacity=3),
-    }.items():
-        assert f"✗ {name}" in said(views.cache(replace(five_nodes(), caches=(broken,))))
+    faults = {
+        "length": {"committed": 9},
+        "positions": {"kept": (14, 13)},
+        "moves": {"moved": ((12, 14),)},
+    }
+    for name, fault in (faults | {"space": {"capacity": 3}}).items():
+        figure = views.cache(replace(step, caches=(replace(record, **fault),)))
+        assert f"✗ {name}" in said(figure)
+    states = call("slotStates", {"before": 2, "written": 2, "kept": [], "after": 4}, 3, 1, 0, True)
+    assert states == ["prompt", "committed", "written now", "rebuilt"]
 
 
 # Distributions
@@ -217,14 +217,10 @@ def test_target_and_draft_share_their_rows_and_children_are_marked():
 
 def test_where_sampling_stopped_the_draws_and_the_residual_are_shown():
     stops = [step for step in recorded() if step.residual is not None]
-    for step in stops:
-        figure = views.residual(step)
-        fields = {"p": "target", "q": "draft", "residual": "residual"}
-        drawn = dict(
-            zip(fields if len(figure.data) == 3 else ("p", "residual"), figure.data, strict=True)
-        )
-        for name, bars in drawn.items():
-            values = [getattr(token, fields[name]) for token in step.residual.tokens]
-            assert {*bars.x} <= {*values, None}
+    figures = [views.residual(step) for step in stops]
+    for step, figure in zip(stops, figures, strict=True):
+        for name, bars in {"target": figure.data[0], "residual": figure.data[-1]}.items():
+            values = {getattr(token, name) for token in step.residual.tokens}
+            assert {*bars.x} <= values | {None}
         assert call("quoted", step.bonus, step.texts) in said(figure)
-    assert {len(views.residual(step).data) for step in stops} == {2, 3}
+    assert {len(figure.data) for figure in figures} == {2, 3}, "with q where candidates were drawn"
