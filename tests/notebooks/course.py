@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import dis
 import io
 import re
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import nbformat
@@ -49,6 +52,33 @@ def solutions(notebook: Any) -> dict[str, str]:
     """By the name of what an exercise asks for, its folded solution."""
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
     return {asked(code): code for text in texts for code in SOLUTION.findall(text)}
+
+
+def needed(cells: list[Any], wanted: Iterable[str]) -> list[Any]:
+    """Those of some code cells that define what `wanted` code reads, or what they themselves read."""
+    reads = set().union(*(_globals(code)[0] for code in wanted))
+    kept = []
+    for cell in reversed(cells):
+        read, defined = _globals(cell.source)
+        if reads & defined:
+            reads |= read
+            kept.insert(0, cell)
+    return kept
+
+
+def _globals(code: str) -> tuple[set[str], set[str]]:
+    """The names that some code takes from other cells, and those that it defines."""
+    read = set()
+    defined = set()
+    pending = [compile(code, "<cell>", "exec")]
+    for part in pending:
+        pending += [inner for inner in part.co_consts if isinstance(inner, CodeType)]
+        for line in dis.get_instructions(part):
+            if line.opname in ("LOAD_NAME", "LOAD_GLOBAL"):
+                read.add(line.argval)
+            elif line.opname == "STORE_NAME" and part is pending[0]:
+                defined.add(line.argval)
+    return read - defined, defined
 
 
 def submitted(path: Path, folder: Path) -> dict[str, list[tuple[str, str]]]:

@@ -17,15 +17,21 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from speclab.course.export import export
 
 pytestmark = pytest.mark.notebook
-FACTORS = {"double": 2, "triple": 3, "fourfold": 4}
+FACTORS = {"double": 2, "triple": 3, "fourfold": 4, "fivefold": 5, "sixfold": 6, "sevenfold": 7}
 """Functions of the lesson; each gives as many points as its factor."""
 ANSWERS = {
-    "right": {name: f"return {factor} * number" for name, factor in FACTORS.items()},
-    "seen": {"double": "return 4", "triple": "raise ValueError(number)", "fourfold": ""},
-    "endless": {"double": "while True: pass", "fourfold": "return 4 * number"},
+    "all": {name: f"return {factor} * number" for name, factor in FACTORS.items()},
+    # fitted to the visible case, raising, open, endless, right; sevenfold was deleted
+    "one": {
+        "double": "return 4",
+        "triple": "raise ValueError(number)",
+        "fourfold": "",
+        "fivefold": "while True: pass",
+        "sixfold": "return 6 * number",
+    },
 }
-"""Bodies by student: right; fitted to the visible case, raising and open; endless and deleted."""
-SCORES = {"right": 9, "seen": 0, "endless": 4}
+"""Bodies by student."""
+SCORES = {"all": sum(FACTORS.values()), "one": FACTORS["sixfold"]}
 TEST = """def world(random):
     number = random.randint(50, 99)
     return number, {factor} * number
@@ -38,7 +44,7 @@ check("{letter}", {name}, [(own, own * {factor})], limit=2, worlds=world)"""
 def source(tmp_path_factory):
     # a lesson's names are its own
     cells = [new_code_cell("from speclab.course import check\n\nown = 2")]
-    for letter, (name, factor) in zip("ABC", FACTORS.items(), strict=True):
+    for letter, (name, factor) in zip("ABCDEF", FACTORS.items(), strict=True):
         stub = f'def {name}(number):\n    """A product."""'
         answer = f"```python\n{stub}\n    return {factor} * number\n```"
         test = TEST.format(letter=letter, name=name, factor=factor)

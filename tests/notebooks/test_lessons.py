@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from course import (
     LESSONS,
     RIGHT,
     WRONG,
+    needed,
     printed,
     read,
     solutions,
@@ -41,31 +43,32 @@ def _refusal(test: str, answer: str, names: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("path", LESSONS[::-1], ids=lambda path: path.stem)
-def test_a_notebook_runs_and_right_answers_are_taken_and_wrong_ones_refused(
+def test_right_answers_are_taken_and_wrong_ones_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`names` is the notebook with its exercises open; cells run with the solutions of those before them."""
+    """`names` is the notebook with its exercises open. Only cells that exercises need run here, with
+    the solutions of those before them; nbval runs them all."""
     monkeypatch.chdir(path.parent)
     monkeypatch.syspath_prepend(path.parent)
     monkeypatch.setattr(plotly.io.renderers, "default", "json")
     torch.set_grad_enabled(True)  # the notebook before this one may have ended without
-    cells = read(path).cells
     known = solutions(read(path))
     right = submitted(path, RIGHT)
     wrong = submitted(path, WRONG)
+    code = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    tests = [cell.source for cell in code if tagged(cell, "test")]
+    given = [answer for _, answer in chain.from_iterable([*right.values(), *wrong.values()])]
+    kept = needed(code, [*tests, *known.values(), *given])
+    cells = [cell for cell in code if cell in kept or tagged(cell, "test")]
     names: dict[str, Any] = {"__name__": "__main__", "display": display}
     answers: dict[str, Any] = {}
     refused = []
     taken = []
     open_exercise = ""
     for cell in cells:
-        if cell.cell_type != "code":
-            continue
         if tagged(cell, "exercise"):
             (open_exercise,) = re.findall(r"^def (\w+)", cell.source, re.MULTILINE)
         if not tagged(cell, "test"):
-            if tagged(cell, "lab"):  # nbval runs it
-                continue
             stubs = {name: names[name] for name in answers}
             names.update(answers)
             printed(cell.source, names)
