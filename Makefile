@@ -54,7 +54,7 @@ model: $(READY) ## tests on trained and random models and on a device double, an
 	$(PYTEST) $(CODE) -m model
 	$(PYTEST) --dist worksteal -p no:nbval tests/double
 
-notebooks: $(READY) $(SITE) ## run every notebook, as shipped and with its exercises solved
+notebooks: $(READY) $(SITE) ## run every notebook, and the tests of its exercises
 	$(PYTEST) --dist loadfile -W default $(NBVAL) --nbval-lax notebooks
 	$(PYTEST) --dist worksteal -p no:nbval tests/notebooks
 
