@@ -391,7 +391,7 @@ interface Catalog {
 interface Run {
   number: number;
   name: string;
-  parent: number | null;
+  /** Iterations shared with the run that it was forked from; else -1. */
   at: number;
   iterations: number;
   shown: boolean;
@@ -413,8 +413,9 @@ interface Curve {
   here: any;
 }
 
+/** `on`: true, or for how many more iterations. */
 interface Guess {
-  on: boolean;
+  on: boolean | number;
   asked: number | null;
   tries: number;
   right: number;
@@ -476,14 +477,14 @@ type Message =
       session?: Values;
     }
   | { do: "curve"; name: string }
-  | { do: "add"; node: NodeId; token: number | null; text: string | null }
-  | { do: "prune"; node: NodeId }
-  | { do: "switch"; run: number }
+  | { do: "add"; node: number; token: number | null; text: string | null }
+  | { do: "prune"; node: number }
+  | { do: "switch" | "close"; run: number }
   | { do: "compare"; names: string[] }
   | { do: "diff"; run: number }
   | { do: "save"; what: string }
   | { do: "open"; name: string; data: string }
-  | { do: "guess"; on: boolean }
+  | { do: "guess"; on: boolean | number }
   | { do: "picture"; cursor: number; images: Values[] };
 
 /** What the kernel tells the page (views/messages.json), and what the page's own controls do. */
@@ -494,7 +495,7 @@ type PageEvent =
   | { type: "select"; node: NodeId }
   | { type: "tab"; name: string }
   | { type: "next" }
-  | { type: "guessing"; on: boolean }
+  | { type: "guessing"; on: boolean | number }
   | { type: "set"; values: Partial<State> }
   | ({ type: "catalog" } & Partial<Catalog>)
   | { type: "run"; id?: number; header: Header; keep: number; steps: Step[]; cursor?: number }

@@ -80,20 +80,34 @@ def on_screen(sentence: str) -> str:
     return re.sub(r"\w+", lambda word: str(known.get(word[0], word[0])), sentence)
 
 
-def differences(old: LabConfig, new: LabConfig) -> list[str]:
-    """Describe the changes: `node budget 24 → 12`."""
+def changes(old: LabConfig, new: LabConfig) -> dict[str, tuple[Any, Any]]:
+    """What differs between two setups: old and new value by name."""
     before, after = old.settings.model_dump(), new.settings.model_dump()
     same = type(old.strategy) is type(new.strategy)
     for config, values in ((old, before), (new, after)):
         values |= {"models": config.models or "given", "strategy": type(config.strategy).__name__}
         if same:
             values |= config.strategy.model_dump()
-    changes = [
-        f"{name.replace('_', ' ')} {_written(before[name])} → {_written(value)}"
-        for name, value in after.items()
-        if before[name] != value
+    return {name: (before[name], value) for name, value in after.items() if before[name] != value}
+
+
+def differences(old: LabConfig, new: LabConfig) -> list[str]:
+    """Describe the changes: `node budget 24 → 12`."""
+    sentences = [
+        f"{name.replace('_', ' ')} {_written(before)} → {_written(after)}"
+        for name, (before, after) in changes(old, new).items()
     ]
-    return changes if new.prompt == old.prompt else ["prompt", *changes]
+    return sentences if new.prompt == old.prompt else ["prompt", *sentences]
+
+
+def short_name(old: LabConfig, new: LabConfig) -> str:
+    """The changes as the name of a fork: `τ_ℓ 0.75`, `Goose`."""
+    parts = []
+    for name, (_, value) in changes(old, new).items():
+        field = type(new.strategy).model_fields.get(name)
+        label = "" if name == "strategy" else (field and field.title) or name.replace("_", " ")
+        parts.append(f"{label} {_written(value)}".strip())
+    return ", ".join(parts)
 
 
 def _written(value: Any) -> str:

@@ -30,10 +30,10 @@ from speclab.lab._form import (
     LabConfig,
     Message,
     ModelChoice,
-    differences,
     offered,
     prompt_of,
     refuse_long,
+    short_name,
     with_models,
     with_prompt,
 )
@@ -62,17 +62,18 @@ _PLAIN = str.maketrans("␣⏎⇥", " \n\t")
 class Run:
     """A run of this lab.
 
-    A fork has a `parent` and shares its iterations up to `at`. A file has no session.
+    `family`: a letter, the same for all forks of a run. A fork shares the first `at` iterations of
+    the run that it was made from; other runs have -1. A file has no session.
     """
 
     number: int
     name: str
+    family: str
     trace: Trace
     cursor: int = 0
     config: LabConfig | None = None
     session: Session | None = None
-    parent: int | None = None
-    at: int = 0
+    at: int = -1
 
 
 class Runs(LabState):
@@ -87,6 +88,7 @@ class Runs(LabState):
     _pair: ModelPair | None = None
     _loaded: ModelChoice | None = None  # the choice that `_pair` was loaded for
     _all: tuple[Run, ...] = ()
+    _made: tuple[str, ...] = ()  # the family of every run, also of closed ones
     _shown: Run | None = None
     _working: Session | None = None  # runs, but is not shown
     _typed = Dict()  # settings of a refused strategy
@@ -206,8 +208,7 @@ class Runs(LabState):
         session, old = self._live()
         fork = session.fork(at, strategy, **settings)
         config = replace(old, strategy=fork.strategy, settings=fork.settings)
-        name = "; ".join(differences(old, config)) or "the same settings"
-        self._add_fork(name, fork, config, at)
+        self._add_fork(short_name(old, config), fork, config, at)
         return fork
 
     # Decode and move
@@ -358,6 +359,13 @@ class Runs(LabState):
         """Show another run, by its number, at its last position."""
         self._show(self._numbered(run))
 
+    def on_close(self, run: int) -> None:
+        """Forget a run that is not shown."""
+        closed = self._numbered(run)
+        if closed is not self._shown:
+            self._all = tuple([other for other in self._all if other is not closed])
+            self._list_runs()
+
     def cancel(self) -> None:
         """Stop the running iteration, from any thread; earlier iterations are kept."""
         for session in (self.session, self._working):
@@ -370,21 +378,27 @@ class Runs(LabState):
         self._all = self.edits = ()
         self.panels = {}
 
-    def _add(self, name: str, trace: Trace, **fields: Any) -> None:
-        """Show a new run."""
-        run = Run(len(self._all), name, trace, **fields)
+    def _add(self, name: str, trace: Trace, family: str = "", **fields: Any) -> None:
+        """Show a new run. It is called `B Goose`; a fork of A `A2 τ_ℓ 0.75 from 4`."""
+        self._made = (*self._made, family or chr(65 + len({*self._made}) % 26))
+        family = self._made[-1]
+        count = self._made.count(family)
+        name = f"{family}{count if count > 1 else ''} {name}"
+        run = Run(len(self._made) - 1, name, family, trace, **fields)
         self._all = (*self._all, run)
         self._show(run)
 
     def _add_fork(self, name: str, fork: Session, config: LabConfig, at: int) -> None:
         """Show a fork of the session shown, after `at` iterations."""
-        fields = {"session": fork, "config": config, "parent": self.number, "at": at}
-        self._add(name, fork.trace, cursor=fork.cursor, **fields)
+        family = self.shown().family
+        fields = {"session": fork, "config": config, "at": at, "cursor": fork.cursor}
+        self._add(f"{name} from {at}".lstrip(), fork.trace, family, **fields)
 
-    def _numbered(self, run: int) -> Run:
-        if not 0 <= run < len(self._all):
-            raise SettingsError(f"There is no run {run}: {len(self._all)} exist.")
-        return self._all[run]
+    def _numbered(self, number: int) -> Run:
+        for run in self._all:
+            if run.number == number:
+                return run
+        raise SettingsError(f"There is no run {number}: it was closed.")
 
     def _show(self, run: Run) -> None:
         if self._shown is not None:
@@ -411,16 +425,18 @@ class Runs(LabState):
         self.arrive(cursor)
         self._leave_edits()
         self.hide("preview", "diffed")
+        self._list_runs()
+
+    def _list_runs(self) -> None:
         rows = [
             {
                 "number": run.number,
-                "parent": run.parent,
                 "at": run.at,
                 "name": run.name,
                 "iterations": len(run.trace.steps),
                 "shown": run is self._shown,
             }
-            for run in self._all
+            for run in sorted(self._all, key=lambda run: run.family)
         ]
         self.show("runs", runs=rows)
 
@@ -441,21 +457,20 @@ class Runs(LabState):
 
     # A tree built by hand
 
-    def on_add(self, node: int | str, token: int | None = None, text: str | None = None) -> None:
-        """Add a child to a node, by token id or as typed."""
+    def on_add(self, node: int, token: int | None = None, text: str | None = None) -> None:
+        """Add a child to a node of the edited tree, by token id or as typed."""
         edit = self._edit()
         assert self._pair is not None
-        parent = index_in(edit, node)
         child = token_of(self._pair, token, text)
-        if child in [edit.tree.token[other] for other in edit.tree.children[parent]]:
+        children = edit.tree.children[node] if 0 <= node < len(edit.tree) else ()
+        if child in [edit.tree.token[other] for other in children]:
             name = self._pair.token_text(child)
-            raise SettingsError(f"Node {node} has the child {name!r} already: add another token.")
-        self._take_edit(edit.add(parent, child))
+            raise SettingsError(f"The node has the child {name!r} already: add another token.")
+        self._take_edit(edit.add(node, child))
 
-    def on_prune(self, node: int | str) -> None:
-        """Remove a node and its descendants."""
-        edit = self._edit()
-        self._take_edit(edit.prune(index_in(edit, node)))
+    def on_prune(self, node: int) -> None:
+        """Remove a node of the edited tree and its descendants."""
+        self._take_edit(self._edit().prune(node))
 
     def on_undo(self) -> None:
         """Undo the last edit."""
@@ -500,7 +515,7 @@ class Runs(LabState):
         self.edits = (*self.edits, edit)
         texts = self._pair.token_texts(edit.tree.token.tolist())
         data = {
-            **tree_data(edit.tree, recorded_nodes(edit)),
+            **tree_data(edit.tree, [edit.recorded(row) for row in range(len(edit.tree))]),
             "texts": {str(token): text for token, text in texts.items()},
             "by": "hand",
         }
@@ -649,24 +664,6 @@ def kind_of(name: str) -> type[Strategy]:
     if name not in known:
         raise SettingsError(f"There is no strategy {name!r}: choose one from the list.")
     return known[name]
-
-
-def recorded_nodes(edit: TreeEdit) -> list[int | None]:
-    """For each node of the edited tree, the same node of the iteration; None if it is new."""
-    return [edit.recorded(node) for node in range(len(edit.tree))]
-
-
-def index_in(edit: TreeEdit, node: int | str) -> int:
-    """Convert the page's name of a node, a number of the iteration or "new 3", to its number in the edited tree."""
-    if isinstance(node, str):
-        number = node.removeprefix("new ")
-        if not number.isdecimal() or int(number) >= len(edit.tree):
-            raise SettingsError("Select a node of the tree first.")
-        return int(number)
-    nodes = recorded_nodes(edit)
-    if node not in nodes:
-        raise SettingsError(f"Node {node} was pruned: choose another, or undo.")
-    return nodes.index(node)
 
 
 def token_of(pair: ModelPair, token: int | None, text: str | None) -> int:

@@ -33,7 +33,8 @@ async function startLive() {
     );
     worker.onerror = ({ message }) =>
       view.handle({ type: "gone", sentence: `The decoder stopped (${message}): reload the page.` });
-    if (/[?&]predict\b/.test(location.search)) view.handle({ type: "guessing", on: true });
+    const predict = /[?&]predict\b/.test(location.search);
+    view.handle({ type: "guessing", on: predict || 3 }); // iterations
   } catch (error) {
     place.textContent =
       location.protocol === "file:"

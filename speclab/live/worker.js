@@ -293,14 +293,6 @@ function edit(rows) {
   post("preview", { index: lab.cursor - 1, what_if: lab.edits.length ? what_if : null });
 }
 
-/** The row of the edited tree that the page names. @param {any} node */
-function rowOf(node) {
-  const row =
-    typeof node === "string" ? Number(node.replace("new ", "")) : column("recorded").indexOf(node);
-  if (row < 0) throw new Refusal("This node was pruned: choose another, or undo.");
-  return row;
-}
-
 /** One token from what was typed: `#17`, or a text as displayed. @param {string} typed */
 function typedToken(typed) {
   const { tokenizer } = lab.models;
@@ -391,21 +383,20 @@ const COMMANDS = {
     post("redone", { index: old.index, old, changes });
   },
   add({ node, token, text }) {
-    const parent = rowOf(node);
     const rows = edited();
     const id = token ?? typedToken(text);
-    if (rows.some(row => row.parent === parent && row.token === id))
+    if (rows.some(row => row.parent === node && row.token === id))
       throw new Refusal("That child is there already: add another.");
     const prob =
-      stepShown().nodes[rows[parent].recorded]?.draft_top.find(([one]) => one === id)?.[1] ?? 1;
+      stepShown().nodes[rows[node].recorded]?.draft_top.find(([one]) => one === id)?.[1] ?? 1;
     edit([
       ...rows,
-      { token: id, parent, log_prob: Math.log(prob), source: "hand", recorded: null }
+      { token: id, parent: node, log_prob: Math.log(prob), source: "hand", recorded: null }
     ]);
   },
   prune({ node }) {
-    const gone = [rowOf(node)];
-    if (!gone[0])
+    const gone = [node];
+    if (!node)
       throw new Refusal("Node 0 is the root, the newest token of the text: it cannot be pruned.");
     const rows = edited();
     rows.forEach((row, index) => {

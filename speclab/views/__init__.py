@@ -202,7 +202,9 @@ def compare(comparison: Comparison, *, theme: ThemeName = "light") -> Figure:
 
 def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:
     """Tokens per iteration over the range of a setting, from replays (`speclab.analysis.curves`)."""
-    return _figure(theme, "curveFigure", curve_data(found))
+    figure = _figure(theme, "curveFigure", curve_data(found))
+    title = found.name.replace("_", " ")
+    return figure.update_layout(height=240, margin_b=44, xaxis_title_text=title)
 
 
 def marginals(

@@ -120,7 +120,7 @@ def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
         "document.querySelector('.sl-node-line').textContent.startsWith('Node ')"
     )
     page.click("[data-tab=node]")
-    assert page.locator(".sl-panel .js-plotly-plot").count() == 1
+    page.wait_for_selector(".sl-panel .js-plotly-plot")
     page.click("[data-tab=metrics]")
     page.wait_for_function(
         "document.querySelector('.sl-panel .js-plotly-plot').data[0].x?.length === 2"

@@ -74,7 +74,7 @@ def test_the_lab_keeps_its_keys_and_the_focus(lab):
     lab.tab("settings")
     cell = lab.page.locator(".sl-cell", has_text="high confidence")
     value = cell.locator("output").inner_text()
-    for control in ("[data-tab=settings]", ".sl-cell input", ".sl-until select"):
+    for control in ("[data-tab=settings]", ".sl-cell input", ".sl-more summary"):
         lab.page.locator(control).first.focus()
         lab.page.keyboard.type("xb")
         assert lab.read(FOCUSED), control

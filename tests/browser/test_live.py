@@ -33,6 +33,7 @@ def live(browser, folder):
     with served(folder) as address:
         opened = Opened.at(browser, f"{address}?prompt=Once%20upon%20a%20time&length=50")
         opened.at_iteration(1, 1)
+        opened.page.click("text=Just show it")
     opened.requests.clear()
     yield opened
     opened.page.close()
@@ -84,6 +85,7 @@ def test_a_text_of_ones_own_is_decoded_without_a_kernel_or_a_network(live, tmp_p
 def test_a_slider_previews_and_apply_decodes(live):
     page = live.page
     page.click("[data-tab=settings]")
+    page.wait_for_selector(".speclab-setting-low_confidence")
     before = live.read(TREE)
     page.evaluate(SLIDE, ["low_confidence", 0])
     live.wait(f"{STATUS}.startsWith('Preview')")
@@ -108,7 +110,8 @@ def test_a_tree_is_built_by_hand_and_predicted(live):
     page.click(".sl-byhand button:text('Add')")
     page.click(".sl-verify:not([disabled])")
     live.wait(f"{PENDING}.includes('by hand')")
-    page.click(".sl-guess")
+    page.click(".sl-more summary")
+    page.click("text=Guess first")
     page.click("button.speclab-step:not([disabled])")
     live.at_iteration(2, 2)
     assert page.is_disabled("[data-phase=accept]")
@@ -139,6 +142,7 @@ def test_a_run_is_stopped_and_fits_a_phone(live):
     page.emulate_media(color_scheme="dark")
     live.wait("document.documentElement.scrollWidth <= 390")  # pictures are drawn again first
     assert max(map(len, live.read(LABELS))) >= 7, "no token can be read"
+    page.click(".sl-more summary")
     page.select_option(".sl-until select", "token")
     page.click("button.speclab-run")
     live.wait(f"{text('sl-hint')} !== '' && {CURSOR} === '1 of 1'")

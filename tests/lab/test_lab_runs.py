@@ -35,10 +35,10 @@ def test_runs_and_forks_are_one_tree_to_switch(page):
     page.lab.fork(speclab.LinearSpeculation())
     page.hear()
     runs = page.panels["runs"]["runs"]
-    assert [(run["parent"], run["at"], run["shown"]) for run in runs] == [
-        (None, 0, False),
-        (0, 2, False),
-        (1, 1, True),
+    assert [(run["name"], run["at"], run["shown"]) for run in runs] == [
+        ("A DynaTree", -1, False),
+        ("A2 N_max 3 from 2", 2, False),
+        ("A3 LinearSpeculation from 1", 1, True),
     ]
     assert [run["iterations"] for run in runs] == [2, 3, 1]
     page.say(do="step")
@@ -47,7 +47,12 @@ def test_runs_and_forks_are_one_tree_to_switch(page):
     assert page.lab.session is first
     assert page.place[0] == 2, "where it was left"
     assert page.holds_the_run()
-    page.say(do="switch", run=9)
+    page.say(do="close", run=1)
+    page.say(do="close", run=0)  # is shown, so it stays
+    page.say(do="step", **{"from": "start"})
+    names = [run["name"] for run in page.panels["runs"]["runs"]]
+    assert names == ["A DynaTree", "A3 LinearSpeculation from 1", "B DynaTree"]
+    page.say(do="switch", run=1)
     assert page.error["where"] == "compare"
 
 

@@ -177,12 +177,12 @@ def test_a_tree_built_by_hand_is_verified_in_a_fork_and_the_strategy_goes_on(pag
     )
 
 
-def test_edits_name_nodes_as_the_page_sees_them_and_are_taken_back(page):
+def test_edits_name_rows_of_the_edited_tree_and_are_taken_back(page):
     step = page.lab.state.step
     leaf = len(step.tree) - 1
     page.say(do="add", node=leaf, token=7, text=None)
     new = page.preview["recorded"].index(None)
-    page.say(do="add", node=f"new {new}", token=9, text=None)
+    page.say(do="add", node=new, token=9, text=None)
     tree = page.preview["tree"]
     assert len(tree["token"]) == len(step.tree) + 2
     last = page.preview["recorded"].index(None, new + 1)
@@ -193,7 +193,7 @@ def test_edits_name_nodes_as_the_page_sees_them_and_are_taken_back(page):
     assert not page.status["by_hand"]
     page.say(do="verify")
     assert page.error["where"] == "page", "nothing was edited"
-    for node in (0, "own", "new 99"):
+    for node in (0, -1, 99):
         page.say(do="prune", node=node)
         assert page.error["where"] == "page"
     page.say(do="prune", node=leaf)

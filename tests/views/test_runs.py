@@ -47,7 +47,7 @@ def test_metrics_are_of_the_iterations_until_the_cursor():
     assert tokens == [len(step.committed) for step in steps]
     seconds = sum(sum(bar.y) for bar in figure.data[2:]) / 1000
     assert seconds == pytest.approx(sum(sum(step.seconds.values()) for step in steps), abs=1e-4)
-    assert f"{sum(tokens) / 4:.2f} tokens per iteration" in said(figure)
+    assert f"{sum(tokens) / 4:.2f} tokens per pass" in said(figure)
 
 
 def test_trees_side_by_side_are_whole_and_on_the_same_columns():

@@ -1,8 +1,8 @@
 // Several strategies on this prompt, side by side; and the curve of a setting.
 
 import { LOOKS, WORDS } from "./data.js";
-import { button, div, made, refusal, shows, tableOf } from "./draw.js";
-import { layoutOf, noteAt } from "./figure.js";
+import { button, div, made, refusal, shows, span, tableOf, workWords } from "./draw.js";
+import { layoutOf, noteAt, shareOf } from "./figure.js";
 import { clip, plotText } from "./text.js";
 import { words } from "./words.js";
 
@@ -14,7 +14,8 @@ export function compareOf({ send }) {
     send({ do: "compare", names });
   });
   const result = made("div");
-  const element = made("div", {}, list, div("sl-row", run, refusal("compare")), result);
+  const work = span("sl-muted");
+  const element = made("div", {}, list, div("sl-row", run, work, refusal("compare")), result);
   /** @param {State} now */
   const update = now => {
     const { catalog, status } = now;
@@ -34,6 +35,7 @@ export function compareOf({ send }) {
       if (sentence) label.firstChild.checked = false;
     }
     run.disabled = Boolean(status.busy || now.gone);
+    work.textContent = workWords(status);
     if (!shows(result, [now.compared]))
       result.replaceChildren(now.compared ? tableOf(comparedTable(now.compared)) : "");
   };
@@ -95,38 +97,38 @@ export function compareFigure(names, rates) {
   return { data, layout };
 }
 
-/** Tokens per pass over the values of a setting. @param {Curve} curve @returns {Figure} */
-export function curveFigure({ name, points, plain, here }) {
+/**
+ * Tokens per pass over the values of a setting, on the scale of its slider if it has one.
+ * @param {Curve} curve
+ * @param {any[]} [values] the slider's
+ * @returns {Figure}
+ */
+export function curveFigure({ name, points, plain, here }, values) {
   const known = points.filter(point => !point.refused);
-  const numbers = known.filter(point => typeof point.value === "number");
+  /** @param {any} value */
+  const place = value => (values ? shareOf(values, value) : value);
   /** @param {Values[]} list */
   const along = list => ({
-    x: list.map(point => point.value),
-    y: list.map(point => point.tokens_per_iteration)
+    x: list.map(point => place(point.value)),
+    y: list.map(point => point.tokens_per_iteration),
+    text: list.map(point => String(point.value))
   });
-  const data = [
-    { ...LOOKS.traces.curve, ...along(numbers) },
-    { ...LOOKS.traces.here, ...along(numbers.filter(point => point.value === here)) }
-  ];
-  const wide = numbers.length > 1 && numbers.at(-1).value / (numbers[0].value || 0.001) >= 10;
-  const title = name.replaceAll("_", " ");
-  const annotations = known
-    .filter(point => typeof point.value !== "number")
-    .map((point, index) =>
-      noteAt(
-        plotText(`${point.value}: ${point.tokens_per_iteration.toFixed(2)}`),
-        0.01 + 0.2 * index,
-        1
-      )
-    );
+  const shown = along(known);
+  const same = shown.y.every(rate => rate === shown.y[0]);
   const level = plain.tokens_per_iteration ?? 1;
-  const shapes = [{ ...LOOKS.level, y0: level, y1: level }];
-  const xaxis = { title: { text: title }, type: wide ? "log" : "linear" };
+  const every = Math.ceil((values ?? []).length / 5);
+  const ticks = values?.filter((_, index) => index % every === 0);
+  const xaxis = values
+    ? { range: [0, 1], tickvals: ticks.map(place), ticktext: ticks.map(String) }
+    : { type: "category" };
   return {
-    data,
-    layout: layoutOf("curve", `Tokens per pass over ${title}, replayed on this text`, {
-      annotations,
-      shapes,
+    data: [
+      { ...LOOKS.traces.curve, ...shown },
+      { ...LOOKS.traces.here, ...along(known.filter(point => point.value === here)) }
+    ],
+    layout: layoutOf("curve", words("curve", "sentence", { name }), {
+      annotations: [noteAt(WORDS.curve[same ? "same" : "title"], 0, 1)],
+      shapes: [{ ...LOOKS.level, y0: level, y1: level }],
       xaxis
     })
   };

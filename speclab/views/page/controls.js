@@ -1,7 +1,7 @@
 // The bar, the menu, the runs, the tree built by hand, and the keys.
 
-import { WORDS } from "./data.js";
-import { button, choiceOf, div, later, made, shows, span } from "./draw.js";
+import { LOOKS, WORDS } from "./data.js";
+import { asks, button, choiceOf, div, later, made, shows, span } from "./draw.js";
 import { OWN, PHASES } from "./phases.js";
 import { LATER, asking, overlayShown, positionShown, stepShown } from "./state.js";
 import { labelOf } from "./text.js";
@@ -19,17 +19,14 @@ export function barOf(context) {
   });
   const place = span("sl-place");
   const phases = phasesOf(dispatch);
-  const guess = button("guess", look.guess, () =>
-    dispatch({ type: "guessing", on: !state().guess.on })
-  );
   const until = untilOf(context);
-  const stop = button("Stop", { class: "sl-stop" }, () => send({ do: "stop" }));
+  const stop = asks(send, "Stop", { do: "stop" }, look.stop);
   const play = playOf(context);
-  const going = live ? [until.element, stop] : [];
-  const first = [back, step, place, phases, guess, ...going];
+  const menu = menuOf(context, until.element);
+  const going = live ? [until.run, stop] : [];
   /** @param {State} now */
   const update = now => {
-    const { status, gone } = now;
+    const { status, gone, hint } = now;
     const off = Boolean(gone || status.busy) || status.can_step === false;
     const forward = now.cursor < now.steps.length && !status.pending?.length;
     place.textContent = `${now.cursor} of ${now.steps.length}`;
@@ -37,16 +34,18 @@ export function barOf(context) {
     if (live) step.textContent = stepWords(now);
     step.disabled = asking(now) || (!forward && (!live || off));
     until.run.disabled = asking(now) || off;
-    until.hint.textContent = status.error?.where === "until" ? status.error.sentence : now.hint;
+    until.hint.textContent = status.error?.where === "until" ? status.error.sentence : hint;
+    until.run.hidden = Boolean(status.busy);
     stop.hidden = !status.busy;
-    guess.setAttribute("aria-pressed", String(now.guess.on));
-    for (const one of phases.children) {
+    menu.guess.setAttribute("aria-pressed", String(Boolean(now.guess.on)));
+    for (const one of phases.querySelectorAll("[data-phase]")) {
       const here = one.dataset.phase === positionShown(now).phase && now.cursor > 0;
       one.setAttribute("aria-pressed", String(here));
       one.disabled = !now.cursor || (asking(now) && LATER.includes(one.dataset.phase));
     }
   };
-  return { element: div("sl-bar", ...first, play.element, menuOf(context)), update, end: play.end };
+  const first = [back, step, ...going, place, phases, play.element, menu.element];
+  return { element: div("sl-bar", ...first), update, end: play.end };
 }
 
 /** What Step does next. @param {State} state */
@@ -61,7 +60,10 @@ function phasesOf(dispatch) {
   const buttons = PHASES.map(name =>
     button(name, { "data-phase": name }, () => dispatch({ type: "phase", name }))
   );
-  return made("span", WORDS.controls.phases, ...buttons);
+  /** @param {string} sign @param {number} by */
+  const arrow = (sign, by) =>
+    button(sign, WORDS.controls[sign], () => dispatch({ type: "along", by }));
+  return made("span", WORDS.controls.phases, arrow("‹", -1), ...buttons, arrow("›", 1));
 }
 
 /** Shows one phase after another. @param {Context} context */
@@ -91,15 +93,16 @@ function playOf({ state, dispatch }) {
 function untilOf({ send, dispatch, kernel }) {
   const kinds = Object.entries(WORDS.until).filter(([name]) => kernel || name !== "expression");
   const options = kinds.map(([name, [label]]) => [name, label]);
-  const kind = choiceOf(options, options[0][0], chosen, { "aria-label": "Run until" });
-  const hint = made("span", { class: "sl-hint", role: "status" });
+  const kind = choiceOf(options, options[0][0], chosen, WORDS.controls.until);
+  const hint = made("span", WORDS.controls.hint);
   const wish = () => ({
     kind: kind.value,
     value: value.type === "number" ? Number(value.value) : value.value
   });
-  const run = button("▶", WORDS.controls.run, () => {
+  const run = button("Run", WORDS.controls.run, () => {
     if (value.hidden || value.value) return send({ do: "run", until: wish() });
     dispatch({ type: "hint", sentence: WORDS.controls.condition.title });
+    value.closest("details").open = true;
     value.focus();
   });
   const soon = later(250);
@@ -109,6 +112,7 @@ function untilOf({ send, dispatch, kernel }) {
     value.type = type ?? "text";
     value.value = type === "number" ? "2" : "";
     value.placeholder = example;
+    dispatch({ type: "hint", sentence: "" });
   }
   const value = made("input", {
     ...WORDS.controls.condition,
@@ -120,14 +124,14 @@ function untilOf({ send, dispatch, kernel }) {
     keydown: ({ key }) => key === "Enter" && run.click()
   });
   return {
-    element: span("sl-until", "Run until ", kind, value, run, hint),
+    element: div("sl-until", "Run until ", kind, value, hint),
     run,
     hint
   };
 }
 
-/** @param {Context} context */
-function menuOf({ state, dispatch, send, live, kernel }) {
+/** @param {Context} context @param {HTMLElement} until */
+function menuOf({ state, dispatch, send, live, kernel }, until) {
   const change = () => {
     const [chosen] = file.files;
     const reader = new FileReader();
@@ -155,43 +159,37 @@ function menuOf({ state, dispatch, send, live, kernel }) {
       ]
     : [];
   if (live) files.push(entry("Save run", () => send({ do: "save", what: "run" })));
+  const guess = entry("Guess first", () => dispatch({ type: "guessing", on: !state().guess.on }));
+  guess.title = WORDS.controls.guess.title;
+  const views = [entry("As table", flip("rows")), entry("Marks in the text", flip("marks"))];
   const menu = made(
     "details",
-    { class: "sl-more" },
+    WORDS.controls.menu,
     made("summary", WORDS.controls.more, "⋯"),
-    made(
-      "div",
-      {},
-      ...files,
-      entry("As table", flip("rows")),
-      entry("Marks in the text", flip("marks"))
-    )
+    made("div", {}, live ? until : null, guess, ...views, ...files)
   );
-  return menu;
+  return { element: menu, guess };
 }
 
 /**
- * The runs and forks of this lab as a thin tree; nothing for one run.
+ * The runs and forks of this lab, each with its colour; nothing for one run.
  * @param {State} state
  * @param {(message: Message) => void} send
  */
 export function runsOf({ runs }, send) {
   if (runs.length < 2) return null;
-  /** @param {number | null} parent @param {number} depth @returns {HTMLElement[]} */
-  const below = (parent, depth) =>
-    runs
-      .filter(run => run.parent === parent)
-      .flatMap(run => {
-        const label = `${"· ".repeat(depth)}${run.name} · ${run.iterations}`;
-        const title = run.parent === null ? "" : `from iteration ${run.at} of run ${run.parent}`;
-        return [
-          button(label, { "aria-pressed": String(run.shown), title, "data-run": run.number }, () =>
-            send({ do: "switch", run: run.number })
-          ),
-          ...below(run.number, depth + 1)
-        ];
-      });
-  return made("div", { class: "sl-runs", role: "group", "aria-label": "runs" }, ...below(null, 0));
+  const buttons = runs.map(({ name, number, iterations, shown }) => {
+    const { [number % LOOKS.sources.length]: color } = LOOKS.sources;
+    const dot = made("i", { style: `color:${color}` }, "● ");
+    const look = { "aria-pressed": String(shown), "data-run": number };
+    const show = asks(send, "", { do: "switch", run: number }, look);
+    show.append(dot, `${name} · ${iterations}`);
+    const title = `close ${name}`;
+    const close = asks(send, "×", { do: "close", run: number }, { title });
+    close.hidden = shown;
+    return span("sl-run", show, close);
+  });
+  return made("div", WORDS.controls.runs, ...buttons);
 }
 
 /**
@@ -208,13 +206,20 @@ export function freeTokens(state) {
   return top.map(([token]) => token).filter(token => !taken.includes(token));
 }
 
+/** The row of the node picked in the tree being edited; -1 without one. @param {State} state */
+function editedRow({ node, preview, status }) {
+  if (node === null || node === OWN) return -1;
+  if (typeof node === "string") return Number(node.slice(4)); // new 12
+  return status.by_hand ? preview.what_if.recorded.indexOf(node) : node;
+}
+
 /** @param {Context} context */
 export function byHandOf({ state, send }) {
-  const child = made("select", { "aria-label": "child token" });
+  const child = made("select", WORDS.controls.child);
   const typed = made("input", WORDS.controls.token);
   const hint = span("sl-muted");
   /** @param {{do: "add", token: number | null, text: string | null} | {do: "prune"}} message */
-  const tell = message => send({ ...message, node: state().node });
+  const tell = message => send({ ...message, node: editedRow(state()) });
   const add = button("Add", {}, () =>
     tell(
       child.value && !typed.value
@@ -223,24 +228,15 @@ export function byHandOf({ state, send }) {
     )
   );
   const prune = button("Prune", {}, () => tell({ do: "prune" }));
-  const undo = button("Undo", {}, () => send({ do: "undo" }));
-  const verify = button("Verify", { class: "sl-verify" }, () => send({ do: "verify" }));
-  const element = div(
-    "sl-byhand",
-    made("b", {}, "By hand"),
-    hint,
-    child,
-    typed,
-    add,
-    prune,
-    undo,
-    verify
-  );
+  const undo = asks(send, "Undo", { do: "undo" });
+  const verify = asks(send, "Verify", { do: "verify" }, WORDS.controls.verify);
+  const name = made("b", {}, "By hand");
+  const element = div("sl-byhand", name, hint, child, typed, add, prune, undo, verify);
   /** @param {State} now */
   const update = now => {
     const step = stepShown(now);
     const off = !step || Boolean(now.status.busy || now.gone);
-    const picked = now.node !== null && now.node !== OWN;
+    const picked = editedRow(now) >= 0;
     const top = picked ? freeTokens(now) : [];
     hint.textContent = picked
       ? `a child of node ${now.node}:`

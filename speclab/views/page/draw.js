@@ -44,6 +44,17 @@ export function button(label, attributes, click) {
   return made("button", { type: "button", ...attributes, click }, label);
 }
 
+/**
+ * A button that sends a message.
+ * @param {(message: Message) => void} send
+ * @param {string} label
+ * @param {Message} message
+ * @param {Record<string, any>} look
+ */
+export function asks(send, label, message, look = {}) {
+  return button(label, look, () => send(message));
+}
+
 /** Where a refusal is shown: beside what it refuses. @param {string} name */
 export function refusal(name) {
   return made("span", { class: "sl-refused", "data-where": name, role: "alert" });
@@ -178,6 +189,14 @@ export function drawText(body, state) {
   body.scrollTop = body.scrollHeight;
 }
 
+/** What runs, how far and how long. @param {Record<string, any>} status */
+export function workWords({ busy, began, progress }) {
+  if (!busy) return "";
+  const seconds = Math.round((performance.now() - began) / 1000);
+  const share = typeof progress === "number" ? ` (${Math.round(100 * progress)} %)` : "";
+  return `${busy}${share}${seconds > 1 ? ` … ${seconds} s` : ""}`;
+}
+
 /** How a prompt begins, for a run whose models have no name. @param {Header} header */
 function promptStart({ prompt_ids, texts }) {
   const start = prompt_ids.slice(0, 40);
@@ -228,7 +247,7 @@ export function scoreWords(state) {
   const { tokensPerPass: rate, passesSaved: saved } = score(known);
   const { tries, right } = state.guess;
   const parts = [
-    rate && words("score", "line", { rate, saved }),
+    rate ? words("score", "line", { rate, saved }) : WORDS.score.plain,
     tries && words("score", "guessed", { right, tries })
   ];
   return parts.filter(Boolean).join(" · ");

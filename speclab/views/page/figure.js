@@ -54,6 +54,20 @@ export function frameAt(x0, x1, y0, y1) {
   return { type: "rect", x0, x1, y0, y1, line: LOOKS.frame };
 }
 
+/**
+ * Where a value is between those of a slider, 0 to 1.
+ * @param {any[]} values words first, then numbers
+ * @param {any} value
+ */
+export function shareOf(values, value) {
+  const over =
+    typeof value === "number" ? values.findIndex(one => one >= value) : values.indexOf(value);
+  const index = over < 0 ? values.length - 1 : over;
+  const below = values[index - 1];
+  const part = typeof below === "number" ? (values[index] - value) / (values[index] - below) : 0;
+  return (index - Math.min(Math.max(part, 0), 1)) / (values.length - 1);
+}
+
 /** Only the traces that have a value. @param {{y: (number | null)[]}[]} traces */
 export function withValues(traces) {
   return traces.filter(trace => trace.y.some(value => value !== null));

@@ -44,13 +44,15 @@ function iterationAxis(first, count, least = LEAST) {
  * @param {number | null} hidden its index
  * @param {number} cursor
  * @param {number} least iterations that have room
+ * @param {number} fork iterations before a fork; -1: it is none
  */
 export function timelineFigure(
   steps,
   first = 0,
   hidden = null,
   cursor = steps.length,
-  least = LEAST
+  least = LEAST,
+  fork = -1
 ) {
   const shown = steps.slice(first, first + MOST);
   const x = shown.map(step => step.index + 1);
@@ -79,6 +81,7 @@ export function timelineFigure(
     .filter(step => step.findings.length)
     .map(step => noteAt(markOf(step.findings[0])[0], step.index + 1, 1, above));
   const shapes = [{ ...LOOKS.cursor, x0: cursor - 0.5, x1: cursor + 0.5 }];
+  if (fork >= first) shapes.push({ ...LOOKS.fork, x0: fork + 0.5, x1: fork + 0.5 });
   const end = first + shown.length;
   if (cursor < end) shapes.push({ ...LOOKS.veil, x0: cursor + 0.5, x1: end + 0.5 });
   if (first)

@@ -1,10 +1,11 @@
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
 import { cacheFigure, cacheKey, cacheLines } from "./caches.js";
-import { compareFigure, compareOf, curveFigure, ratesOf } from "./compare.js";
+import { compareFigure, compareOf, ratesOf } from "./compare.js";
 import { barOf, byHandOf, keysOf, runsOf, tabKeysOf, treeKeysOf } from "./controls.js";
 import { LOOKS, WORDS } from "./data.js";
 import {
+  asks,
   button,
   div,
   drawText,
@@ -16,9 +17,9 @@ import {
   rolesOf,
   scoreWords,
   shows,
-  span,
   tableOf,
-  titleOf
+  titleOf,
+  workWords
 } from "./draw.js";
 import { maskFigure } from "./mask.js";
 import {
@@ -40,14 +41,14 @@ import {
   pairFigure,
   residualFigure
 } from "./node.js";
-import { OWN, findingsAt, kindsAt } from "./phases.js";
+import { OWN, WHOLE, findingsAt, kindsAt } from "./phases.js";
 import { formOf, previewHere, settingsOf } from "./settings.js";
 import { asking, firstState, overlayShown, positionShown, reduce, stepShown } from "./state.js";
 import { bytesOf } from "./unpack.js";
 import { treeFigure } from "./tree.js";
 import { markOf, nodeSentence, remarks, story, words } from "./words.js";
 
-const CAPTION = 250; // pixels of the mask's name
+const CAPTION = 276; // pixels of the mask's name
 const NARROW = 640; // pixels; page.css has them, too
 const FEW = 4; // iterations that the timeline has room for at first
 
@@ -62,7 +63,6 @@ export function mount(element, host, Plotly) {
   const tell = later(30);
   const kernel = host.kind === "kernel";
   const live = host.kind !== "none";
-  if (!live) state.tab = "caches";
   /** @param {Message} message */
   const send = message => {
     if (!state.gone) host.send(message);
@@ -152,88 +152,33 @@ function focusOnPress(element, whole) {
   });
 }
 
-/** The elements of the page. @param {Context} context */
+/** The elements of the page. @param {Context} context @returns {Values} */
 function partsOf(context) {
-  const parts = {
-    ...headParts(context),
-    ...stageParts(),
-    bar: barOf(context),
-    form: formOf(context),
-    settings: settingsOf(context),
-    byHand: byHandOf(context),
-    compare: compareOf(context),
-    tabs: tabsOf(context),
-    panel: made("div", { class: "sl-panel", role: "tabpanel" })
-  };
-  const children = [
-    parts.form.element,
-    parts.bar.element,
-    parts.runs,
-    div("sl-line", parts.timeline, parts.score),
-    parts.error,
-    parts.text,
-    parts.status,
-    parts.stage,
-    parts.below,
-    parts.rows,
-    parts.tabs,
-    parts.panel
-  ];
-  const whole = made("div", { class: "speclab-body", tabindex: "-1" }, ...children);
-  return { ...parts, whole };
-}
-
-/** What stands above the stage. @param {Context} context */
-function headParts({ state, dispatch, live }) {
-  const title = span("sl-title");
+  const { state, dispatch, live } = context;
+  /** @type {Values} */
+  const parts = {};
+  for (const [name, { tag, ...look }] of Object.entries(WORDS.parts))
+    parts[name] = made(tag ?? "div", look);
   const flip = () => dispatch({ type: "set", values: { form: !state().form } });
-  const pending = made("div", { class: "sl-pending", role: "status", hidden: !live });
-  const progress = made("progress", { class: "sl-progress", max: 1 });
   const change = live ? button("Change", { class: "speclab-change" }, flip) : null;
-  const body = made("div", WORDS.controls.text);
-  return {
-    title,
-    change,
-    top: div("speclab-top", title, pending, change, progress),
-    runs: div("sl-runs-place"),
-    timeline: div("speclab-timeline"),
-    score: div("speclab-score"),
-    pending,
-    progress,
-    error: made("div", { class: "speclab-error", role: "alert" }),
-    body,
-    text: div("speclab-text", body)
-  };
-}
-
-/** The pictures of an iteration, and the lines below them. */
-function stageParts() {
-  const tree = made("div", WORDS.controls.tree);
-  const mask = made("div", { class: "speclab-mask", role: "img" });
-  const cache = made("div", { class: "speclab-cache", role: "img" });
-  const loading = div("sl-loading");
-  const signs = span("sl-signs");
-  const node = made("div", WORDS.controls.node);
-  const said = span("sl-said");
-  const named = span("sl-caption");
-  const drawn = div("sl-picture", named, tree);
-  const beside = div("sl-picture", span("sl-caption", WORDS.captions.mask), mask);
-  return {
-    tree,
-    mask,
-    cache,
-    loading,
-    named,
-    drawn,
-    beside,
-    stage: div("sl-stage", drawn, beside, cache, loading),
-    signs,
-    said,
-    status: made("div", WORDS.controls.status, said),
-    node,
-    below: div("sl-below", signs, node),
-    rows: div("sl-rows")
-  };
+  const tabs = tabsOf(context);
+  const bar = barOf(context);
+  const form = formOf(context);
+  const { drawn, beside, stage, below, whole } = parts;
+  parts.top.append(...[parts.title, parts.pending, change, parts.progress].filter(Boolean));
+  parts.line.append(parts.timeline, parts.score);
+  parts.text.append(parts.body);
+  parts.status.append(parts.said);
+  drawn.append(parts.named, parts.tree);
+  beside.append(div("sl-caption", WORDS.captions.mask), parts.mask);
+  stage.append(drawn, beside, parts.cache, parts.loading);
+  below.append(parts.signs, parts.node);
+  whole.append(form.element, bar.element, parts.runs, parts.line, parts.error, parts.text);
+  whole.append(parts.status, stage, below, parts.rows, tabs, parts.panel);
+  const settings = settingsOf(context);
+  const byHand = byHandOf(context);
+  const compare = compareOf(context);
+  return { ...parts, change, bar, form, settings, byHand, compare, tabs };
 }
 
 /** @param {Context} context */
@@ -244,7 +189,7 @@ function tabsOf(context) {
       context.dispatch({ type: "tab", name })
     )
   );
-  const tabs = made("div", { class: "sl-tabs", role: "tablist" }, ...buttons);
+  const tabs = made("div", WORDS.controls.tabs, ...buttons);
   tabs.addEventListener("keydown", tabKeysOf(context, tabs));
   return tabs;
 }
@@ -263,8 +208,8 @@ function drawAll(state, parts, plot, context) {
   parts.title.textContent = titleOf(state);
   if (parts.change) parts.change.disabled = Boolean(state.gone);
   for (const name of ["bar", "form"]) parts[name].update(state);
-  for (const name of ["timeline", "score", "text", "status", "below", "tabs", "panel"])
-    parts[name].hidden = !begun;
+  parts.whole.classList.toggle("sl-begun", begun);
+  parts.panel.hidden = !state.tab;
   parts.bar.element.hidden = !begun && !failed;
   parts.runs.replaceChildren(...[runsOf(state, context.send)].filter(Boolean));
   drawLines(state, parts, context);
@@ -275,16 +220,8 @@ function drawAll(state, parts, plot, context) {
     drawStage(state, parts, plot, context);
     drawText(parts.body, state);
     drawPanel(state, parts, plot, context);
-  } else parts.drawn.hidden = parts.beside.hidden = parts.cache.hidden = true;
+  }
   drawError(state, parts);
-}
-
-/** @param {Record<string, any>} status */
-function workWords({ busy, began, progress }) {
-  if (!busy) return "";
-  const seconds = Math.round((performance.now() - began) / 1000);
-  const share = typeof progress === "number" ? ` (${Math.round(100 * progress)} %)` : "";
-  return `${busy}${share}${seconds > 1 ? ` … ${seconds} s` : ""}`;
 }
 
 /**
@@ -318,20 +255,17 @@ function drawLines(state, parts, { send, dispatch, kernel }) {
   const line = words.join(" ");
   if (shows(parts.pending, [line, ended, status.busy, status.new_run])) return;
   const actions = [];
-  /** @param {string} from */
-  const step = from => () => send({ do: "step", from });
+  /** @param {string} label @param {string} from */
+  const step = (label, from) => asks(send, label, { do: "step", from }, WORDS.controls.link);
   if (!gone && status.pending?.length && !status.new_run && !status.busy)
-    actions.push(
-      button("from here", { class: "sl-link" }, step("here")),
-      button("from the start", { class: "sl-link" }, step("start"))
-    );
+    actions.push(step("from here", "here"), step("from the start", "start"));
   if (ended) {
     const length = status.wanted.session.max_new_tokens;
     const longer = () => {
       send({ do: "want", session: { max_new_tokens: 2 * length } });
-      step("here")();
+      send({ do: "step", from: "here" });
     };
-    actions.push(button("Start over", {}, step("start")));
+    actions.push(step("Start over", "start"));
     if (cut) actions.push(button("Longer", {}, longer));
     if (kernel)
       actions.push(
@@ -346,15 +280,17 @@ function drawLines(state, parts, { send, dispatch, kernel }) {
 }
 
 /**
- * Shows a refusal beside what it refuses, any other error below the timeline.
+ * Shows a refusal beside what it refuses, if that can be seen; any other error below the timeline.
  * @param {State} state
  * @param {Values} parts
  */
 function drawError({ status: { error } }, { whole, error: line }) {
-  const elsewhere = ["models", "strategy", "session", "prompt", "until", "compare", "start"];
-  line.textContent = error && !elsewhere.includes(error.where) ? error.sentence : "";
-  for (const spot of whole.querySelectorAll("[data-where]"))
+  let seen = error?.where === "start";
+  for (const spot of whole.querySelectorAll("[data-where]")) {
     spot.textContent = spot.dataset.where === error?.where ? error.sentence : "";
+    seen ||= Boolean(spot.offsetParent); // empty ones and a closed form are not displayed
+  }
+  line.textContent = error && !seen ? error.sentence : "";
 }
 
 /**
@@ -372,11 +308,12 @@ function drawStage(state, parts, plot, context) {
   const overlay = overlayShown(state);
   drawPictures(state, parts, plot, context, overlay);
   const first = firstShown(state.steps.length, state.cursor);
+  const fork = state.runs.find(run => run.shown)?.at;
   parts.timeline.style.width = `${44 * Math.max(state.steps.length - first, FEW)}px`;
   plot(
     parts.timeline,
-    ["timeline", state.steps, state.cursor, state.guess.asked, parts.timeline.clientWidth],
-    () => timelineFigure(state.steps, first, state.guess.asked, state.cursor, FEW),
+    ["timeline", state.steps, state.cursor, state.guess.asked, parts.timeline.clientWidth, fork],
+    () => timelineFigure(state.steps, first, state.guess.asked, state.cursor, FEW, fork),
     point => context.dispatch({ type: "go", cursor: point.x })
   );
   const kinds = new Set(step && !commit ? Object.values(overlay?.kinds ?? kindsAt(step, now)) : []);
@@ -385,7 +322,7 @@ function drawStage(state, parts, plot, context) {
     made("span", {}, made("i", { style: `color:${color}` }, sign), ` ${label}`)
   );
   parts.signs.replaceChildren(...signs);
-  drawSaid(state, parts, overlay);
+  drawSaid(state, parts, overlay, context.dispatch);
   parts.node.textContent = step && !commit ? nodeWords(state, overlay) : "";
   parts.rows.hidden = !state.rows || !step || asking(state);
   if (!parts.rows.hidden && !shows(parts.rows, [step])) {
@@ -441,8 +378,9 @@ function drawPictures(state, { stage, drawn, tree, mask, cache }, plot, { dispat
  * @param {State} state
  * @param {Record<string, any>} parts
  * @param {Drawing | null} overlay
+ * @param {(event: PageEvent) => void} dispatch
  */
-function drawSaid(state, { said, named }, overlay) {
+function drawSaid(state, { said, named }, overlay, dispatch) {
   const step = stepShown(state);
   const names = namesOf(state.header, step);
   named.textContent = words("captions", "tree", names);
@@ -453,7 +391,9 @@ function drawSaid(state, { said, named }, overlay) {
     made(strong ? "b" : "span", {}, list.length > 1 ? `${"①②③"[part]} ${text}` : text)
   ]);
   const start = list.length > 1 ? words("story", "start", { number: state.cursor }) : "";
-  said.replaceChildren(start, ...pieces.flat());
+  const show = () => dispatch({ type: "guessing", on: false });
+  const skip = asking(state) ? [" ", button("Just show it", WORDS.controls.link, show)] : [];
+  said.replaceChildren(start, ...pieces.flat(), ...skip);
 }
 
 /**
@@ -467,7 +407,8 @@ function storyOf(state, names, overlay) {
   if (!step) return [{ text: WORDS.story.before, strong: false }];
   if (overlay) return [{ text: overlay.sentence, strong: true }];
   const now = positionShown(state);
-  const list = story(step, now, names);
+  const question = asking(state) && now.phase === "flatten";
+  const list = story(step, question ? WHOLE : now, names);
   const answer = now.phase === "accept" ? state.guess.sentence : "";
   const other = asking(state) ? WORDS.guess.ask : answer;
   if (other) list[2] = { text: other, strong: true };
@@ -498,16 +439,15 @@ function drawPanel(state, parts, plot, context) {
   const some = state.diffed || state.steps.some(one => one.findings.length || one.gaps.length);
   for (const tab of parts.tabs.children) {
     tab.setAttribute("aria-selected", String(tab.dataset.tab === state.tab));
-    tab.tabIndex = tab.dataset.tab === state.tab ? 0 : -1;
+    tab.tabIndex = [state.tab, state.tab || "caches"].includes(tab.dataset.tab) ? 0 : -1;
     tab.hidden =
       (tab.dataset.tab === "check" && !context.kernel && !some) ||
       (tab.dataset.tab === "settings" && !state.status.wanted);
   }
-  for (const name of ["settings", "byHand", "compare"]) parts[name].update(state);
+  for (const name of ["settings", "byHand", "compare"]) parts[name].update(state, plot);
   const shown = [
     step,
     state.node,
-    state.curve,
     state.redone,
     state.pinned,
     state.compared,
@@ -550,7 +490,6 @@ function panelParts(state, parts, context) {
     settings: () => [
       parts.settings.element,
       context.live && parts.byHand.element,
-      state.curve?.points?.length && curveFigure(state.curve),
       ...(step ? [redoneFigure(state, width), ...draftParts(step, width)] : [])
     ],
     caches: () => (step ? cacheParts(step, state.header.prompt_ids.length) : []),
@@ -563,7 +502,7 @@ function panelParts(state, parts, context) {
     ],
     check: () => checkParts(state, context)
   };
-  return tabs[state.tab]();
+  return tabs[state.tab]?.() ?? [];
 }
 
 /** @param {Step} step @param {number} width */
@@ -591,7 +530,7 @@ function metricParts(state) {
 
 /** @param {Context} context */
 function checkLine({ send }) {
-  const check = button("Check", { class: "sl-check" }, () => send({ do: "check" }));
+  const check = asks(send, "Check", { do: "check" }, WORDS.controls.check);
   return made(
     "p",
     {},
@@ -629,10 +568,8 @@ function checkParts(state, context) {
 function diffParts({ runs, diffed }, { send }) {
   const choices = runs
     .filter(run => !run.shown)
-    .map(({ name, number }) =>
-      button(`Compare with ${name}`, { "data-diff": number }, () =>
-        send({ do: "diff", run: number })
-      )
+    .map(({ name, number: run }) =>
+      asks(send, `Compare with ${name}`, { do: "diff", run }, { "data-diff": run })
     );
   return [
     made("p", { class: "sl-row" }, ...choices),

@@ -1,8 +1,10 @@
 // The set-up form and the settings of a strategy, made from its JSON schema; a threshold is dragged
 // on the values of the iteration.
 
+import { curveFigure } from "./compare.js";
 import { LOOKS, WORDS } from "./data.js";
-import { button, choiceOf, div, later, made, refusal, span } from "./draw.js";
+import { asks, button, choiceOf, div, later, made, refusal, span } from "./draw.js";
+import { shareOf } from "./figure.js";
 import { settingText } from "./node.js";
 import { shapeOf } from "./phases.js";
 import { stepShown } from "./state.js";
@@ -61,48 +63,18 @@ function measuredValues(step, measure) {
 }
 
 /**
- * Where a value is between the values offered, 0 to 1.
- * @param {any[]} values
- * @param {number} value
- */
-function shareOf(values, value) {
-  const numbers = values.filter(one => typeof one === "number");
-  const words = values.length - numbers.length;
-  let index = numbers.findIndex(one => one >= value);
-  if (index < 0) index = numbers.length - 1;
-  const below = numbers[index - 1];
-  const part = below === undefined ? 0 : (value - below) / (numbers[index] - below) - 1;
-  return Math.min(Math.max((words + index + Math.max(part, -1)) / (values.length - 1), 0), 1);
-}
-
-/**
- * The dots of an iteration on the track of a slider.
+ * The dots of an iteration on the track of a slider, darker where there are many.
  * @param {any[]} values
  * @param {number[]} dots
  * @param {any} threshold
  */
 function dotsOf(values, dots, threshold) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("class", "sl-dots");
-  svg.setAttribute("aria-hidden", "true");
-  /** @type {Record<number, number>} */
-  const heights = {};
-  for (const value of [...dots].sort((a, b) => a - b)) {
-    const x = 100 * shareOf(values, value);
-    const level = (heights[Math.round(x)] = (heights[Math.round(x)] ?? -1) + 1);
-    const dot = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+  const places = dots.map(value => {
     const passes = typeof threshold === "number" && value >= threshold;
-    for (const [name, part] of Object.entries({
-      cx: `${x}%`,
-      cy: 22 - 6.4 * Math.min(level, 2),
-      r: 3,
-      fill: passes ? "currentColor" : "var(--sl-paper)",
-      stroke: "currentColor"
-    }))
-      dot.setAttribute(name, String(part));
-    svg.append(dot);
-  }
-  return svg;
+    const style = `left:${100 * shareOf(values, value)}%`;
+    return made("i", { class: passes ? "sl-passes" : "", style });
+  });
+  return made("span", { class: "sl-dots", "aria-hidden": "true" }, ...places);
 }
 
 /**
@@ -130,8 +102,9 @@ function settingOf(name, field, value, changed, curve) {
   const track = span("sl-track", control);
   const cell = made("label", { class: `sl-setting speclab-setting-${name}` }, label, track, shown);
   const look = { class: "sl-link", title: `tokens per pass over ${words}` };
-  const more = values && curve ? button("curve", look, () => curve(name)) : null;
-  return { cell: div("sl-cell", cell, more), track, values };
+  const more = values && curve ? button("∿", look, () => curve(name)) : null;
+  const place = div("sl-curve");
+  return { cell: div("sl-cell", cell, more, place), track, values, place };
 }
 
 /**
@@ -183,32 +156,37 @@ function controlOf(field, value, label, set) {
 }
 
 /**
- * The settings by name, each as `settingOf`.
- * @param {string[]} names
- * @param {Record<string, Field>} fields
- * @param {Record<string, any>} values
- * @param {(name: string, value: any) => void} changed
- * @param {((name: string) => void) | null} curve
- */
-function cellsOf(names, fields, values, changed, curve) {
-  return Object.fromEntries(
-    names.map(name => [name, settingOf(name, fields[name], values[name] ?? null, changed, curve)])
-  );
-}
-
-/**
- * Draws the values of a step on the sliders of the settings that are compared with them.
+ * Marks what decided a step, and draws its values on the sliders that they are compared with.
  * @param {Record<string, any>} cells
  * @param {Record<string, Field>} fields
  * @param {Record<string, any>} values
  * @param {Step | null} step
  */
 function drawDots(cells, fields, values, step) {
-  for (const [name, { track, values: offers }] of Object.entries(cells)) {
+  for (const [name, { cell, track, values: offers }] of Object.entries(cells)) {
+    const decided = step?.events.some(
+      event => name in event.values || Object.values(event.values).includes(name)
+    );
+    cell.classList.toggle("sl-decided", Boolean(decided));
+    cell.title = decided ? WORDS.controls.decided : "";
     track.querySelector(".sl-dots")?.remove();
     const measure = fields[name]["x-measure"];
     if (step && measure && offers)
       track.prepend(dotsOf(offers, measuredValues(step, measure), values[name]));
+  }
+}
+
+/**
+ * The curve of a setting, below its slider.
+ * @param {Record<string, any>} cells
+ * @param {Curve | null} curve
+ * @param {Plot} plot
+ */
+function drawCurve(cells, curve, plot) {
+  for (const [name, { place, values }] of Object.entries(cells)) {
+    place.hidden = name !== curve?.name || !curve.points.length;
+    const { clientWidth } = place;
+    if (clientWidth) plot(place, [curve, clientWidth], () => curveFigure(curve, values));
   }
 }
 
@@ -220,29 +198,26 @@ function parsed(text) {
 }
 
 /**
- * The settings of the wanted strategy, always in one order: the budget, then as in its paper.
+ * The settings of the wanted strategy, always in one order: as in its paper, with the budget among
+ * the first.
  * @param {Context} context
  */
 export function settingsOf({ state, dispatch, send, live, kernel }) {
   const grid = div("sl-settings");
-  const apply = button("Apply", WORDS.controls.apply, () => send({ do: "redo" }));
-  const reset = button("Reset", {}, () => send({ do: "reset" }));
+  const apply = asks(send, "Apply", { do: "redo" }, WORDS.controls.apply);
+  const reset = asks(send, "Reset", { do: "reset" });
   const more = button("More settings", { class: "sl-link" }, () => {
     all = !all;
     built = "";
     dispatch({ type: "set", values: {} });
   });
-  const element = made(
-    "div",
-    {},
-    grid,
-    refusal("strategy"),
-    div("sl-row", live ? apply : null, reset, more)
-  );
+  const row = div("sl-row", live ? apply : null, reset, more);
+  const element = made("div", {}, grid, refusal("strategy"), row);
   let built = "";
   let all = false;
+  /** @type {Values} */
   let typed = {};
-  /** @type {ReturnType<typeof cellsOf>} */
+  /** @type {Record<string, ReturnType<typeof settingOf>>} */
   let cells = {};
   /** @param {string} name @param {any} value */
   const changed = (name, value) => {
@@ -252,8 +227,8 @@ export function settingsOf({ state, dispatch, send, live, kernel }) {
   };
   /** @type {((name: string) => void) | null} */
   const curve = kernel ? name => send({ do: "curve", name }) : null;
-  /** @param {State} now */
-  const update = now => {
+  /** @param {State} now @param {Plot} plot */
+  const update = (now, plot) => {
     const wanted = now.status.wanted?.strategy;
     const known = now.catalog?.strategies.find(one => one.name === wanted?.name);
     element.hidden = !known;
@@ -267,16 +242,18 @@ export function settingsOf({ state, dispatch, send, live, kernel }) {
     const edited = element.querySelector("input:focus, select:focus");
     if (!built || (!edited && key !== built)) {
       built = key;
-      const names = [...new Set(["node_budget", ...Object.keys(fields)])].filter(
-        name => name in fields
-      );
+      const names = Object.keys(fields).filter(name => name !== "node_budget");
+      if (fields.node_budget) names.splice(LOOKS.sliders.first - 1, 0, "node_budget");
       const first = all ? names : names.slice(0, LOOKS.sliders.first);
-      cells = cellsOf(first, fields, values, changed, curve);
+      cells = {};
+      for (const name of first)
+        cells[name] = settingOf(name, fields[name], values[name] ?? null, changed, curve);
       grid.replaceChildren(...Object.values(cells).map(one => one.cell));
       more.hidden = names.length <= LOOKS.sliders.first;
       more.textContent = all ? "Fewer settings" : "More settings";
     }
     drawDots(cells, fields, values, step?.settings.strategy === wanted.name ? step : null);
+    drawCurve(cells, now.curve, plot);
     const same = !now.status.pending?.length;
     apply.disabled = !step || same || Boolean(now.status.busy || now.gone) || !now.status.live;
     reset.disabled = live && same && !refused;

@@ -10,32 +10,21 @@ import { ending, words } from "./words.js";
 const SECRETS = new WeakMap(); // a picture is drawn again when its step is another object
 export const LATER = ["verify", "accept", "commit", "all"]; // phases that a guess hides
 
-/** @returns {State} */
+/** What is not named is not there yet. @returns {State} */
 export function firstState() {
-  return {
-    header: null,
-    run: null,
-    steps: [],
+  const state = {
+    steps: /** @type {Step[]} */ ([]),
     cursor: 0,
     tick: 0,
-    node: null,
-    tab: "settings",
+    node: /** @type {NodeId} */ (null),
+    tab: "", // none is open at first
     status: {},
-    catalog: null,
-    preview: null,
-    curve: null,
-    redone: null,
-    pinned: null,
-    compared: null,
-    diffed: null,
-    runs: [],
+    runs: /** @type {Run[]} */ ([]),
     hint: "",
     gone: "",
-    guess: { on: false, asked: null, tries: 0, right: 0, sentence: "" },
-    form: false,
-    rows: false,
-    marks: false
+    guess: { on: false, asked: /** @type {null} */ (null), tries: 0, right: 0, sentence: "" }
   };
+  return /** @type {any} */ (state);
 }
 
 /** The step at the cursor; while a guess is asked for, without its outcome.
@@ -149,15 +138,8 @@ export function reduce(state, event) {
     case "next":
       return stepped(state);
     case "guessing": {
-      const asked = event.on && state.guess.on === false ? state.guess.asked : null;
-      return [
-        movedTo(
-          { ...state, guess: { ...state.guess, on: event.on, asked } },
-          state.cursor,
-          state.tick
-        ),
-        [{ do: "guess", on: event.on }]
-      ];
+      const guess = { ...state.guess, on: event.on, asked: /** @type {null} */ (null) };
+      return [movedTo({ ...state, guess }, state.cursor), [{ do: "guess", on: event.on }]];
     }
     case "set":
       return [{ ...state, ...event.values }, []];
@@ -200,6 +182,7 @@ function guessed(state, node) {
   if (!Number.isInteger(node)) return [state, []];
   const step = state.steps[state.cursor - 1];
   const right = node === Math.max(lastOnPath(step), 0);
+  const { on } = state.guess; // for so many iterations, or until it is turned off
   const tries = state.guess.tries + 1;
   const sentence = words("guess", right ? "right" : "wrong", {
     node,
@@ -208,6 +191,7 @@ function guessed(state, node) {
   /** @type {Guess} */
   const guess = {
     ...state.guess,
+    on: on === true || Number(on) - 1,
     asked: null,
     tries,
     right: state.guess.right + Number(right),
