@@ -6,11 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from speclab.drafters.base import Context
-from speclab.drafters.draft_pass import DraftPass
-from speclab.drafters.grow import Nodes
-from speclab.heads.runner import HeadRunner
-from speclab.models.runner import Runner
 from training.data import EOT, TokenizerConfig, train_tokenizer
 from training.loop import Schedule
 from training.model import Shape, build
@@ -18,20 +13,15 @@ from training.model import Shape, build
 MIXTURE = {"tales": 0.75, "sums": 0.25}
 
 
-def write_source(folder: Path, name: str, documents: list[str]) -> None:
+def written(folder: Path, name: str, documents: list[str]) -> None:
     text = f"\n{EOT}\n".join(documents) + "\n"
     (folder / f"{name}.txt.xz").write_bytes(lzma.compress(text.encode()))
 
 
 @pytest.fixture(scope="session")
-def mixture() -> dict[str, float]:
-    return dict(MIXTURE)
-
-
-@pytest.fixture(scope="session")
-def source():
-    """Writes a source of the corpus."""
-    return write_source
+def write_source():
+    """Writes a source of a corpus."""
+    return written
 
 
 @pytest.fixture(scope="session")
@@ -42,10 +32,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"The {animals[i % 5]} met the {animals[i * 7 % 5]}, day {i}.\n\nSpoke “naïvely” of {i * i} tales."
         for i in range(200)
     ]
-    write_source(folder, "tales", tales)
-    write_source(
-        folder, "sums", [f"{i} + {i + 3} = {2 * i + 3}\n#### {2 * i + 3}" for i in range(240)]
-    )
+    written(folder, "tales", tales)
+    written(folder, "sums", [f"{i} + {i + 3} = {2 * i + 3}\n#### {2 * i + 3}" for i in range(240)])
     return folder
 
 
@@ -84,24 +72,3 @@ def resumed(monkeypatch):
         return all(torch.equal(weight, again[name]) for name, weight in whole.state_dict().items())
 
     return check
-
-
-@pytest.fixture
-def ranked_tokens():
-    """A head's best `count` tokens and their log-probs behind a text and drafted tokens, row by row."""
-
-    def ranked(
-        head, target, text: list[int], drafted: list[int], count: int
-    ) -> list[tuple[int, float]]:
-        runner = Runner(target)
-        runner.watch(head.config.layers)
-        runner.extend(text[:-1])
-        next_tokens = DraftPass(HeadRunner(head, runner), Context(text, 99, lambda: None), count)
-        path = Nodes(text[-1], 0.0)
-        top = next_tokens(path, [0])[0]
-        for node, token in enumerate(drafted, 1):
-            path.add(node - 1, token, 0.0)
-            top = next_tokens(path, [node])[0]
-        return top
-
-    return ranked

@@ -1,17 +1,9 @@
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import speclab
 from speclab.prompts import examples
-from training.model import continue_all
-from training.repeats import periodic
-
-MINI = Path(speclab.__file__).parent / "models" / "mini"
 
 # Written for this test.
 TEXT = """The old man and his daughter lived in a little house by the sea. Every morning he went down to the shore to
@@ -20,19 +12,10 @@ white sails, and it came so near that I could hear the men singing." The old man
 at her for a long time before he spoke."""
 
 
-@pytest.fixture(scope="module")
-def family():
-    tokenizer = AutoTokenizer.from_pretrained(MINI / "tokenizer")
-    models = [
-        AutoModelForCausalLM.from_pretrained(MINI / name, dtype=torch.float32)
-        for name in ("target", "draft")
-    ]
-    return tokenizer, *models
-
-
 @torch.no_grad()
-def test_the_target_reads_up_to_its_last_position_and_the_draft_agrees(family) -> None:
-    tokenizer, target, draft = family
+def test_the_target_reads_up_to_its_last_position_and_the_draft_agrees() -> None:
+    pair = speclab.load_pair(dtype="float32")
+    tokenizer, target, draft = pair.tokenizer, pair.target.model, pair.draft.model
     ids = tokenizer(TEXT, return_tensors="pt").input_ids
     expected = target(ids, labels=ids)
     guessed = draft(ids, labels=ids)
@@ -48,9 +31,3 @@ def test_the_target_reads_up_to_its_last_position_and_the_draft_agrees(family) -
     )
     assert len(losses) == 1023
     assert losses[-128:].mean() < 5.5, "all positions work"
-
-
-def test_prose_does_not_fall_into_exact_loops(family) -> None:
-    tokenizer, target, _ = family
-    prompts = [tokenizer(p.text).input_ids for p in examples("prose")]
-    assert sum(map(periodic, continue_all(target, prompts, 128))) <= len(prompts) // 4

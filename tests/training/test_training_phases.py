@@ -19,62 +19,41 @@ from training.target import (
     unlikelihood,
 )
 
+MIXTURE = {"tales": 0.75, "sums": 0.25}
 TINY = Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320)
 
 
-@pytest.fixture
-def recipe(corpus: Path, tokenizer_folder: Path, mixture: dict[str, float]):
-    def make(out: Path, steps: int) -> PretrainConfig:
-        return PretrainConfig(
-            corpus=corpus, tokenizer=tokenizer_folder, out=out, shape=TINY, schedule=Schedule(steps=steps),
-            lengths=((0.0, 16), (0.5, 32)), mixture=mixture, batch_tokens=128, micro_tokens=64, compile=False,
+def test_every_phase_runs_from_the_one_before(
+    corpus: Path, tokenizer_folder: Path, resumed, tmp_path: Path
+) -> None:
+    shared = {"corpus": corpus, "tokenizer": tokenizer_folder, "mixture": MIXTURE}
+
+    def pretrained(out: str, steps: int = 6):
+        return pretrain(
+            PretrainConfig(
+                **shared, out=tmp_path / out, shape=TINY, schedule=Schedule(steps=steps),
+                lengths=((0.0, 16), (0.5, 32)), batch_tokens=128, micro_tokens=64, compile=False,
+            )
         )  # fmt: skip
 
-    return make
-
-
-def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(
-    recipe, resumed, tmp_path: Path
-) -> None:
-    assert resumed(lambda out: pretrain(recipe(tmp_path / out, 6)))
-
-
-def test_pretraining_learns_and_saves_what_transformers_loads(recipe, tmp_path: Path) -> None:
-    model = pretrain(recipe(tmp_path, 40))
-    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert [entry["step"] for entry in log] == list(range(1, 41))
-    assert log[-1]["tokens"] == 40 * 128
+    assert resumed(pretrained)
+    with pytest.raises(SpeclabError, match="python -m training tokenizer"):
+        pretrain(PretrainConfig(**shared | {"tokenizer": tmp_path}, out=tmp_path))
+    with pytest.raises(SpeclabError, match="no model"):
+        distil(DistilConfig(**shared, target=tmp_path, out=tmp_path / "out"))
+    model = pretrained("target", 40)
+    log = [json.loads(line) for line in (tmp_path / "target/log.jsonl").read_text().splitlines()]
+    assert (len(log), log[-1]["tokens"]) == (40, 40 * 128)
     assert log[-1]["loss"] < log[0]["loss"] - 1
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
-    tokens = torch.randint(0, TINY.vocab_size, (2, 20))
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "target/model", dtype=torch.float32)
+    tokens = torch.arange(20)[None]
     # saved as float16
     assert torch.allclose(loaded(tokens).logits, model(tokens).logits, atol=2e-2)
-
-
-def test_a_phase_without_the_one_before_says_so(recipe, tmp_path: Path) -> None:
-    config = recipe(tmp_path / "target", 1)
-    with pytest.raises(SpeclabError, match="python -m training tokenizer"):
-        pretrain(config.model_copy(update={"tokenizer": tmp_path}))
-    with pytest.raises(SpeclabError, match="no model"):
-        distil(
-            DistilConfig(
-                corpus=config.corpus,
-                tokenizer=config.tokenizer,
-                target=tmp_path,
-                out=tmp_path / "out",
-            )
-        )
-
-
-def test_every_phase_runs_from_the_one_before(recipe, tmp_path: Path) -> None:
-    config = recipe(tmp_path / "target", 4)
-    pretrain(config)
-    shared = {"corpus": config.corpus, "tokenizer": config.tokenizer, "mixture": config.mixture}
     steps = Schedule(steps=2)
     unlikelihood(
         UnlikelihoodConfig(
             **shared, model=tmp_path / "target/model", out=tmp_path / "unlikelihood", schedule=steps, rows=4,
-            prefix_lengths=[8], prefix_mixture=config.mixture, new_tokens=56, batch_tokens=32,
+            prefix_lengths=[8], prefix_mixture=MIXTURE, new_tokens=56, batch_tokens=32,
             lengths=((0.0, 16),), micro_tokens=32,
         )
     )  # fmt: skip
@@ -98,7 +77,7 @@ def test_every_phase_runs_from_the_one_before(recipe, tmp_path: Path) -> None:
         )
     )  # fmt: skip
     assert json.loads((tmp_path / "figures.json").read_text()) == figures
-    assert set(figures["held_out"]) == set(config.mixture)
+    assert set(figures["held_out"]) == set(MIXTURE)
     assert {"made", "shipped prose", "shipped unicode"} <= set(figures["prompts"])
     for entry in figures["prompts"].values():
         # a model agrees with itself
