@@ -26,7 +26,6 @@ from speclab.drafters.base import Drafter as Drafter
 from speclab.drafters.base import Outcome as Outcome
 from speclab.drafters.base import Strategy as Strategy
 from speclab.drafters.by_hand import ByHand as ByHand
-from speclab.drafters.by_hand import TreeEdit as TreeEdit
 from speclab.drafters.chain import Autoregressive as Autoregressive
 from speclab.drafters.chain import LinearSpeculation as LinearSpeculation
 from speclab.drafters.cost import NodeBudget as NodeBudget
@@ -44,6 +43,7 @@ from speclab.drafters.lookahead import Lookahead as Lookahead
 from speclab.drafters.prompt_lookup import PromptLookup as PromptLookup
 from speclab.drafters.retrieval import Retrieval as Retrieval
 from speclab.drafters.sequoia import SequoiaTree as SequoiaTree
+from speclab.drafters.suffix_decoding import SuffixDecoding as SuffixDecoding
 from speclab.drafters.token_recycling import TokenRecycling as TokenRecycling
 from speclab.engine.custom_generate import custom_generate as custom_generate
 from speclab.engine.generate import Generation as Generation
@@ -75,6 +75,7 @@ from speclab.lab.prediction import Prediction as Prediction
 from speclab.live.export import export_live as export_live
 from speclab.pair import ModelPair as ModelPair
 from speclab.pair import load_pair as load_pair
+from speclab.trace.edit import TreeEdit as TreeEdit
 from speclab.trace.files import load_trace as load_trace
 from speclab.trace.metrics import Metrics as Metrics
 from speclab.trace.records import Step as Step

@@ -63,11 +63,11 @@ ARROWS = {
 
 SHARES = {
     "top": 16_900,
-    "trace": 5_300,
+    "trace": 6_400,
     "models": 14_300,
     "heads": 11_500,
     "loading": 6_400,
-    "drafters": 24_700,
+    "drafters": 24_600,
     "engine": 12_500,
     "analysis": 9_800,
     "clinic": 31_000,

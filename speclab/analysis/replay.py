@@ -8,7 +8,7 @@ those of a real run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -180,7 +180,7 @@ class Replayer:
         assert decoding.tokens == text.tokens
         text_passes = text.passes - self._reported
         self._reported = text.passes
-        return Replay(strategy, tuple(passes), text.pair, text_passes, _doubt(text, pair))
+        return Replay(strategy, tuple(passes), text.pair, text_passes, _doubt(text, pair, strategy))
 
     def _known_pair(self) -> ModelPair:
         text = self._text
@@ -188,7 +188,10 @@ class Replayer:
         target = cast("Runner", KnownTarget(text, asked))
         draft = text.pair.draft and text.pair.draft.fork()
         heads = tuple(head.fork(0, target) for head in text.pair.heads)
-        return replace(text.pair, target=target, draft=draft, heads=heads, shared_state={})
+        # indexed texts, which depend on no prompt
+        shared = text.pair.shared_state
+        indexed: dict[Hashable, Any] = {key: shared[key] for key in shared if isinstance(key, str)}
+        return replace(text.pair, target=target, draft=draft, heads=heads, shared_state=indexed)
 
 
 def _calls_and_rows(pair: ModelPair) -> list[tuple[int, int]]:
@@ -196,13 +199,13 @@ def _calls_and_rows(pair: ModelPair) -> list[tuple[int, int]]:
     return [(each.calls, each.rows) for each in runners(pair)]
 
 
-def _doubt(text: Text, pair: ModelPair) -> str:
+def _doubt(text: Text, pair: ModelPair, strategy: Strategy) -> str:
     if text.missed:
         return (
             f"it also learns from the target's answers to rejected tokens, and {text.missed} of "
             "these rows are not recorded because they were in no tree of the decoded run"
         )
-    if pair.shared_state:
+    if strategy in pair.shared_state:
         return "its state from earlier prompts is not recorded, so the replay starts as on a first prompt"
     return ""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy, TopK, lacks, require
-from speclab.drafters.cost import NodeBudget, with_node_budget
+from speclab.drafters.cost import NodeBudget
 from speclab.drafters.draft_pass import DraftPassDrafter
 from speclab.errors import NoDraftError
 from speclab.trace.records import RANKS, Event, Value
@@ -74,7 +74,7 @@ class DDTree(Strategy):
                 f"The head {pair.head_names[head]} has no Markov bias, so its next tokens do not "
                 "depend on the parent: choose condition='auto', or load a head with a bias."
             )
-        return DDTreeDrafter(with_node_budget(self, pair.target), pair, head)
+        return DDTreeDrafter(self, pair, head)
 
 
 class DDTreeDrafter(DraftPassDrafter):
@@ -182,6 +182,11 @@ def _marginal(depth: int, top: TopK) -> Event:
 def pops(paths: list[Path], node_of: Mapping[int, int]) -> Iterator[Event]:
     """How each path joined the tree, in order."""
     for number, path in enumerate(paths[1:], start=1):
-        values: dict[str, Value] = {"order": number, "rank": path.rank + 1, "level": path.depth}
-        values |= {"score": path.score, "path_prob": exp(path.score)}
+        values: dict[str, Value] = {
+            "order": number,
+            "rank": path.rank + 1,
+            "level": path.depth,
+            "score": path.score,
+            "path_prob": exp(path.score),
+        }
         yield Event("pop", node_of[number], values)

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from speclab.drafters.base import Context, Depth, Draft, Drafter, Outcome, Strategy, lacks, require
 from speclab.drafters.candidates import Candidates, Successors
-from speclab.drafters.cost import NodeBudget, with_node_budget
+from speclab.drafters.cost import NodeBudget
 from speclab.drafters.draft_head import DraftHead
 from speclab.drafters.grow import GrownDrafter
 from speclab.errors import SettingsError
@@ -81,7 +81,7 @@ class DualDraft(Strategy):
         if self.first == self.second:
             raise SettingsError("DualDraft needs two different drafts: change first or second.")
         require(self, pair.offer)
-        return DualDrafter(with_node_budget(self, pair.target), pair)
+        return DualDrafter(self, pair)
 
 
 class DualDrafter(Drafter):
@@ -167,9 +167,16 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
     means = [confidence(draft.tree) for draft in drafts]
     drafted = [len(draft.tree) - 1 for draft in drafts]
     shared = sum(drafted) - (len(union) - 1)
-    values: dict[str, Value] = {"by": "merge", "route": "merge", "shared": shared}
-    values |= {"mean_first": means[0], "mean_second": means[1], "nodes": len(union)}
-    values |= {"drafted_first": drafted[0], "drafted_second": drafted[1]}
+    values: dict[str, Value] = {
+        "by": "merge",
+        "route": "merge",
+        "shared": shared,
+        "mean_first": means[0],
+        "mean_second": means[1],
+        "nodes": len(union),
+        "drafted_first": drafted[0],
+        "drafted_second": drafted[1],
+    }
     events = [Event("route", None, values)]
     for name, draft, nodes in zip(names, drafts, nodes_of, strict=True):
         for event in draft.events:

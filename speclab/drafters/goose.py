@@ -18,9 +18,9 @@ from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.candidates import Candidates, Successors
-from speclab.drafters.cost import NodeBudget, with_node_budget
-from speclab.drafters.prompt_lookup import LongestNgram, Match, NgramIndex, ShortestNgram
-from speclab.drafters.transitions import Carry, TableDrafter, Width
+from speclab.drafters.cost import NodeBudget
+from speclab.drafters.prompt_lookup import Copies, LongestNgram, Match, ShortestNgram
+from speclab.drafters.transitions import TableDrafter, Width
 from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ class Goose(Strategy):
         description="what the spine is made of: copies; transitions in the same shape (the paper's control); no spine",
     )
     bigrams: bool = Field(default=True, description="also keep successors of pairs of tokens")
-    carry: Carry = "cold"
     ascending = (("shortest_ngram", "longest_ngram"), ("low_ratio", "mid_ratio", "high_ratio"))
 
     @classmethod
@@ -99,7 +98,7 @@ class Goose(Strategy):
         return self.mid_ratio if acceptance < HIGH_ACCEPTANCE else self.high_ratio
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return GooseDrafter(with_node_budget(self, pair.target), pair)
+        return GooseDrafter(self, pair)
 
 
 class GooseDrafter(TableDrafter):
@@ -113,20 +112,18 @@ class GooseDrafter(TableDrafter):
     state = ("table", "rate")
 
     def __init__(self, settings: Goose, pair: ModelPair) -> None:
-        super().__init__(
-            settings, pair, settings.successors, pairs=settings.bigrams, carry=settings.carry
-        )
-        self._index = NgramIndex(settings.shortest_ngram, settings.longest_ngram)
+        super().__init__(settings, pair, settings.successors, pairs=settings.bigrams)
+        self._copies = Copies(settings.shortest_ngram, settings.longest_ngram)
         self.rate = (FIRST_ACCEPTANCE, 1.0)
         self._spine = 0
 
     def draft(self, context: Context) -> Draft:
         """Algorithm 2, lines 5 to 12: match, then a bypass, a spine tree, or a tree of transitions alone."""
         s = self.settings
-        budget = self.settings.node_budget
+        budget = s.node_budget
         assert budget != "auto"
         longest = 0 if s.spine == "off" else min(s.max_spine, budget - 1, context.max_depth)
-        matches = self._index.matches(context.tokens, longest)
+        matches = self._copies.matches(context.tokens, longest)
         chain = matches[0].tokens if matches else ()
         agreeing = sum(match.tokens[0] == chain[0] for match in matches)
         if self._bypasses(agreeing, len(chain)):
@@ -186,14 +183,14 @@ class GooseDrafter(TableDrafter):
 
         def expand(node: int, level: int, point: int) -> None:
             if level < self.settings.branch_depth and tree.depth[node] < max_depth:
-                copies = [
-                    child
-                    for child in tree.children[node].values()
-                    if tree.source[child] == "context"
-                ]
                 # If a copy is right with probability p, a transition of score s has probability (1
                 # - p) s.
-                self.successors(tree, node, 1.0 - sum(tree.prob[child] for child in copies))
+                copied = sum(
+                    tree.prob[child]
+                    for child in tree.children[node].values()
+                    if tree.source[child] == "context"
+                )
+                self.successors(tree, node, 1.0 - copied)
                 offer(node, 0, level, point)
 
         for point in range(len(shares)):
@@ -236,8 +233,7 @@ class GooseDrafter(TableDrafter):
         tokens, probs = super().successors(tree, node)
         total = sum(probs)
         threshold = self.settings.score_threshold
-        scores = [prob / total for prob in probs]
-        kept = [weight * score for score in scores if score >= threshold]
+        kept = [weight * score for prob in probs if (score := prob / total) >= threshold]
         successors = tree.successors[node] = Successors(tokens[: len(kept)], kept)
         return successors
 
@@ -277,6 +273,11 @@ class GooseDrafter(TableDrafter):
 
     def _decision(self, way: str, matches: Sequence[Match], agreeing: int) -> Event:
         copied = len(matches[0].tokens) if matches else 0
-        found: dict[str, Value] = {"by": "copies" if matches else "none", "lengths": len(matches)}
-        found |= {"copied": copied, "consensus": agreeing, "spine": self._spine}
+        found: dict[str, Value] = {
+            "by": "copies" if matches else "none",
+            "lengths": len(matches),
+            "copied": copied,
+            "consensus": agreeing,
+            "spine": self._spine,
+        }
         return self.route(way, **found, **self._state())

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
-from speclab.drafters.cost import NodeBudget, with_node_budget
-from speclab.drafters.prompt_lookup import LongestNgram, NgramIndex, ShortestNgram
+from speclab.drafters.cost import NodeBudget
+from speclab.drafters.prompt_lookup import Copies, LongestNgram, ShortestNgram
 from speclab.drafters.transitions import TableDrafter, Width
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class IsotropicTree(Strategy):
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return IsotropicDrafter(with_node_budget(self, pair.target), pair)
+        return IsotropicDrafter(self, pair)
 
 
 class IsotropicDrafter(TableDrafter):
@@ -49,13 +49,13 @@ class IsotropicDrafter(TableDrafter):
 
     def __init__(self, settings: IsotropicTree, pair: ModelPair) -> None:
         super().__init__(settings, pair, settings.successors, pairs=settings.bigrams)
-        self._index = NgramIndex(settings.shortest_ngram, settings.longest_ngram)
+        self._copies = Copies(settings.shortest_ngram, settings.longest_ngram)
 
     def draft(self, context: Context) -> Draft:
         branching = self.settings.branching
         budget = self.settings.node_budget
         assert budget != "auto"
-        matches = self._index.matches(context.tokens, min(budget - 1, context.max_depth))
+        matches = self._copies.matches(context.tokens, min(budget - 1, context.max_depth))
         copied = matches[0].tokens if matches else ()
         tree = self.rooted(context)
         node = end_of_copy = 0

@@ -52,26 +52,18 @@ class Lookahead(Strategy):
         default=5, ge=3, le=16, title="N", description="tokens per n-gram, one more than levels"
     )
     guesses: int = Field(
-        default=15, ge=1, le=64, title="G", description="maximum n-grams verified per iteration"
-    )
-    pool_per_token: int = Field(
-        default=15, ge=1, le=256, description="newest n-grams kept per first token"
-    )
-    text_ngrams: bool = Field(
-        default=True, description="the pool also gets the text's n-grams (published code)"
-    )
-    window_seed: int = Field(
-        default=0, ge=0, lt=2**32, description="seed for where in the text the columns start"
+        default=15,
+        ge=1,
+        le=64,
+        title="G",
+        description="maximum n-grams verified per iteration, and kept per first token",
     )
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
             "published code, chatbot (W = 15, N = 5)": cls(),
-            "published code, for 7 B parameters (W = 7, N = 5)": cls(
-                window=7, guesses=7, pool_per_token=7
-            ),
-            "the window alone": cls(text_ngrams=False),
+            "published code, for 7 B parameters (W = 7, N = 5)": cls(window=7, guesses=7),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
@@ -86,23 +78,23 @@ class LookaheadDrafter(Drafter):
 
     def __init__(self, settings: Lookahead) -> None:
         super().__init__(settings)
-        self.pool = NgramPool(settings.pool_per_token)
+        self.pool = NgramPool(settings.guesses)
         self.window: Window = ()
         self._read = 0
 
     def draft(self, context: Context) -> Draft:
         s = self.settings
         root = context.tokens[-1]
-        if s.text_ngrams:
-            recent = context.tokens[max(0, self._read - s.ngram + 1) :]
-            self.pool.add(
-                [tuple(recent[end - s.ngram : end]) for end in range(s.ngram, len(recent) + 1)]
-            )
-            self._read = len(context.tokens)
+        # as in the published code, the pool also gets the n-grams of the text
+        recent = context.tokens[max(0, self._read - s.ngram + 1) :]
+        self.pool.add(
+            [tuple(recent[end - s.ngram : end]) for end in range(s.ngram, len(recent) + 1)]
+        )
+        self._read = len(context.tokens)
         self.window = self._fitted(context)
         tokens = [token for level in self.window for token in level]
         extra = ExtraRows(tokens[1:], *_rows(len(self.window), len(self.window[0])))
-        guesses = self.pool.after(root)[: s.guesses] if context.max_depth > 0 else ()
+        guesses = self.pool.after(root) if context.max_depth > 0 else ()
         tree = _merged(root, [guess[: context.max_depth] for guess in guesses])
         values: dict[str, Value] = {
             "by": "pool",
@@ -133,7 +125,7 @@ class LookaheadDrafter(Drafter):
         window = self.window
         if not window:  # each column is an n-gram of the text from a random position
             text = context.tokens
-            draw = Random(self.settings.window_seed)
+            draw = Random(0)
             starts = [draw.randrange(len(text)) for _ in range(columns)]
             window = tuple(
                 tuple(text[(start + level) % len(text)] for start in starts)

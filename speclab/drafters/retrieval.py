@@ -4,19 +4,15 @@ al. 2024).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import heappop, heappush
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import Candidates
-from speclab.drafters.cost import NodeBudget, with_node_budget
+from speclab.drafters.cost import NodeBudget
+from speclab.drafters.suffix import BREAK, SuffixAutomaton, add_frequent
 from speclab.errors import SettingsError
 from speclab.files import read_whole
 from speclab.prompts import examples
@@ -25,13 +21,9 @@ from speclab.trace.records import Event, Value
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
-BREAK = -1
-"""Separates two texts; no phrase crosses it."""
-LARGEST = 1 << 24
-"""Most characters to index, about 4 million tokens."""
+LARGEST = 1 << 21
+"""Most characters to index: about half a million tokens, which take 3 s and 400 MB."""
 _TEXTS = {".txt", ".md", ".py"}
-Positions = NDArray[np.intp]
-"""Where a phrase occurs, ascending: indices of the token after it."""
 
 
 class Retrieval(Strategy):
@@ -58,91 +50,39 @@ class Retrieval(Strategy):
         return {"REST verifies 64 nodes and the root": cls(node_budget=65)}
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return RetrievalDrafter(with_node_budget(self, pair.target), corpus(pair, self.text))
+        return RetrievalDrafter(self, corpus(pair, self.text))
 
 
 class RetrievalDrafter(Drafter):
     settings: Retrieval
 
-    def __init__(self, settings: Retrieval, texts: Corpus) -> None:
+    def __init__(self, settings: Retrieval, texts: SuffixAutomaton) -> None:
         super().__init__(settings)
         self._texts = texts
 
     def draft(self, context: Context) -> Draft:
         s = self.settings
         tree = Candidates(context.tokens[-1])
-        length, positions = self._texts.longest_match(context.tokens[-s.longest_match :])
+        state, length = self._texts.match(context.tokens[-s.longest_match :])
         context.check()
         values: dict[str, Value] = {
             "match": 0,
             "occurrences": 0,
             "text_tokens": len(self._texts.tokens),
         }
-        if not len(self._texts.tokens):
+        if not self._texts.tokens:
             values["by"] = "no text"
         elif length < s.shortest_match:
             values |= {"by": "no match", "shortest_match": s.shortest_match}
         else:
-            values["by"] = "text"
-            values.update(match=length, occurrences=len(positions))
-            self._fill(tree, positions, context.max_depth)
+            values |= {"by": "text", "match": length, "occurrences": self._texts.count[state]}
+            assert s.node_budget != "auto"
+            add_frequent(tree, self._texts, state, s.node_budget, context.max_depth, "retrieved")
         values["route"] = "retrieved" if len(tree) > 1 else "plain"
         return tree.draft(Event("route", None, values))
 
-    def _fill(self, tree: Candidates, match: Positions, max_depth: int) -> None:
-        """Adds the most frequent continuation, the oldest of equal ones, until the tree is full."""
-        budget = self.settings.node_budget
-        assert budget != "auto"
-        waiting: list[tuple[int, int, int, int, float, Positions]] = []
-        age = count()
 
-        def offer(node: int, positions: Positions) -> None:
-            if tree.depth[node] < max_depth:
-                for token, after in self._texts.continuations(positions):
-                    share = len(after) / len(positions)
-                    heappush(waiting, (-len(after), next(age), node, token, share, after))
-
-        offer(0, match)
-        while waiting and len(tree) < budget:
-            _, _, parent, token, share, after = heappop(waiting)
-            offer(tree.add(parent, token, share, "retrieved"), after)
-
-
-class Corpus:
-    """Texts, indexed to find every occurrence of a phrase.
-
-    Args:
-        tokens: ids, all at least 0, and `BREAK` between texts.
-    """
-
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self.tokens = np.asarray(tokens, np.int64)
-        self._padded = np.append(self.tokens, BREAK)
-        order = np.argsort(self.tokens, kind="stable")
-        self._positions = order + 1
-        self._ordered = self.tokens[order]
-
-    def longest_match(self, phrase: Sequence[int]) -> tuple[int, Positions]:
-        """How many of a phrase's last tokens occur together in the texts, and where."""
-        first, last = np.searchsorted(self._ordered, [phrase[-1], phrase[-1] + 1])
-        positions: Positions = self._positions[first:last]
-        if not len(positions):
-            return 0, positions
-        for length, token in enumerate(reversed(phrase[:-1]), start=1):
-            longer = positions[self._padded[positions - 1 - length] == token]  # index -1 is a BREAK
-            if not len(longer):
-                return length, positions
-            positions = longer
-        return len(phrase), positions
-
-    def continuations(self, positions: Positions) -> list[tuple[int, Positions]]:
-        """Every token that follows a phrase, with the positions after phrase and token; by token."""
-        following = self._padded[positions]
-        tokens = np.unique(following[following != BREAK]).tolist()
-        return [(token, positions[following == token] + 1) for token in tokens]
-
-
-def corpus(pair: ModelPair, source: str) -> Corpus:
+def corpus(pair: ModelPair, source: str) -> SuffixAutomaton:
     """The texts at `path`, indexed; the shipped prompts if it is empty. Kept in the pair until a
     file changes.
 
@@ -166,8 +106,8 @@ def corpus(pair: ModelPair, source: str) -> Corpus:
         tokens: list[int] = []
         for text in texts if source or pair.tokenizer is not None else ():
             tokens += [*pair.plain_ids(text), BREAK]
-        pair.shared_state[key] = Corpus(tokens)
-    index: Corpus = pair.shared_state[key]
+        pair.shared_state[key] = SuffixAutomaton.of(tokens)
+    index: SuffixAutomaton = pair.shared_state[key]
     return index
 
 

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from speclab.drafters.base import Context, Depth, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.candidates import Candidates, Successors
-from speclab.drafters.cost import NodeBudget, with_node_budget
+from speclab.drafters.cost import NodeBudget
 from speclab.drafters.draft_pass import DraftPassDrafter, Head
 from speclab.drafters.transitions import TableDrafter
 from speclab.errors import SettingsError
@@ -73,13 +73,27 @@ class SequoiaTree(Strategy):
         return _best_shape(given or measured.rounded, self.node_budget - 1, self.depth).parents
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        settings = with_node_budget(self, pair.target)
-        return (
-            DraftSequoia(settings, pair) if self.source == "draft" else TableSequoia(settings, pair)
+        return DraftSequoia(self, pair) if self.source == "draft" else TableSequoia(self, pair)
+
+
+class _RankDrafter(Drafter):
+    """Measures the acceptance of each rank, beside what it learns otherwise."""
+
+    ranks: RankRates
+
+    def learn(self, outcome: Outcome) -> Adaptation:
+        other = super().learn(outcome)
+        before = self.ranks
+        self.ranks = before.after(outcome)
+        return Adaptation(
+            other.kind or "ranks",
+            other.values,
+            {**other.before, **before.describe()},
+            {**other.after, **self.ranks.describe()},
         )
 
 
-class TableSequoia(TableDrafter):
+class TableSequoia(_RankDrafter, TableDrafter):
     settings: SequoiaTree
     state = ("table", "ranks")
 
@@ -96,19 +110,8 @@ class TableSequoia(TableDrafter):
         fill(tree, self.settings.shape(self.ranks), successors, "transition", context)
         return tree.draft(self.route("transitions" if len(tree) > 1 else "plain"))
 
-    def learn(self, outcome: Outcome) -> Adaptation:
-        table = super().learn(outcome)
-        before = self.ranks
-        self.ranks = before.after(outcome)
-        return Adaptation(
-            table.kind,
-            table.values,
-            {**table.before, **before.describe()},
-            {**table.after, **self.ranks.describe()},
-        )
 
-
-class DraftSequoia(DraftPassDrafter):
+class DraftSequoia(_RankDrafter, DraftPassDrafter):
     settings: SequoiaTree
     state = ("ranks",)
 
@@ -130,11 +133,6 @@ class DraftSequoia(DraftPassDrafter):
         shape = self.settings.shape(self.ranks)
         fill(tree, shape, successors, self.source, next_tokens.context)
         return tree.draft(Event("route", None, {"route": "draft" if len(tree) > 1 else "plain"}))
-
-    def learn(self, outcome: Outcome) -> Adaptation:
-        before = self.ranks
-        self.ranks = self.ranks.after(outcome)
-        return Adaptation("ranks", {}, before.describe(), self.ranks.describe())
 
 
 def fill(

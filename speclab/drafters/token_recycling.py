@@ -13,8 +13,8 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
-from speclab.drafters.cost import NodeBudget, with_node_budget
-from speclab.drafters.transitions import Carry, TableDrafter, Width
+from speclab.drafters.cost import NodeBudget
+from speclab.drafters.transitions import TableDrafter, Width
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
@@ -32,19 +32,16 @@ class TokenRecycling(Strategy):
 
     node_budget: NodeBudget = "auto"
     successors: Width = 8
-    carry: Carry = "cold"
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
             "paper, 80 drafted nodes": cls(node_budget=81),
             "12 drafted nodes (not in the paper)": cls(node_budget=13),
-            "carried over between prompts": cls(carry="carried"),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        settings = with_node_budget(self, pair.target)
-        return TokenRecyclingDrafter(settings, pair, self.successors, carry=self.carry)
+        return TokenRecyclingDrafter(self, pair, self.successors)
 
 
 class TokenRecyclingDrafter(TableDrafter):

@@ -7,7 +7,7 @@ also stores them by the last two, and reads every row: rejected branches and the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
 Width = Annotated[int, Field(ge=1, le=16, title="k", description="successors kept of each token")]
-Carry = Annotated[
-    Literal["cold", "carried"],
-    Field(
-        description="the transition table at the start of a prompt: empty, or kept from the prompt before"
-    ),
-]
 MOST_PAIRS = 1 << 15  # pairs of tokens in a table; the oldest are dropped
 PREFILL_ROWS, PREFILL_LOGITS = 512, 1 << 24  # most rows and logits of one chunk of a prompt
 NO_TOKEN = -1  # before the first token of a text
@@ -100,20 +94,11 @@ class TableDrafter(Drafter):
     state: ClassVar[tuple[str, ...]] = ("table",)
 
     def __init__(
-        self,
-        settings: Strategy,
-        pair: ModelPair,
-        width: int,
-        *,
-        pairs: bool = False,
-        carry: str = "cold",
+        self, settings: Strategy, pair: ModelPair, width: int, *, pairs: bool = False
     ) -> None:
         super().__init__(settings)
         self.table = TransitionTable(min(width, pair.target.vocab_size), pairs=pairs)
         self._before_root = NO_TOKEN
-        self._shared = pair.shared_state if carry == "carried" else {}
-        self._key = f"{type(settings).__name__}: transitions, width {width}, pairs {pairs}"
-        self.table.restore(self._shared.get(self._key))
 
     def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Answer:
         """Runs the prompt and learns all its rows (GOOSE, appendix C.1), in one pass unless it is long."""
@@ -125,7 +110,6 @@ class TableDrafter(Drafter):
             answer = target.logits(chunk, range(start, start + len(chunk)), visible)
             self.table.add(Rows([previous, *chunk[:-1]], chunk, *answer.topk(self.table.width)))
             previous = chunk[-1]
-        self._share()
         return answer[-1:]
 
     def learn(self, outcome: Outcome) -> Adaptation:
@@ -143,12 +127,7 @@ class TableDrafter(Drafter):
             log_probs[order],
         )
         self.table.add(rows)
-        self._share()
         return Adaptation("table", {"rows": len(tokens)}, before, self.table.sizes)
-
-    def restore(self, state: object) -> None:
-        super().restore(state)
-        self._share()
 
     def rooted(self, context: Context) -> Candidates:
         self._before_root = context.tokens[-2] if len(context.tokens) > 1 else NO_TOKEN
@@ -167,7 +146,3 @@ class TableDrafter(Drafter):
 
     def route(self, name: str, **values: Value) -> Event:
         return Event("route", None, {"route": name, **values, **self.table.sizes})
-
-    def _share(self) -> None:
-        """Stores the table for later prompts, with carry="carried"."""
-        self._shared[self._key] = self.table.snapshot()

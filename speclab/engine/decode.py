@@ -23,6 +23,7 @@ from speclab.drafters.base import (
     checked_draft,
     require,
 )
+from speclab.drafters.cost import with_node_budget
 from speclab.engine.acceptance import (
     Acceptance,
     Rule,
@@ -252,7 +253,7 @@ def _decoding(
         process = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
         pair.target.allow_nonfinite = "remove_invalid_values" in pair.rules.followed
     require(strategy, pair.offer)
-    drafter: object = strategy.drafter(pair)
+    drafter: object = with_node_budget(strategy, pair.target).drafter(pair)
     if not isinstance(drafter, Drafter):
         name = type(strategy).__name__
         raise SettingsError(

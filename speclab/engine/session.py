@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Never
 from speclab.display import line, short, view
 from speclab.drafters import cost, setting_names
 from speclab.drafters.base import Strategy, checked
-from speclab.drafters.by_hand import TreeEdit, draft_of
+from speclab.drafters.by_hand import draft_of
 from speclab.engine.decode import Decoding, Iteration, Propose, iterate, resume, start
 from speclab.engine.exactness import Checker
 from speclab.engine.record import kept_answers, record
@@ -27,6 +27,7 @@ from speclab.pair import ModelPair, checked_pair
 from speclab.prompts import Message, PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition, compiled, stateful
+from speclab.trace.edit import TreeEdit
 from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Step, Trace, Value
 from speclab.tree import DraftTree

@@ -22,7 +22,7 @@ from speclab.analysis.compare import ComparedRun, Comparison, compare
 from speclab.analysis.curves import sweep
 from speclab.clinic.steps_file import load_steps
 from speclab.drafters import cost, setting_names, strategies
-from speclab.drafters.by_hand import ByHand, TreeEdit
+from speclab.drafters.by_hand import ByHand
 from speclab.errors import NotRecordedError, PromptError, SettingsError, SpeclabError, TraceError
 from speclab.lab._form import (
     CURRENT,
@@ -41,6 +41,7 @@ from speclab.lab._state import PHASES, LabState
 from speclab.lab._worker import Worker
 from speclab.trace.codecs import adapter
 from speclab.trace.conditions import Condition, compiled, stateful
+from speclab.trace.edit import TreeEdit
 from speclab.trace.files import unpack_trace
 from speclab.trace.records import Finding, Step, Trace
 from speclab.views.exported_page import page

@@ -11,8 +11,8 @@ from speclab.lab._form import FORM, LabConfig, Message, differences, on_screen
 from speclab.trace.records import Step, Trace
 
 if TYPE_CHECKING:
-    from speclab.drafters.by_hand import TreeEdit
     from speclab.pair import ModelPair
+    from speclab.trace.edit import TreeEdit
 
 PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
 

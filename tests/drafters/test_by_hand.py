@@ -13,7 +13,7 @@ from support.strategies import draft_trees
 
 import speclab
 from speclab import ByHand, DraftTree, DynaTree, SettingsError, TreeEdit
-from speclab.drafters.by_hand import HAND, MOST, NEUTRAL
+from speclab.trace.edit import HAND, MOST, NEUTRAL
 
 pytestmark = pytest.mark.model
 NEW = 14

@@ -27,11 +27,9 @@ def lookaheads(draw: st.DrawFn) -> speclab.Lookahead:
         "window": (1, 6),
         "ngram": (3, 5),
         "guesses": (1, 4),
-        "pool_per_token": (1, 5),
-        "window_seed": (0, 3),
     }
     values = {name: draw(st.integers(*bound)) for name, bound in bounds.items()}
-    return speclab.Lookahead(**values, text_ngrams=draw(st.booleans()))
+    return speclab.Lookahead(**values)
 
 
 @given(

@@ -17,7 +17,8 @@ from support.words import word_tokenizer
 
 import speclab
 from speclab.drafters.base import Context
-from speclab.drafters.retrieval import BREAK, LARGEST, Corpus, RetrievalDrafter, corpus
+from speclab.drafters.retrieval import LARGEST, RetrievalDrafter, corpus
+from speclab.drafters.suffix import BREAK, SuffixAutomaton
 from speclab.prompts import examples
 
 VOCAB = 8
@@ -38,7 +39,10 @@ def test_the_tree_is_the_one_of_direct_construction(text, context, budget, depth
     strategy = speclab.Retrieval(
         node_budget=budget, shortest_match=lengths[0], longest_match=lengths[1]
     )
-    draft = RetrievalDrafter(strategy, Corpus(text)).draft(Context(context, depth, lambda: None))
+    text = [*text, BREAK]
+    draft = RetrievalDrafter(strategy, SuffixAutomaton.of(text)).draft(
+        Context(context, depth, lambda: None)
+    )
     expected = reference.retrieved(text, context, strategy.model_dump(), depth)
     paths = paths_of(draft.tree)
     assert paths.keys() == expected.keys()
@@ -54,9 +58,9 @@ def test_a_folder_is_all_its_texts_and_no_phrase_goes_over_the_end_of_one(pair, 
     (tmp_path / "sub" / "b.md").write_text("w4 w5")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")
     texts = corpus(pair, str(tmp_path))
-    assert texts.tokens.tolist() == [1, 2, 3, BREAK, 4, 5, BREAK]
-    assert texts.longest_match([3, 4])[0] == 1, "4 alone"
-    assert texts.continuations(texts.longest_match([2, 3])[1]) == []
+    assert texts.tokens == [1, 2, 3, BREAK, 4, 5, BREAK]
+    assert texts.match([3, 4])[1] == 1, "4 alone"
+    assert [*texts.continuations(texts.match([2, 3])[0])] == []
 
 
 def test_a_text_is_indexed_once_and_anew_when_it_has_changed(pair, tmp_path):
@@ -91,5 +95,6 @@ def test_a_text_that_cannot_be_read(pair, tmp_path, place):
     (tmp_path / "long.txt").write_text("w" * (LARGEST + 1))
     with (tmp_path / "huge.txt").open("wb") as file:
         file.truncate(1 << 40)  # no byte of it is on the disk, and none is read
-    with refused(speclab.SettingsError, "text"):
-        speclab.generate(pair, speclab.Retrieval(text=str(tmp_path / place)), [1], max_new_tokens=4)
+    for kind in (speclab.Retrieval, speclab.SuffixDecoding):
+        with refused(speclab.SettingsError, "text"):
+            speclab.generate(pair, kind(text=str(tmp_path / place)), [1], max_new_tokens=4)

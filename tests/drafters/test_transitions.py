@@ -1,4 +1,4 @@
-"""Tables of transitions against a dict of dicts, and what is carried over; Token Recycling's template."""
+"""Tables of transitions against a dict of dicts; Token Recycling's template."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ WIDTH = 4
 BATCHES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 12)), max_size=8)
 PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-1:]), 0.8)
 """What comes next depends mostly on the last token, so that a table of transitions is often right."""
-CARRIED = speclab.TokenRecycling(carry="carried", node_budget=13)
 
 
 def batch(seed: int, rows: int) -> tuple[list[int], list[int], torch.Tensor]:
@@ -101,10 +100,6 @@ def lone():
     return table_pair(PROBS, None, VOCAB)
 
 
-def rows_known(step) -> int:
-    return step.adaptation.before["table_rows"]
-
-
 def test_a_long_prompt_is_learned_in_chunks(monkeypatch):
     """The last row's logits, every row and pair in the table, and the cache as one pass leaves it."""
     monkeypatch.setattr(transitions, "PREFILL_ROWS", 2)
@@ -115,38 +110,6 @@ def test_a_long_prompt_is_learned_in_chunks(monkeypatch):
     assert answer.row(0).tolist() == pytest.approx(reference.logs(PROBS(tuple(prompt))), abs=1e-4)
     assert (runner.tokens, runner.calls) == (prompt, 4)
     assert [*drafter.table.after_pair] == [*zip([-1, *prompt], prompt, strict=False)]
-
-
-@pytest.mark.parametrize("strategy", [speclab.TokenRecycling(), CARRIED], ids=["cold", "carried"])
-def test_a_carried_table_knows_the_prompt_before_but_no_stopped_iteration(strategy, monkeypatch):
-    pair = lone()
-    first = speclab.Session(pair, strategy, [1, 2, 3, 4, 5, 6], max_new_tokens=20)
-    known = first.step().adaptation.after["table_rows"]
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "speclab.engine.session.record", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
-        with pytest.raises(KeyboardInterrupt):
-            first.step()
-    step = speclab.Session(pair, strategy, [1], max_new_tokens=8).step()
-    assert rows_known(step) == (1 if strategy.carry == "cold" else known)
-    assert rows_known(speclab.Session(lone(), CARRIED, [7], max_new_tokens=8).step()) == 1, (
-        "another pair"
-    )
-
-
-def test_sessions_with_a_carried_table_do_not_disturb_each_other():
-    pair = lone()
-    first = speclab.Session(pair, CARRIED, [1, 2, 3], max_new_tokens=20)
-    first.step()
-    speclab.Session(pair, CARRIED, [8, 7, 6, 5], max_new_tokens=20).run()
-    alone = speclab.Session(lone(), CARRIED, [1, 2, 3], max_new_tokens=20)
-    alone.step()
-    fork = first.fork()
-    trees = [
-        [session.step().tree.token.tolist() for _ in range(2)] for session in (first, alone, fork)
-    ]
-    assert trees[0] == trees[1] == trees[2]
 
 
 # Token Recycling

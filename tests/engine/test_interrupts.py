@@ -18,7 +18,7 @@ NEW = 20
 STRATEGIES = {
     "dynatree": speclab.DynaTree(base_depth=2, max_depth=2, prune_probability=0.1),
     "paper": speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2, max_depth=2),
-    "goose": speclab.Goose(node_budget=8, carry="carried"),
+    "goose": speclab.Goose(node_budget=8),
     "lookahead": speclab.Lookahead(window=3, ngram=3, guesses=3),
     "head": speclab.DraftHead(node_budget=6, depth=2, children=2),
 }

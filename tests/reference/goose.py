@@ -131,7 +131,7 @@ def draft_tree(table, text: Sequence[int], s: dict, acceptance: float, depth: in
     longest = min(s["max_spine"], budget - 1, depth)
     lengths = range(s["shortest_ngram"], s["longest_ngram"] + 1)
     matches = (
-        lookup.matches(text, lengths, "last", longest)
+        lookup.matches(text, lengths, longest)
         if longest > 0 and s["spine"] != "off"
         else []
     )
@@ -188,7 +188,7 @@ def isotropic_tree(table, text: Sequence[int], s: dict, depth: int) -> list[Path
     after = after_root(table, text)
     lengths = range(s["shortest_ngram"], s["longest_ngram"] + 1)
     limit = min(s["node_budget"] - 1, depth)
-    matches = lookup.matches(text, lengths, "last", limit) if limit > 0 else []
+    matches = lookup.matches(text, lengths, limit) if limit > 0 else []
     copied = matches[0][2] if matches else ()
     paths: list[Path] = [()]
     for path in paths:

@@ -34,7 +34,7 @@ class Lookahead:
     def __init__(self, choose: Callable[[Sequence[int]], int], settings: dict):
         self.choose = choose
         self.settings = settings
-        self.pool = Pool(settings["pool_per_token"])
+        self.pool = Pool(settings["guesses"])
         self.columns: list[list[int]] | None = None
         self.read = 0
 
@@ -43,10 +43,9 @@ class Lookahead:
     ) -> tuple[dict[Gram, float], list[tuple[int, int, int]], int]:
         """Paths below the root with their last token's probability; the window's (token, depth, answer); pool size."""
         n = self.settings["ngram"]
-        if self.settings["text_ngrams"]:
-            for end in range(max(n, self.read + 1), len(text) + 1):
-                self.pool.add(text[end - n : end])
-            self.read = len(text)
+        for end in range(max(n, self.read + 1), len(text) + 1):
+            self.pool.add(text[end - n : end])
+        self.read = len(text)
         size = len(self.pool.grams)
         guesses = [
             gram[1:][:max_depth] for gram in self.pool.newest(text[-1])[: self.settings["guesses"]]
@@ -57,7 +56,7 @@ class Lookahead:
     def _fit(self, text: list[int], max_depth: int) -> None:
         levels = self.settings["ngram"] - 1
         if self.columns is None:
-            draw = Random(self.settings["window_seed"])
+            draw = Random(0)
             starts = [draw.randrange(len(text)) for _ in range(self.settings["window"])]
             self.columns = [
                 [text[(start + level) % len(text)] for level in range(levels)] for start in starts

@@ -24,12 +24,11 @@ def copied(text: Sequence[int], place: int, limit: int) -> tuple[int, ...]:
 
 
 def matches(
-    text: Sequence[int], lengths: Sequence[int], pick: str, limit: int
+    text: Sequence[int], lengths: Sequence[int], limit: int
 ) -> list[tuple[int, int, tuple[int, ...]]]:
     """(n, place, tokens copied) for each length, longest first."""
     found = []
     for length in sorted(lengths, reverse=True):
         if at := places(text, length):
-            place = at[0] if pick == "first" else at[-1]
-            found.append((length, place, copied(text, place, limit)))
+            found.append((length, at[-1], copied(text, at[-1], limit)))
     return found

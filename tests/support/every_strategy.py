@@ -13,10 +13,9 @@ from speclab.pair import ModelPair
 
 ALONE: dict[str, Strategy] = {
     "prompt lookup": speclab.PromptLookup(),
-    "token recycling, carried": speclab.TokenRecycling(node_budget=13, carry="carried"),
     "isotropic": speclab.IsotropicTree(node_budget=13),
     "token recycling": speclab.TokenRecycling(node_budget=13),
-    "goose": speclab.Goose(node_budget=16, carry="carried"),
+    "goose": speclab.Goose(node_budget=16),
     "goose, paper's bypass": speclab.Goose(node_budget=16, bypass_acceptance=0),
     "goose, spine of transitions": speclab.Goose(
         node_budget=16, bypass="off", spine="transitions", bigrams=False
@@ -24,6 +23,7 @@ ALONE: dict[str, Strategy] = {
     "lookahead": speclab.Lookahead(window=4, ngram=4, guesses=4),
     "sequoia": speclab.SequoiaTree(node_budget=13, depth=3),
     "retrieval": speclab.Retrieval(node_budget=9),
+    "suffix decoding": speclab.SuffixDecoding(node_budget=9, factor=2.5),
 }
 """They ask no draft."""
 SMALL = {"node_budget": 12, "depth": 3, "children": 4, "first": None, "second": 0}

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from speclab.drafters.by_hand import HAND
+from speclab.trace.edit import HAND
 from speclab.trace.records import Step
 from speclab.tree import DraftTree
 

@@ -1,0 +1,127 @@
+"""The suffix automaton against scans of the text, and the drafters that copy by it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import lookup as reference
+from reference.retrieval import following, places
+from support.records import paths_of
+from support.table_runner import random_probs, table_pair
+
+import speclab
+from speclab.drafters.base import Context
+from speclab.drafters.prompt_lookup import Copies
+from speclab.drafters.suffix import BREAK, SuffixAutomaton
+
+TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
+LENGTHS = st.tuples(st.integers(1, 6), st.integers(1, 6)).map(sorted)
+CHANGES = st.lists(st.tuples(st.integers(0, 60), TEXTS), min_size=1, max_size=8)
+"""Each cuts the text somewhere and then adds other tokens."""
+PAIR = table_pair(random_probs(4, 1), None, 4)
+
+
+def check(automaton: SuffixAutomaton, text: list[int], phrase: list[int]) -> None:
+    """The longest suffix of the phrase in the text, how often it occurs, and what follows it how often."""
+    state, length = automaton.match(phrase)
+    matching = [n for n in range(len(phrase) + 1) if places(text, phrase[len(phrase) - n :])]
+    assert length == matching[-1]
+    if length:
+        match = phrase[len(phrase) - length :]
+        after = following(text, match)
+        assert automaton.count[state] == len(places(text, match))
+        found = {token: share for token, _, share in automaton.continuations(state)}
+        followed = len([end for end in places(text, match) if end < len(text)])
+        assert found == {token: count / followed for token, count in sorted(after.items())}
+
+
+@given(CHANGES, st.lists(st.integers(0, 3), max_size=8))
+def test_a_growing_text_is_what_a_scan_finds_after_any_additions_and_cuts(changes, phrase):
+    automaton = SuffixAutomaton(longest=9)
+    text = []
+    for cut, more in changes:
+        text = text[:cut]
+        automaton.read(text)
+        text += more
+        automaton.read(text)
+        check(automaton, text, phrase)
+        check(automaton, text, text[-8:])
+
+
+@given(st.lists(TEXTS, max_size=4), st.lists(st.integers(0, 3), max_size=30))
+def test_texts_that_do_not_grow_have_counts_of_phrases_of_any_length(texts, phrase):
+    whole = [token for text in texts for token in (*text, BREAK)]
+    automaton = SuffixAutomaton.of(whole)
+    check(automaton, whole, phrase)
+    assert len(automaton.link) <= max(1, 2 * len(whole)), "about one state a token"
+
+
+@given(CHANGES, LENGTHS, st.integers(0, 25))
+def test_copies_are_what_a_scan_finds_after_any_additions_and_cuts(changes, lengths, limit):
+    short, long = lengths
+    copies = Copies(short, long)
+    text = []
+    for cut, more in changes:
+        kept = text[:cut]
+        for text in (kept, kept + more):
+            if text:
+                expected = reference.matches(text, range(short, long + 1), limit) if limit else []
+                assert copies.matches(text, limit) == expected
+
+
+@given(TEXTS, LENGTHS, st.integers(1, 30), st.integers(0, 12))
+def test_prompt_lookup_drafts_the_chain_that_a_scan_finds_and_records_every_match(
+    text, lengths, draft_tokens, depth
+):
+    short, long = lengths
+    strategy = speclab.PromptLookup(
+        longest_ngram=long, shortest_ngram=short, draft_tokens=draft_tokens
+    )
+    draft = strategy.drafter(PAIR).draft(Context(text, depth, lambda: None))
+    limit = min(draft_tokens, depth)
+    matches = reference.matches(text, range(short, long + 1), limit) if limit else []
+    assert draft.tree.token.tolist() == [text[-1], *(matches[0][2] if matches else ())]
+    assert draft.tree.parent.tolist() == [*range(-1, len(draft.tree) - 1)]
+    assert set(draft.tree.source[1:]) <= {"context"}
+    route, *events = [event.values for event in draft.events]
+    assert route["route"] == ("chain" if matches else "plain")
+    assert [(each["ngram"], each["position"], each["token"]) for each in events] == [
+        (length, position, tokens[0]) for length, position, tokens in matches
+    ]
+
+
+# Suffix decoding
+
+
+def suffix_tree(text: list[int], **settings):
+    """The draft of suffix decoding after a text: its paths, and the values of its route."""
+    strategy = speclab.SuffixDecoding(**{"min_probability": 0, "node_budget": 99, **settings})
+    draft = strategy.drafter(PAIR).draft(Context(text, 40, lambda: None))
+    return [*paths_of(draft.tree)][1:], draft.events[0].values
+
+
+def test_the_tree_is_the_frequencies_after_the_match_and_as_large_as_the_match_allows():
+    text = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 0, 1]
+    # after "0 1" comes 2, three times of three; after "0 1 2" comes 3 twice and 0 once
+    paths, values = suffix_tree(text, factor=2)
+    assert paths == [(2,), (2, 3), (2, 3, 0), (2, 3, 0, 1)]
+    score = pytest.approx(1 + 3 * 2 / 3)
+    found = {"by": "suffix", "route": "context", "match": 2, "occurrences": 3, "score": score}
+    assert values == found
+    paths, _ = suffix_tree(text, factor=3)
+    assert paths == [(2,), (2, 3), (2, 0), (2, 3, 0), (2, 3, 0, 1), (2, 3, 0, 1, 2)]
+    assert suffix_tree(text, factor=1)[0] == [(2,), (2, 3)]
+    assert suffix_tree(text, factor=2, longest_match=1)[0] == [(2,), (2, 3)]
+    assert (2, 0) not in suffix_tree(text, factor=3, min_probability=0.5)[0]
+    assert suffix_tree(text, factor=2, node_budget=3)[0] == [(2,), (2, 3)]
+    assert suffix_tree([0, 1, 2, 3]) == ([], {"by": "suffix", "route": "plain", "match": 0})
+
+
+def test_the_larger_score_wins_over_the_longer_match():
+    # "1 2" was followed by 0 once, "2" by 3 four times of five
+    text = [2, 3, 2, 3, 2, 3, 2, 3, 1, 2, 0, 1, 2]
+    paths, values = suffix_tree(text, factor=1, longest_match=2)
+    assert (paths, values["match"]) == ([(0,), (0, 1)], 2)
+    paths, values = suffix_tree(text, factor=8, longest_match=2, node_budget=2)
+    assert (paths, values["match"]) == ([(0,)], 2), "the first of equal scores"
