@@ -77,7 +77,7 @@ def write_head(
         fields = _layer(config) | _eagle(config)
     else:
         names |= {} if config.eagle3 else {"fc.": "fusion_fc.", "layers.0.": "transformer."}
-        fields = _speculators(config, verifier or config.verifier or config.target)
+        fields = _speculators(config, verifier or config.target)
     tensors = {}
     for name, half in _halves(head).items():
         before = next((part for part in names if name.startswith(part)), "")

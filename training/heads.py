@@ -11,7 +11,7 @@ EAGLE-3 head fuses three layers and learns an output matrix over a draft vocabul
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field
@@ -118,7 +118,7 @@ def fresh_head(target: Any, config: HeadsConfig) -> Head:
         fc_norm=config.kind == "EAGLE-3.1",
         norm_output=config.kind == "EAGLE-3.1",
     )
-    return Head(shape, own_output=eagle3)
+    return cast("Head", shape.module(shape, own_output=eagle3))
 
 
 def frequent(batches: Batches, vocab_size: int, size: int) -> Tensor:

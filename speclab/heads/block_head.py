@@ -8,9 +8,10 @@ between: a marginal.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,20 +21,16 @@ from torch.nn import functional
 
 from speclab.heads.eagle import (
     Angles,
+    DecoderLayer,
     DraftModule,
     HeadConfig,
-    decoder_layer,
-    fed_forward,
     matrix,
     norm_of,
     normed,
-    per_head,
-    rotated,
 )
 from speclab.heads.runner import HeadRunner
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
-from speclab.models.lean import grouped_attention
 from speclab.models.source import Columns, TreeRows
 from speclab.models.transfers import to_device
 
@@ -47,6 +44,8 @@ class BlockConfig(HeadConfig):
     qk_norm: bool = True
     # of the bias that a token gives its successors (DSpark, arXiv 2607.05147); 0: none
     markov_rank: int = Field(default=0, ge=0, le=1 << 14)
+    # columns that its confidence head reads (DSpark, section 4.1): states, and perhaps W1; 0: none
+    confidence: int = Field(default=0, ge=0, le=1 << 16)
     # the entry of the newest token drafts, too (DSpark); else only the masked ones (DFlash)
     sample_from_anchor: bool = False
     causal: bool = False  # an entry of the block sees none after it (JetSpec, arXiv 2606.18394)
@@ -56,13 +55,9 @@ class BlockConfig(HeadConfig):
     def kind(self) -> str:
         return "DSpark" if self.markov_rank else "DFlash"
 
-    def unfit(self, embeddings: int) -> str:
-        if self.mask_token_id < embeddings:
-            return ""
-        return f"masks with token id {self.mask_token_id}, and there are {embeddings} embeddings"
-
-    def module(self, *, own_output: bool, own_embeddings: bool) -> BlockHead:
-        return BlockHead(self, own_output=own_output, own_embeddings=own_embeddings)
+    @property
+    def module(self) -> type[DraftModule]:
+        return BlockHead
 
     @property
     def drafted(self) -> int:
@@ -77,25 +72,23 @@ class BlockHead(DraftModule):
 
     config: BlockConfig
 
-    def __init__(
-        self, config: BlockConfig, *, own_output: bool = False, own_embeddings: bool = False
-    ) -> None:
-        super().__init__(config)
-        self.fc = matrix(len(config.layers) * config.hidden_size, config.hidden_size)
+    def __init__(self, config: BlockConfig, **own: bool) -> None:
+        super().__init__(config, **own)
+        size = config.hidden_size
+        self.fc = matrix(len(config.layers) * size, size)
         self.hidden_norm = norm_of(config)
         self.layers = nn.ModuleList(
-            decoder_layer(config, config.hidden_size, "input_layernorm")
-            for _ in range(config.depth)
+            DecoderLayer(config, size, "input_layernorm") for _ in range(config.depth)
         )
         self.norm = norm_of(config)
         proposed = config.draft_vocab_size or config.vocab_size
-        self.markov_head = MarkovHead(config, proposed) if config.markov_rank else None
-        self.lm_head = matrix(config.hidden_size, proposed) if own_output else None
-        self.embed_tokens = (
-            nn.Embedding(config.vocab_size, config.hidden_size) if own_embeddings else None
-        )
-        if config.draft_vocab_size is not None:
-            self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
+        self.markov_head = None
+        if config.markov_rank:  # after a token `t` it adds W2 · W1[t] to the logits
+            tables = nn.Embedding(config.vocab_size, config.markov_rank)
+            parts = {"markov_w1": tables, "markov_w2": matrix(config.markov_rank, proposed)}
+            self.markov_head = nn.ModuleDict(parts)
+        if config.confidence:
+            self.confidence_head = nn.ModuleDict({"proj": nn.Linear(config.confidence, 1)})
 
     def fused(self, states: Tensor) -> Tensor:
         """Target states `[..., layers * hidden]` to context features `[..., hidden]`."""
@@ -124,75 +117,71 @@ class BlockHead(DraftModule):
             Input of the output matrix, `[B, n, hidden]`.
         """
         x = block
-        config = self.config
-        block_angles = angles[0][..., -block.shape[1] :, :], angles[1][..., -block.shape[1] :, :]
-        for index, each in enumerate(self.layers):
-            layer = cast("Any", each)
-            attention = layer["self_attn"]
-            read = normed(layer["input_layernorm"], x)
+        for index, layer in enumerate(self.layers):
+            read = normed(layer.input_layernorm, x)
+            # the context enters every layer as keys and values alone (section 3.2)
             every = torch.cat((features, read), dim=1)
-            query = normed(attention["q_norm"], per_head(attention["q_proj"](read), config))
-            key = normed(attention["k_norm"], per_head(attention["k_proj"](every), config))
-            value = per_head(attention["v_proj"](every), config)
-            query = rotated(query, block_angles)
-            key = rotated(key, angles)
-            if cache is not None:
-                key, value = cache.update(key, value, index)
-            mixed = grouped_attention(query, key, value, mask).transpose(1, 2).flatten(2)
-            x = x + attention["o_proj"](mixed)
-            x = x + fed_forward(layer["mlp"], normed(layer["post_attention_layernorm"], x))
+            x = layer(x, read, every, angles, mask, cache, index)
         return normed(self.norm, x)
 
 
-class MarkovHead(nn.Module):
-    """DSpark's vanilla bias (arXiv 2607.05147): after a token `t` it adds W2 · W1[t] to the logits."""
-
-    def __init__(self, config: BlockConfig, proposed: int) -> None:
-        super().__init__()
-        self.markov_w1 = nn.Embedding(config.vocab_size, config.markov_rank)
-        self.markov_w2 = matrix(config.markov_rank, proposed)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Biases `[..., draft_vocab]` after tokens `[...]`, int64 ids of the target."""
-        bias: Tensor = self.markov_w2(self.markov_w1(tokens))
-        return bias
-
-
-class BlockRunner(HeadRunner, runs=BlockHead):
-    """A block head with its own cache: entry `i` has the keys and values of the target's state at
-    position `i`.
-
-    The entries of a drafted block follow them until the next `crop`. The next tokens of a node are
-    the marginal of its depth, whatever its path; with a Markov bias they depend on its token.
+class MarginalRunner(HeadRunner):
+    """A head that drafts a block in one pass: the next tokens of a node are the marginal of its
+    depth, whatever its path; with a Markov bias they depend on its token.
     """
 
-    model: BlockHead
-    config: BlockConfig
     reach = 0
+    spare = 0  # entries of the text that a pass runs again
 
-    @property
-    def conditions(self) -> bool:
-        return self.model.markov_head is not None
+    @abstractmethod
+    def draft(self, token: int, states: Tensor, topk: int = 0) -> Answer:
+        """One pass: a block after the text's newest `token`, whose row `i` answers for depth `i`.
+
+        `states`: `[m, layers * hidden]`, the target's hidden states from position `length` on.
+        """
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
-        self._gain(tokens)
         last = len(tokens) - 1
-        self.crop(min(self.length, last))
+        self.crop(min(self.length, last - self.spare))
         self._block = self.draft(tokens[last], self._states(last), topk)
         self._tree = TreeRows(last)
         self._first = int(node < 0)  # the row after node 0, if it is drafted from the first
-        self.reach = self.config.drafted - self._first
+        self.reach = len(self._block) - self._first
         return self._block[:1]
 
     def after_nodes(self, tree: Columns, nodes: Sequence[int], topk: int = 0) -> Answer:
         tokens = [tree.token[node] for node in nodes]
         return self.at_depths([tree.depth[node] for node in nodes], tokens, topk)
 
+    def at_depths(self, depths: Sequence[int], tokens: Sequence[int] | None, topk: int) -> Answer:
+        return self._block[[self._first + depth for depth in depths]]
+
+    def _fill(self, entries: int) -> None:
+        self.draft(0, self._no_states(entries))
+        self.crop(entries)
+
+    def _run(self, rows: int) -> Answer:
+        """One block, whatever the number of nodes."""
+        return self.draft(0, self._no_states(self.spare))
+
+
+class BlockRunner(MarginalRunner, runs=BlockHead):
+    """A block head with its own cache: entry `i` has the keys and values of the target's state at
+    position `i`. The entries of a drafted block follow them until the next `crop`.
+    """
+
+    model: BlockHead
+    config: BlockConfig
+
+    @property
+    def conditions(self) -> bool:
+        return self.model.markov_head is not None
+
     @torch.inference_mode()
     def at_depths(self, depths: Sequence[int], tokens: Sequence[int] | None, topk: int) -> Answer:
+        if tokens is None or not self.conditions:
+            return super().at_depths(depths, tokens, topk)
         rows = [self._first + depth for depth in depths]
-        if tokens is None or self.model.markov_head is None:
-            return self._block[rows]
         parents = to_device(self.shown(tokens), self.device)
         return self._answer(self._logits[rows] + self._bias(parents), topk)
 
@@ -200,14 +189,8 @@ class BlockRunner(HeadRunner, runs=BlockHead):
     def draft(self, token: int, states: Tensor, topk: int = 0) -> Answer:
         """One pass: appends `m` positions of the text, then the block, which begins with `token`.
 
-        Args:
-            token: the newest of the text.
-            states: `[m, layers * hidden]`, the target's hidden states from position `length` on.
-            topk: as in `Runner.logits`.
-
-        Returns:
-            An answer of `config.drafted` rows: row `i` is the marginal of the token at `i + 1`
-            positions after `token`; the first depends on `token`, if there is a bias.
+        Row `i` is the marginal of the token at `i + 1` positions after it; the first depends on
+        `token`, if there is a bias.
         """
         config = self.config
         size = config.block_size
@@ -222,7 +205,8 @@ class BlockRunner(HeadRunner, runs=BlockHead):
             seen = np.tri(size, before + size, before, dtype=np.bool_)
             mask = to_device(seen, self.device) if config.causal else None
             out = self.model(block[None], features[None], angles, mask, self.cache)[0]
-            self._logits = self._logits_of(out[-config.drafted :])
+            self._out = out[-config.drafted :]
+            self._logits = self._logits_of(self._out)
             if self.conditions:
                 first = self._logits[:1] + self._bias(ids[:1])
                 answer = self._answer(torch.cat((first, self._logits[1:])), topk)
@@ -234,30 +218,39 @@ class BlockRunner(HeadRunner, runs=BlockHead):
         self._count(len(states) + size)
         return answer
 
+    @torch.inference_mode()
+    def confidence(self, tokens: Sequence[int]) -> list[float]:
+        """How likely the target accepts each token of a chain drafted from the last block, given
+        those before (DSpark, section 4.1).
+
+        Args:
+            tokens: of the chain, its root first, at most `config.drafted`; row `i` answers for the
+                token after `tokens[i]`.
+        """
+        features = self._out[: len(tokens)]
+        if self.model.markov_head is not None:
+            before = to_device(self.shown(tokens), self.device)
+            # [m, hidden + rank]: the entry's state, and W1 of the token before it
+            features = torch.cat((features, self._markov[0](before)), dim=-1)
+        logits: Tensor = self.model.confidence_head["proj"](features[:, : self.config.confidence])[
+            :, 0
+        ]
+        return logits.float().sigmoid().tolist()
+
     def _bias(self, tokens: Tensor) -> Tensor:
-        """What tokens `[m]` add to the logits of their successors: `[m, proposed]`."""
+        """What tokens `[m]` add to the logits of their successors: W2 · W1[t], `[m, proposed]`."""
         before, after = self._markov
         bias = functional.linear(before(tokens), after)
-        # a token that was gained, or that only the target has, has no bias
+        # a token that only the target has has no bias
         return functional.pad(bias, (0, self._logits.shape[-1] - bias.shape[-1]))
 
     @cached_property
     def _markov(self) -> tuple[nn.Embedding, Tensor]:
         """W1, and the rows of W2 of the tokens that the pair has, as in `_output`."""
-        head = self.model.markov_head
-        assert head is not None
+        head: Any = self.model.markov_head
         ids = self.model.token_ids
-        after = head.markov_w2.weight
-        known = after[: self.vocab_size] if ids is None else after[ids < self.vocab_size]
-        return head.markov_w1, known
+        known = slice(self.vocab_size) if ids is None else ids < self.vocab_size
+        return head.markov_w1, head.markov_w2.weight[known]
 
     def _answer(self, logits: Tensor, topk: int) -> Answer:
         return super()._answer(logits / self.config.temperature, topk)
-
-    def _fill(self, entries: int) -> None:
-        self.draft(0, self._no_states(entries))
-        self.crop(entries)
-
-    def _run(self, rows: int) -> Answer:
-        """One block, whatever the number of nodes."""
-        return self.draft(0, self._no_states(0))

@@ -10,12 +10,14 @@ and feeds back its own output after its last norm.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from speclab.models.cache import KVCache
 from speclab.models.lean import grouped_attention
@@ -30,24 +32,19 @@ class HeadConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = "head"
-    format: str = "speclab"  # of its folder
     target: str = ""  # name of the only target that may load it; empty: any that fits
-    verifier: str = ""  # the target's name in a folder of another format
     vocab_size: _Size = Field(ge=2)
     hidden_size: _Size = Field(ge=8)
     target_hidden_size: _Size | None = None  # if the layer is not as wide as the target
     draft_vocab_size: _Size | None = None  # tokens that it can propose; None: every token id
-    # its vocabulary gains the tokens of prompt and text, by rows of the target's output matrix
-    gains_tokens: bool = False
     # fused target layers: 0 the embeddings, -1 the last
     layers: tuple[int, ...] = Field(default=(-1,), min_length=1)
-    layer_ids: str = ""  # the field of its folder that lists those layers, and how it counts them
-    heads: _Size
-    key_value_heads: _Size
+    heads: _Size = 1
+    key_value_heads: _Size = 1
     context: int | None = Field(default=None, ge=1)  # positions it was trained for, if it says so
     # of an attention head; None: hidden_size / heads
     head_width: _Size | None = Field(default=None, ge=2)
-    feed_forward: _Size
+    feed_forward: _Size = 1
     rope_theta: float = Field(default=10000.0, gt=0)
     rope_scaling: dict[str, Any] | None = None
     norm_epsilon: float = Field(default=1e-6, gt=0)
@@ -62,23 +59,14 @@ class HeadConfig(BaseModel):
     # EAGLE with norms of embeddings, before attention and before the output
     layernorms: bool = False
 
-    @model_validator(mode="after")
-    def _checked(self) -> Self:
-        if self.eagle3 and min(self.layers) < 0:
-            raise ValueError("the layers of an EAGLE-3 head are counted from 0")
-        return self
-
     @property
     def kind(self) -> str:
         return f"EAGLE-3{'.1' * (self.fc_norm or self.norm_output)}" if self.eagle3 else "EAGLE"
 
-    def unfit(self, embeddings: int) -> str:
-        """What does not fit so many token embeddings, its own or the target's; empty if all does."""
-        return ""
-
-    def module(self, *, own_output: bool, own_embeddings: bool) -> DraftModule:
-        """A head of these sizes; arguments as of `Head`."""
-        return Head(self, own_output=own_output, own_embeddings=own_embeddings)
+    @property
+    def module(self) -> type[DraftModule]:
+        """The class of heads of this kind."""
+        return Eagle3Head if self.eagle3 else Head
 
     @property
     def head_dim(self) -> int:
@@ -91,15 +79,28 @@ class HeadConfig(BaseModel):
 
 
 class DraftModule(nn.Module):
-    """What draft heads of all kinds have in common: a config, and perhaps a draft vocabulary."""
+    """What draft heads of all kinds have in common: a config, and perhaps a draft vocabulary.
 
-    config: HeadConfig
-    lm_head: nn.Linear | None
-    embed_tokens: nn.Embedding | None
+    Args:
+        own_output: it has an output layer, `lm_head`; else it uses the target's.
+        own_embeddings: it has token embeddings, `embed_tokens`; else it uses the target's.
 
-    def __init__(self, config: HeadConfig) -> None:
+    Attributes:
+        d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i +
+            d2t[i].
+    """
+
+    def __init__(
+        self, config: HeadConfig, *, own_output: bool = False, own_embeddings: bool = False
+    ) -> None:
         super().__init__()
         self.config = config
+        size = config.hidden_size
+        proposed = config.draft_vocab_size or config.vocab_size
+        self.lm_head = matrix(size, proposed) if own_output else None
+        self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embeddings else None
+        if config.draft_vocab_size is not None:
+            self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
 
     @property
     def token_ids(self) -> Tensor | None:
@@ -115,52 +116,32 @@ class DraftModule(nn.Module):
 
 
 class Head(DraftModule):
-    """The trained part of a draft head; parameters and buffers are named as in EAGLE's checkpoints.
+    """EAGLE's layer: a matrix joins embedding and feature before it.
 
-    The layer that fuses the target's states is `fuse` in every kind of head, though EAGLE-3 calls
-    it `fc`.
-
-    Args:
-        own_output: it has an output layer, `lm_head`; else it uses the target's.
-        own_embeddings: it has token embeddings, `embed_tokens`; else it uses the target's.
-
-    Attributes:
-        d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i +
-            d2t[i].
+    Parameters and buffers are named as in EAGLE's checkpoints. The layer that fuses the target's
+    states is `fuse` in every kind of head, though EAGLE-3 calls it `fc`.
     """
 
-    def __init__(
-        self, config: HeadConfig, *, own_output: bool = False, own_embeddings: bool = False
-    ) -> None:
-        super().__init__(config)
+    def __init__(self, config: HeadConfig, **own: bool) -> None:
+        super().__init__(config, **own)
         size = config.hidden_size
         states = len(config.layers) * config.states_size
-        self.fuse = matrix(states, size) if config.eagle3 or len(config.layers) > 1 else None
-        self.input_norm = norm_of(config, states) if config.norm_before_fc else None
-        self.fc_norm = nn.ModuleList(
-            norm_of(config, config.states_size) for _ in config.layers if config.fc_norm
-        )
-        self.fc = None if config.eagle3 else nn.Linear(2 * size, size, bias=config.bias)
+        self.fuse = matrix(states, size) if len(config.layers) > 1 else None
+        self.fc = nn.Linear(2 * size, size, bias=config.bias)
         self.embed_layernorm = norm_of(config) if config.layernorms else None
-        norms = ["input_layernorm"] if config.eagle3 or config.layernorms else []
-        norms += ["hidden_norm"] if config.eagle3 else []
-        self.layers = nn.ModuleList([decoder_layer(config, size * (1 + config.eagle3), *norms)])
-        self.norm = norm_of(config) if config.eagle3 or config.layernorms else None
-        proposed = config.draft_vocab_size or config.vocab_size
-        self.lm_head = matrix(size, proposed) if own_output else None
-        self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embeddings else None
-        if config.draft_vocab_size is not None:
-            self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
+        self.norm = norm_of(config) if config.layernorms else None
+        norms = ["input_layernorm"] if config.layernorms else []
+        self.layers = nn.ModuleList([DecoderLayer(config, size, *norms)])
 
     def fused(self, states: Tensor) -> Tensor:
         """`[..., layers * states_size]` target states to the feature that the head reads, `[..., hidden]`."""
-        if len(self.fc_norm):
-            parts = states.split(self.config.states_size, dim=-1)
-            states = torch.cat(
-                [normed(norm, part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1
-            )
-        states = normed(self.input_norm, states)
         return states if self.fuse is None else self.fuse(states)
+
+    def _read(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the residual begins, `[B, T, hidden]`, and what the attention reads."""
+        x = self.fc(torch.cat((normed(self.embed_layernorm, embeddings), features), dim=-1))
+        layer = cast("Any", self.layers[0])
+        return x, normed(layer.input_layernorm, x) if self.config.layernorms else x
 
     def forward(
         self,
@@ -186,69 +167,123 @@ class Head(DraftModule):
             Features `[B, T, hidden]`, the next input in place of `fused` states; `read_out` leads
             to logits.
         """
-        config = self.config
-        layer = cast("Any", self.layers[0])
-        if self.fc is None:
-            hidden = normed(layer["hidden_norm"], features)
-            x = hidden if config.norm_before_residual else features
-            read = torch.cat((normed(layer["input_layernorm"], embeddings), hidden), dim=-1)
-        else:
-            x = self.fc(torch.cat((normed(self.embed_layernorm, embeddings), features), dim=-1))
-            read = normed(layer["input_layernorm"], x) if config.layernorms else x
-        attention = layer["self_attn"]
-        query, key, value = (
-            per_head(attention[name](read), config) for name in ("q_proj", "k_proj", "v_proj")
-        )
-        if config.qk_norm:
-            query = normed(attention["q_norm"], query)
-            key = normed(attention["k_norm"], key)
-        query = rotated(query, angles)
-        key = rotated(key, angles)
-        if cache is not None:
-            key, value = cache.update(key, value, 0)
-        mixed = _attention(query, key, value, mask).transpose(1, 2).flatten(2)
-        x = x + attention["o_proj"](mixed)
-        x = x + fed_forward(layer["mlp"], normed(layer["post_attention_layernorm"], x))
-        return normed(self.norm, x) if config.norm_output else x
+        x, read = self._read(embeddings, features)
+        causal = mask is None and x.shape[1] > 1
+        x = self.layers[0](x, read, read, angles, mask, cache, causal=causal)
+        return normed(self.norm, x) if self.config.norm_output else x
 
     def read_out(self, features: Tensor) -> Tensor:
         """The input of the output matrix for features `[..., hidden]`."""
         return features if self.config.norm_output else normed(self.norm, features)
 
 
-def decoder_layer(config: HeadConfig, read: int, *norms: str) -> nn.ModuleDict:
-    """A layer whose attention reads `read` columns; `norms`: those beside the one after attention."""
-    size = config.hidden_size
-    width = config.head_dim
-    bias = config.attention_bias
-    attention: dict[str, nn.Module] = {
-        "q_proj": matrix(read, config.heads * width, bias=bias),
-        "k_proj": matrix(read, config.key_value_heads * width, bias=bias),
-        "v_proj": matrix(read, config.key_value_heads * width, bias=bias),
-        "o_proj": matrix(config.heads * width, size, bias=bias),
-    }
-    if config.qk_norm:
-        attention |= {"q_norm": norm_of(config, width), "k_norm": norm_of(config, width)}
-    mlp = {
-        "gate_proj": matrix(size, config.feed_forward),
-        "up_proj": matrix(size, config.feed_forward),
-        "down_proj": matrix(config.feed_forward, size),
-    }
-    layer = {"self_attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(mlp)}
-    return nn.ModuleDict(
-        {**layer, **{name: norm_of(config) for name in ("post_attention_layernorm", *norms)}}
-    )
+class Eagle3Head(Head):
+    """EAGLE-3's layer: its attention reads embedding and feature side by side, each normed."""
+
+    def __init__(self, config: HeadConfig, **own: bool) -> None:
+        DraftModule.__init__(self, config, **own)
+        size = config.hidden_size
+        states = len(config.layers) * config.states_size
+        self.fuse = matrix(states, size)
+        self.input_norm = norm_of(config, states) if config.norm_before_fc else None
+        self.fc_norm = nn.ModuleList(
+            norm_of(config, config.states_size) for _ in config.layers if config.fc_norm
+        )
+        self.norm = norm_of(config)
+        layer = DecoderLayer(config, 2 * size, "input_layernorm", "hidden_norm")
+        self.layers = nn.ModuleList([layer])
+
+    def fused(self, states: Tensor) -> Tensor:
+        if self.config.fc_norm:
+            parts = states.split(self.config.states_size, dim=-1)
+            states = torch.cat(list(map(normed, self.fc_norm, parts)), dim=-1)
+        return super().fused(normed(self.input_norm, states))
+
+    def _read(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        layer = cast("Any", self.layers[0])
+        hidden = normed(layer.hidden_norm, features)
+        x = hidden if self.config.norm_before_residual else features
+        return x, torch.cat((normed(layer.input_layernorm, embeddings), hidden), dim=-1)
 
 
-def per_head(x: Tensor, config: HeadConfig) -> Tensor:
-    """`[B, T, heads * head_dim]` to `[B, heads, T, head_dim]`."""
-    rows: Tensor = x.unflatten(-1, (-1, config.head_dim))
-    return rows.transpose(1, 2)
+class DecoderLayer(nn.Module):
+    """A decoder layer of Llama's or Qwen3's kind.
 
+    Args:
+        read: columns that its attention reads.
+        norms: those beside the one after attention.
+    """
 
-def fed_forward(mlp: Any, x: Tensor) -> Tensor:
-    gated: Tensor = functional.silu(mlp["gate_proj"](x)) * mlp["up_proj"](x)
-    return cast("Tensor", mlp["down_proj"](gated))
+    def __init__(self, config: HeadConfig, read: int, *norms: str) -> None:
+        super().__init__()
+        self.head_dim = config.head_dim
+        size = config.hidden_size
+        inner = config.heads * self.head_dim
+        shared = config.key_value_heads * self.head_dim
+        bias = config.attention_bias
+        self.self_attn = nn.ModuleDict({
+            "q_proj": matrix(read, inner, bias=bias),
+            "k_proj": matrix(read, shared, bias=bias),
+            "v_proj": matrix(read, shared, bias=bias),
+            "o_proj": matrix(inner, size, bias=bias),
+        })  # fmt: skip
+        if config.qk_norm:
+            for name in ("q_norm", "k_norm"):
+                self.self_attn[name] = norm_of(config, self.head_dim)
+        self.mlp = nn.ModuleDict({
+            "gate_proj": matrix(size, config.feed_forward),
+            "up_proj": matrix(size, config.feed_forward),
+            "down_proj": matrix(config.feed_forward, size),
+        })  # fmt: skip
+        for name in ("post_attention_layernorm", *norms):
+            self.add_module(name, norm_of(config))
+
+    def forward(
+        self,
+        x: Tensor,
+        read: Tensor,
+        every: Tensor,
+        angles: Angles,
+        mask: Tensor | None,
+        cache: KVCache | None,
+        index: int = 0,
+        *,
+        causal: bool = False,
+    ) -> Tensor:
+        """The residual rows `x` `[B, T, hidden]` after attention and MLP.
+
+        Args:
+            read: what asks, `[B, T, …]`. `every`: what is asked, `[B, n, …]`; its last rows are `read`.
+            angles: of `every`. `mask`: as in `grouped_attention`. `cache`: gets keys and values at `index`.
+        """
+        part: Any = self.self_attn
+        query = self._heads("q", read)
+        key = self._heads("k", every)
+        value = self._heads("v", every)
+        # one row of angles stands for rows of the same position
+        query = rotated(
+            query, (angles[0][..., -read.shape[1] :, :], angles[1][..., -read.shape[1] :, :])
+        )
+        key = rotated(key, angles)
+        if cache is not None:
+            key, value = cache.update(key, value, index)
+        if causal:
+            mixed = functional.scaled_dot_product_attention(
+                query, key, value, is_causal=True, enable_gqa=query.shape[1] > key.shape[1]
+            )
+        else:
+            mixed = grouped_attention(query, key, value, mask)
+        x = x + part["o_proj"](mixed.transpose(1, 2).flatten(2))
+        rows = normed(self.post_attention_layernorm, x)
+        mlp: Any = self.mlp
+        gated = functional.silu(mlp["gate_proj"](rows)) * mlp["up_proj"](rows)
+        return x + cast("Tensor", mlp["down_proj"](gated))
+
+    def _heads(self, name: str, rows: Tensor) -> Tensor:
+        """Queries, keys or values of rows: `[B, heads, T, head_dim]`, normed as in Qwen3."""
+        part: Any = self.self_attn
+        heads = part[f"{name}_proj"](rows).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return normed(part[f"{name}_norm"], heads) if f"{name}_norm" in part else heads
 
 
 def matrix(columns: int, rows: int, *, bias: bool = False) -> nn.Linear:
@@ -269,46 +304,18 @@ def normed(norm: Any, x: Tensor) -> Tensor:
 
 def rotary(config: HeadConfig, positions: Tensor) -> Angles:
     """Cosines and sines `[T, head_dim]`, float32, of int positions `[T]`; the first half of the sines is negative."""
-    dimensions = (
-        torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
+    rope: Any = {"rope_type": "default", "rope_theta": config.rope_theta}
+    rope |= config.rope_scaling or {}
+    longest = int(rope.get("original_max_position_embeddings", 2048) * rope.get("factor", 1))
+    library = LlamaConfig(
+        head_dim=config.head_dim, max_position_embeddings=longest, rope_parameters=rope
     )
-    periods = config.rope_theta**dimensions
-    factor = 1.0
-    if config.rope_scaling is not None:
-        inverse, factor = _stretched(config, positions.device)
-        periods = 1 / inverse
-    turns = positions.float()[:, None] / periods
-    cos = turns.cos() * factor
-    sin = turns.sin() * factor
-    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-
-
-def _stretched(config: HeadConfig, device: torch.device) -> tuple[Tensor, float]:
-    """Inverse frequencies `[head_dim / 2]` of scaled positions, and the factor of cosines and sines."""
-    from transformers import LlamaConfig
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    given = {"rope_theta": config.rope_theta, **(config.rope_scaling or {})}
-    shape = {
-        "hidden_size": config.hidden_size,
-        "num_attention_heads": config.heads,
-        "head_dim": config.head_dim,
-    }
-    longest = int(given.get("original_max_position_embeddings", 2048) * given["factor"])
-    library = LlamaConfig(**shape, max_position_embeddings=longest, rope_parameters=given)  # type: ignore[arg-type]
-    inverse, factor = ROPE_INIT_FUNCTIONS[given["rope_type"]](library, device)
-    return inverse, float(factor)
+    table = LlamaRotaryEmbedding(library).to(positions.device)
+    cos, sin = table(positions.float(), positions[None])
+    sin[..., : config.head_dim // 2].neg_()
+    return cos[0], sin[0]
 
 
 def rotated(x: Tensor, angles: Angles) -> Tensor:
     cos, sin = (angle.to(x.dtype) for angle in angles)
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
-
-
-def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    if mask is None and query.shape[2] > 1:
-        shared = query.shape[1] > key.shape[1]
-        return functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True, enable_gqa=shared
-        )
-    return grouped_attention(query, key, value, mask)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from speclab.errors import HeadMismatchError, ModelNotFoundError
 from speclab.files import read_whole
 from speclab.heads.eagle import DraftModule, HeadConfig, rotary
-from speclab.heads.formats import EMBEDDINGS, OUTPUT, is_foreign_head, read_foreign, read_tensors
+from speclab.heads.formats import (
+    EMBEDDINGS,
+    OUTPUT,
+    is_foreign_head,
+    read_foreign,
+    read_tensors,
+    valid,
+)
 from speclab.heads.mtp import load_mtp
 from speclab.heads.runner import HeadRunner
-from speclab.loading.loader import HEAD_FILES, Loader, Source, folder_of, locate, unwrapped
+from speclab.loading.loader import Loader, Source, folder_of, locate, unwrapped
 from speclab.models.runner import Runner
 
 CONFIG = "head.json"
@@ -36,82 +43,61 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
         HeadMismatchError: it was made for another target.
     """
     ours = (folder / CONFIG).is_file()
-    config, tensors = _read_ours(folder) if ours else read_foreign(folder, target)
-    try:
+    file = folder / (CONFIG if ours else "config.json")
+    with valid(file):
+        if ours:
+            text = read_whole(file, ModelNotFoundError, _LONGEST_CONFIG)
+            config = HeadConfig.model_validate_json(text)
+            tensors = read_tensors([folder / WEIGHTS])
+        else:
+            config, tensors = read_foreign(folder, target)
         rotary(config, torch.arange(2))
-    except Exception as error:  # transformers raises many errors for invalid scaling settings
-        raise ModelNotFoundError(
-            f"{CONFIG if ours else 'config.json'} in {folder.name} has no usable rope_scaling "
-            f"({str(error)[:120]}): download the head again."
-        ) from None
     tensors.pop("t2d", None)  # marks what d2t names
     own = EMBEDDINGS in tensors
     _check_target(config, target, own_embeddings=own)
-    _check_parts(config, tensors)
     with torch.device("meta"):
-        head = config.module(own_output=OUTPUT in tensors, own_embeddings=own)
+        head = config.module(config, own_output=OUTPUT in tensors, own_embeddings=own)
     needed = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
-    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if needed != given:
-        name = min(dict(needed.items() ^ given.items()))
+    stored = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if needed != stored:
+        name = min(dict(needed.items() ^ stored.items()))
         raise HeadMismatchError(
             f"The weights in {folder.name} do not fit their config at {name} (needs "
-            f"{needed.get(name, 'none')}, has "
-            f"{given.get(name, 'none')}): fetch or train the head again."
+            f"{needed.get(name, 'none')}, has {stored.get(name, 'none')}): fetch or train the head "
+            "again."
         )
-    head.load_state_dict(_in_float32(tensors), assign=True)
+    weights = {
+        name: each.float() if each.is_floating_point() else each.long()
+        for name, each in tensors.items()
+    }
+    head.load_state_dict(weights, assign=True)
     _check_vocabulary(head)
     return head
-
-
-def _read_ours(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
-    try:
-        config = HeadConfig.model_validate_json(
-            read_whole(folder / CONFIG, ModelNotFoundError, _LONGEST_CONFIG)
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ModelNotFoundError(
-            f"{CONFIG} in {folder.name} is not valid at {where}: {first['msg']}."
-        ) from None
-    return config, read_tensors([folder / WEIGHTS])
-
-
-def _in_float32(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name: tensor.float() if tensor.is_floating_point() else tensor
-        for name, tensor in tensors.items()
-    }
 
 
 def _check_target(config: HeadConfig, target: Runner, *, own_embeddings: bool) -> None:
     text = target.model.config.get_text_config(decoder=True)
     depth = text.num_hidden_layers
+    embeddings = config.vocab_size if own_embeddings else text.vocab_size
     reason = ""
     if config.states_size != text.hidden_size:
         reason = f"needs hidden states of width {config.states_size}, but {target.name} has {text.hidden_size}"
     elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
         reason = f"reads layers {config.layers}, but {target.name} has {depth}"
-    else:
-        reason = config.unfit(config.vocab_size if own_embeddings else text.vocab_size)
+    elif config.states_size != config.hidden_size and not own_embeddings:
+        reason = f"is {config.hidden_size} wide and lacks embed_tokens of its own"
+    elif getattr(config, "mask_token_id", 0) >= embeddings:
+        reason = f"masks with a token id that is not among {embeddings} embeddings"
+    elif config.target and not f"/{target.name}".endswith(
+        f"/{config.target}"
+    ):  # any owner of a copy
+        reason = (
+            f'was trained for {config.target}, not for {target.name} (empty "target" in its config '
+            "if both are one model)"
+        )
     if reason:
         raise HeadMismatchError(
             f"The draft head {config.name} {reason}: load heads that were trained for this target."
-        )
-    if config.target and not f"/{target.name}".endswith(f"/{config.target}"):  # any owner of a copy
-        raise HeadMismatchError(
-            f"The draft head {config.name} was trained for {config.target}, not for {target.name}: "
-            "load heads of this "
-            f'target, or empty "target" in its config if both are one model under two names.'
-        )
-
-
-def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
-    if config.states_size != config.hidden_size and EMBEDDINGS not in tensors:
-        raise HeadMismatchError(
-            f"The draft head {config.name} is {config.hidden_size} wide for a target of "
-            f"{config.states_size}, so it needs embed_tokens of its own: download or train it again."
         )
 
 
@@ -161,12 +147,8 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
         return load_mtp(target, loader)
     if not isinstance(source, PreTrainedModel):
         folder = folder_of(source)
-        if (
-            folder is None
-            and str(source).count("/") == 1
-            and not str(source).startswith((".", "/", "~"))
-        ):
-            folder = locate(source, loader.report, HEAD_FILES)
+        if folder is None and re.fullmatch(r"[^./~][^/]*/[^/]+", str(source)):
+            folder = locate(source, loader.report, "draft head")
         if folder is not None and ((folder / CONFIG).is_file() or is_foreign_head(folder)):
             loader.report(f"Loading the draft head {folder.name}…")
             return _runner(read_head(folder, target), target)

@@ -1,60 +1,43 @@
-"""Draft heads in the formats of others: EAGLE's, EAGLE-3's, EAGLE-3.1's and DFlash's folders, and
-`speculators`'.
+"""Draft heads in the formats of others: EAGLE's, EAGLE-3's, EAGLE-3.1's, DFlash's, DSpark's and
+Medusa's folders, and `speculators`'.
 
 Such a folder has `config.json` and the weights, as safetensors or as a pickle, which is opened as
 plain tensors only, so it cannot run code. Names are translated to those of `speclab.heads.eagle`;
-`docs/models.md` lists them. What is not in the table `LAYOUTS` is refused.
+`docs/models.md` lists them. A layout is a pydantic model of the keys that it reads or may ignore; a
+key of another kind is refused by name, since the head would draft something else.
 """
 
 from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig
+from transformers import CONFIG_MAPPING
 
 from speclab.errors import ModelNotFoundError, SpeclabError, UnsupportedModelError
 from speclab.heads.block_head import BlockConfig
 from speclab.heads.eagle import HeadConfig
+from speclab.heads.medusa import MedusaConfig
 from speclab.loading.loader import read_json
 from speclab.models.runner import Runner, trained_positions
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+CONFIG = "config.json"
 OUTPUT = "lm_head.weight"
 EMBEDDINGS = "embed_tokens.weight"
 # no language model has a parameter of these names
 _MARKS = {"fc.weight", "fusion_fc.weight", "model.fc.weight"}
 # `config.json` of a draft head says one of these, or its weights have one of `_MARKS`.
-_HEADS = re.compile(r"eagle|dflash|dspark|speculator", re.IGNORECASE)
-_RUNS = (
-    "speclab runs EAGLE, EAGLE-3 and EAGLE-3.1 heads of one layer, and DFlash and DSpark blocks "
-    "with full attention and a vanilla bias"
-)
-# Settings of a head with the values that speclab runs; a missing one has the first.
-_PLAIN: dict[str, tuple[Any, ...]] = {
-    "hidden_act": ("silu", "swish"),
-    "parallel_drafting": (False,),
-    "ptd_token_id": (None,),
-}
-_PLAIN_BLOCK: dict[str, tuple[Any, ...]] = _PLAIN | {
-    "is_causal": (False,),
-    "causal": (False,),
-    "attention_bias": (False,),
-    "input_embedding_scale": (1,),
-    "output_multiplier": (1,),
-    "final_logit_softcapping": (0,),
-    "markov_head_type": ("vanilla",),
-    "enable_confidence_head": (False,),
-    "projector_type": ("dspark",),
-}
+_HEADS = re.compile(r"eagle|dflash|dspark|speculator|medusa", re.IGNORECASE)
+_RUNS = "EAGLE, EAGLE-3, DFlash, DSpark and Medusa heads"
 _RENAMED = (
     ("model.", ""),
     ("midlayer.", "layers.0."),
@@ -65,25 +48,225 @@ _RENAMED = (
     ("pre_lm_head_layernorm.", "norm."),
     ("lm_head_layernorm.", "norm."),
 )
-# ignored tensors; any other unknown tensor is refused
+# tensors without a part in the head; any other unknown tensor is refused
 _NO_PARTS = r"^verifier_|rotary_emb\.|inv_freq$"
-_EAGLE3_SETTINGS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
+# keys of `config.json` that change nothing
+_NOTES = re.compile(
+    r"auto_map|torch_dtype|speculators_|target_model_type|truncated_vocab_size|num_target_|num_anchors"
+)
+_PARTS = {"rope_scaling", "rope_theta", "transformer_layer_config", "dflash_config"}
 _STRETCHED = {"linear", "llama3", "yarn"}
-_LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
-_BLOCK_IDS = "target_layer_ids"
-_BONUS = "dspark_bonus_anchor"  # vLLM's name for a DSpark head that drafts from its masks alone
+Tensors = dict[str, Tensor]
+
+
+class Folder(BaseModel):
+    """The keys of a head's `config.json` that only heads have, with the values that run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    num_hidden_layers: int = 1
+    hidden_act: Literal["silu", "swish"] = "silu"
+    layer_types: list[Literal["full_attention"]] = []
+    target: str = ""
+    draft_vocab_size: int | None = None
+    target_hidden_size: int | None = None
+
+    @abstractmethod
+    def head(self, layer: dict[str, Any], tensors: Tensors, target: Runner) -> HeadConfig:
+        """The head; it may change the tensors. `layer`: the fields that all heads have."""
+
+
+def _layer(folder: Path, settings: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+    """The decoder layer as transformers reads it, which knows its family's defaults."""
+    library: Any = _library(settings)(**settings)
+    rope = dict(library.rope_parameters)
+    kind = rope["rope_type"]
+    theta = rope.pop("rope_theta")
+    longest = library.max_position_embeddings
+    if kind not in {*_STRETCHED, "default", "mrope"} or rope.get("partial_rotary_factor", 1) != 1:
+        raise ValueError(f"rope_parameters: {kind} of these columns does not run")
+    context = trained_positions(kind, rope, longest)
+    if kind != "linear":
+        rope.setdefault("original_max_position_embeddings", longest)
+    return {
+        "name": folder.name,
+        "vocab_size": library.vocab_size,
+        "draft_vocab_size": tensors["d2t"].numel() if "d2t" in tensors else None,
+        "hidden_size": library.hidden_size,
+        "heads": library.num_attention_heads,
+        "key_value_heads": library.num_key_value_heads or library.num_attention_heads,
+        "head_width": getattr(library, "head_dim", None),
+        "feed_forward": library.intermediate_size,
+        "norm_epsilon": library.rms_norm_eps,
+        "context": context,
+        "rope_theta": theta,
+        "rope_scaling": rope if kind in _STRETCHED else None,
+    }
+
+
+def _library(settings: Mapping[str, Any]) -> type[Any]:
+    family = str(settings.get("model_type"))
+    return CONFIG_MAPPING[family if family in CONFIG_MAPPING else "llama"]
+
+
+class _Block(Folder):
+    """DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147).
+
+    In `target_layer_ids` layers count by output, in speculators' ids by input.
+    """
+
+    block_size: int = 16
+    mask_token_id: int
+    target_layer_ids: list[int] = []
+    aux_hidden_state_layer_ids: list[int] = []
+    markov_rank: int = 0
+    markov_head_type: Literal["vanilla"] = "vanilla"
+    projector_type: Literal["dspark"] = "dspark"
+    enable_confidence_head: bool = False
+    confidence_head_with_markov: bool = True
+    dspark_bonus_anchor: bool = False  # vLLM's name for a head that drafts from its masks alone
+    sample_from_anchor: bool | None = None
+    causal_head: bool = False
+    marginal_temperature: float = 1.0
+    input_embedding_scale: Literal[1] = 1
+    output_multiplier: Literal[1] = 1
+
+    def head(self, layer: dict[str, Any], tensors: Tensors, target: Runner) -> BlockConfig:
+        outputs = [number + 1 for number in self.target_layer_ids]
+        # DeepSpec's heads draft from the newest token's own entry, too; others must say so.
+        anchor = bool(self.markov_rank and outputs and not self.dspark_bonus_anchor)
+        weight = tensors.get("confidence_head.proj.weight") if self.enable_confidence_head else None
+        if weight is not None:
+            tensors.setdefault("confidence_head.proj.bias", torch.zeros(1))
+        return BlockConfig(
+            target=self.target,
+            layers=tuple(outputs or self.aux_hidden_state_layer_ids),
+            depth=self.num_hidden_layers,
+            block_size=self.block_size,
+            mask_token_id=self.mask_token_id,
+            markov_rank=self.markov_rank,
+            confidence=0 if weight is None else weight.shape[-1],
+            sample_from_anchor=anchor
+            if self.sample_from_anchor is None
+            else self.sample_from_anchor,
+            causal=self.causal_head,
+            temperature=self.marginal_temperature,
+            **layer,
+        )
+
+
+_FLAGS = ("norm_before_fc", "norm_before_residual", "fc_norm", "norm_output")
+
+
+class _Eagle(Folder):
+    """A head of one layer: EAGLE-3 if it norms the states that it reads, else EAGLE.
+
+    vLLM and speculators count the inputs of layers, which are indices of `hidden_states`. In
+    `eagle_config` a first id of 1 means that outputs are counted, each one later
+    (sgl-project/sglang #25454): no head reads the input of layer 1. Engines join the states in the
+    order of the layers, whatever the order of the ids.
+    """
+
+    eagle_aux_hidden_state_layer_ids: list[int] = []
+    eagle_config: dict[str, Any] = {}
+    norm_before_fc: bool = False
+    norm_before_residual: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
+    fusion_bias: bool = False  # `fc.bias` and the norms are read from the tensors
+    layernorms: bool = False
+
+    def head(self, layer: dict[str, Any], tensors: Tensors, target: Runner) -> HeadConfig:
+        attention = "layers.0.self_attn."
+        bias = f"{attention}q_proj.bias" in tensors
+        if bias:  # Qwen2's output matrix has none
+            tensors.setdefault(f"{attention}o_proj.bias", torch.zeros(layer["hidden_size"]))
+        shared = {
+            "attention_bias": bias,
+            "qk_norm": f"{attention}q_norm.weight" in tensors,
+            "target_hidden_size": self.target_hidden_size,
+        }
+        if "layers.0.hidden_norm.weight" in tensors:
+            for name in [name for name in tensors if name.startswith("fc.")]:
+                tensors[f"fuse.{name.removeprefix('fc.')}"] = tensors.pop(name)
+            shared |= self._of_eagle3(target.model.config.get_text_config(decoder=True))
+        else:
+            tensors.pop(EMBEDDINGS, None)  # the target's
+            shared["layernorms"] = "embed_layernorm.weight" in tensors
+            shared["bias"] = "fc.bias" in tensors
+            if not shared["layernorms"]:
+                tensors.pop("norm.weight", None)  # EAGLE applies none
+        return HeadConfig(**shared, **layer)
+
+    def _of_eagle3(self, target: Any) -> dict[str, Any]:
+        nested = self.eagle_config
+        depth = target.num_hidden_layers
+        layers = self.eagle_aux_hidden_state_layer_ids
+        if not layers:
+            outputs = nested.get("eagle_aux_hidden_state_layer_ids") or []
+            layers = [number + (min(outputs) == 1) for number in outputs]
+        layers = sorted(layers or (2, depth // 2, max(depth - 3, 0)))
+        if depth in layers:
+            raise ValueError(f"layers {layers}: the last is read before the target's final norm")
+        flags = {name: nested.get(name, getattr(self, name)) for name in _FLAGS}
+        # TensorRT-LLM's name
+        flags["norm_output"] |= bool(nested.get("return_hidden_post_norm"))
+        return {"eagle3": True, "layers": layers, **flags}
+
+
+class _Medusa(Folder):
+    """Medusa (arXiv 2401.10774): FasterDecoding's folder, without sizes, or vLLM's."""
+
+    medusa_num_heads: int = 0
+    medusa_num_layers: int = 1
+    num_heads: int = 0
+    base_model_name_or_path: str = ""
+
+    def head(self, layer: dict[str, Any], tensors: Tensors, target: Runner) -> HeadConfig:
+        for name in list(tensors):
+            # head.block.linear.weight and head.block.weight, the last; vLLM: blocks and lm_heads
+            found = re.fullmatch(
+                r"(?:blocks\.)?(\d+)\.(?:layers\.)?(\d+)\.(?:linear\.)?(\w+)", name
+            )
+            if found is not None:
+                head, block, kind = found.groups()
+                part = f"blocks.{head}.{block}"
+                if "linear" not in name and not name.startswith("blocks"):
+                    part = f"lm_heads.{head}"
+                tensors[f"{part}.{kind}"] = tensors.pop(name)
+        count = self.medusa_num_heads or self.num_heads
+        every = {name.split(".")[1] for name in tensors if name.startswith("lm_heads.")}
+        if len(every) == 1 < count:  # all heads share the original output matrix
+            only = tensors[f"lm_heads.{every.pop()}.weight"]
+            tensors |= {f"lm_heads.{head}.weight": only for head in range(count)}
+        text = target.model.config.get_text_config(decoder=True)
+        return MedusaConfig(
+            name=layer["name"],
+            vocab_size=target.known,
+            hidden_size=text.hidden_size,
+            count=count,
+            depth=self.medusa_num_layers,
+        )
+
+
+# What `config.json` calls a head, and its layout.
+LAYOUTS: tuple[tuple[re.Pattern[str], type[Folder]], ...] = (
+    (re.compile(r"dflash(_config)?|dspark|DFlash(?!2)\w*|\w*DSpark\w*"), _Block),
+    (re.compile(r"medusa(_num_heads)?|\w*Medusa\w*"), _Medusa),
+    (re.compile(r"|eagle3?|\w*Eagle3?\w*|LlamaForCausalLM"), _Eagle),
+)
 
 
 def is_foreign_head(folder: Path) -> bool:
     """Whether a folder contains a draft head of another project, supported or not."""
-    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     if _HEADS.search(f"{_named(config)} {' '.join(config)}"):
         return True
     files = [file for file in _weights_of(folder) if file.is_file()]
     return not _MARKS.isdisjoint(read_tensors(files))
 
 
-def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Tensor]]:
+def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, Tensors]:
     """Config and weights of a head in another project's format, with the names of
     `speclab.heads.eagle`.
 
@@ -91,85 +274,70 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Te
         ModelNotFoundError: files are missing, damaged, or pickles of more than tensors.
         UnsupportedModelError: it is a kind of head that speclab does not run.
     """
-    config = read_json(folder / "config.json")
+    config = read_json(folder / CONFIG)
     named = _named(config)
-    layout = next((layout for layout in LAYOUTS if layout.names.fullmatch(named)), None)
-    if layout is None:
-        raise _refused(folder, named)
+    kind = next((kind for names, kind in LAYOUTS if names.fullmatch(named)), None)
+    if kind is None:
+        raise UnsupportedModelError(
+            f"{CONFIG} in {folder.name} says {named}, and speclab runs {_RUNS}: load another head."
+        )
     given = read_tensors(_weights_of(folder))
     tensors = {
         _renamed(name): tensor for name, tensor in given.items() if not re.search(_NO_PARTS, name)
     }
-    with _valid(folder):
-        shape = _shape(config)
-        own = {name: value for name, value in config.items() if value is not None}
-        settings = {**shape, **own, **_part(config, "dflash_config")}
-        for name, values in layout.plain.items():
-            if settings.get(name) is not None and settings[name] not in values:
-                raise _refused(folder, f"{name} {settings[name]!r}")
-        if "sliding_attention" in (settings.get("layer_types") or ()):
-            raise _refused(folder, "layer_types sliding_attention")
-        return layout.read(folder, settings, tensors, target), tensors
-
-
-def _named(config: Mapping[str, Any]) -> str:
-    """What a config calls its head: speculators' type, or an architecture."""
-    name = config.get("speculators_model_type") or config.get("architectures") or ""
-    if not name and "dflash_config" in config:
-        return "dflash"
-    return str(name[0] if isinstance(name, list) and name else name)
+    with valid(folder / CONFIG):
+        return _head(folder, config, kind, tensors, target), tensors
 
 
 @contextmanager
-def _valid(folder: Path) -> Iterator[None]:
-    """Refuses an invalid config, which can raise any error."""
+def valid(file: Path) -> Iterator[None]:
+    """Turns what pydantic and transformers raise for a key or a value of a config into one sentence.
+
+    Raises:
+        UnsupportedModelError: instead.
+    """
     try:
         yield
+        return
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
     except SpeclabError:
         raise
-    except Exception as error:
-        raise ModelNotFoundError(
-            f"config.json in {folder.name} describes no draft head ({_first_line(error)}): "
-            "download the head again."
-        ) from None
+    except Exception as error:  # transformers has many errors for a damaged config
+        reason = str(error).partition("\n")[0][:120]
+    raise UnsupportedModelError(
+        f"{file.name} in {file.parent.name} describes no head that speclab runs ({reason}): load "
+        "another head."
+    ) from None
 
 
-def _read_block(
-    folder: Path, settings: dict[str, Any], tensors: dict[str, Tensor], target: Runner
-) -> BlockConfig:
-    """A DFlash or DSpark head; in `target_layer_ids` layers count by output, in speculators' ids by input."""
-    _drop_the_targets_matrices(settings, tensors, target)
-    ids = "aux_hidden_state_layer_ids" if settings.get("speculators_model_type") else _BLOCK_IDS
-    later = int(ids == _BLOCK_IDS)
-    # DeepSpec's heads draft from the newest token's own entry, too; others must say so.
-    anchor = "dspark" in _named(settings).lower() and later and not settings.get(_BONUS)
-    return BlockConfig(
-        format="DSpark" if settings.get("markov_rank") else "DFlash",
-        target=settings.get("target", ""),
-        layers=tuple(layer + later for layer in settings[ids]),
-        layer_ids=f"{ids}, counted by {'output' if later else 'input'}",
-        depth=settings["num_hidden_layers"],
-        block_size=settings.get("block_size", 16),
-        mask_token_id=settings["mask_token_id"],
-        markov_rank=settings.get("markov_rank") or 0,
-        sample_from_anchor=settings.get("sample_from_anchor", bool(anchor)),
-        causal=bool(settings.get("causal_head")),
-        temperature=settings.get("marginal_temperature", 1.0),
-        **_decoder_layer(folder, settings, tensors),
-    )
+def _head(
+    folder: Path, config: dict[str, Any], kind: type[Folder], tensors: Tensors, target: Runner
+) -> HeadConfig:
+    parts = [config.get("transformer_layer_config"), config, config.get("dflash_config")]
+    settings = {
+        name: value for part in parts for name, value in (part or {}).items() if value is not None
+    }
+    if settings.get("tie_word_embeddings") and OUTPUT not in tensors and EMBEDDINGS in tensors:
+        tensors[OUTPUT] = tensors[EMBEDDINGS]  # as in SGLang
+    layer = _layer(folder, settings, tensors)
+    known = _library(settings)().to_dict().keys() | _PARTS
+    fields = kind.model_fields
+    # a key that is off changes nothing, whatever it means
+    own = {
+        n: v
+        for n, v in settings.items()
+        if n in fields or (v and n not in known and not _NOTES.match(n))
+    }
+    return kind(**own).head(layer, tensors, target)
 
 
-def _refused(folder: Path, kind: str) -> UnsupportedModelError:
-    return UnsupportedModelError(f"config.json in {folder.name} says {kind}, and {_RUNS}.")
-
-
-def _first_line(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"there is no {error.args[0]}"
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{first['loc'][0] if first['loc'] else 'config'}: {first['msg']}"
-    return str(error).partition("\n")[0][:120]
+def _named(config: Mapping[str, Any]) -> str:
+    """What a config calls its head: speculators' type, an architecture, or a key that only heads have."""
+    marks = [key for key in ("dflash_config", "medusa_num_heads") if key in config]
+    names = [config.get("speculators_model_type"), *(config.get("architectures") or ()), *marks]
+    return str(next(filter(None, names), ""))
 
 
 def _renamed(name: str) -> str:
@@ -179,168 +347,16 @@ def _renamed(name: str) -> str:
     return name
 
 
-def _drop_the_targets_matrices(
-    config: Mapping[str, Any], tensors: dict[str, Tensor], target: Runner
-) -> None:
-    """Removes embeddings and output that equal the target's; tied embeddings are also the output (SGLang)."""
-    if config.get("tie_word_embeddings") and OUTPUT not in tensors and EMBEDDINGS in tensors:
-        tensors[OUTPUT] = tensors[EMBEDDINGS]
-    model = target.model
-    matrices = {EMBEDDINGS: model.get_input_embeddings(), OUTPUT: model.get_output_embeddings()}
-    for name in matrices.keys() & tensors.keys():
-        targets = matrices[name].weight.detach().cpu()
-        own = tensors[name]
-        if own.shape == targets.shape and torch.equal(own.to(targets.dtype), targets):
-            del tensors[name]
-
-
-def _read_eagle(
-    folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], target: Runner
-) -> HeadConfig:
-    """A head of one layer: EAGLE-3 if it norms the states that it reads, else EAGLE."""
-    kind = config.get("speculators_model_type")
-    eagle3 = kind == "eagle3" or "layers.0.hidden_norm.weight" in tensors
-    if eagle3:
-        _drop_the_targets_matrices(config, tensors, target)
-        for name in [name for name in tensors if name.startswith("fc.")]:
-            tensors[f"fuse.{name.removeprefix('fc.')}"] = tensors.pop(name)
-    else:
-        tensors.pop(EMBEDDINGS, None)  # the target's
-        if "embed_layernorm.weight" not in tensors:
-            tensors.pop("norm.weight", None)  # EAGLE applies none
-    d2t = tensors.get("d2t")
-    if d2t is not None and len(d2t) == config["vocab_size"] and not d2t.any():
-        del tensors["d2t"]  # it maps every token to itself
-    elif d2t is not None and not d2t.is_floating_point():
-        tensors["d2t"] = d2t.long()
-    nested = _part(config, "eagle_config")
-    attention = "layers.0.self_attn."
-    depth = int(target.model.config.get_text_config(decoder=True).num_hidden_layers)
-    layers, layer_ids = _layers(config, depth) if eagle3 else ((-1,), "")
-    if depth in layers:
-        raise _refused(folder, f"layers {layers}, the last before the final norm")
-    bias = f"{attention}q_proj.bias" in tensors
-    if bias:  # Qwen2's output matrix has none
-        tensors.setdefault(f"{attention}o_proj.bias", torch.zeros(config["hidden_size"]))
-    settings = {
-        name: bool(nested.get(name, config.get(name))) for name in _EAGLE3_SETTINGS if eagle3
-    }
-    if nested.get("return_hidden_post_norm"):  # TensorRT-LLM's name
-        settings["norm_output"] = True
-    return HeadConfig(
-        format=f"speculators {kind}" if kind else "EAGLE",
-        verifier=str(
-            _part(_part(config, "speculators_config"), "verifier").get("name_or_path") or ""
-        ),
-        target_hidden_size=config.get("target_hidden_size"),
-        layers=layers,
-        layer_ids=layer_ids,
-        bias="fc.bias" in tensors,
-        attention_bias=bias,
-        qk_norm=f"{attention}q_norm.weight" in tensors,
-        eagle3=eagle3,
-        layernorms=not eagle3 and "embed_layernorm.weight" in tensors,
-        **settings,
-        **_decoder_layer(folder, config, tensors),
-    )
-
-
-class Layout(NamedTuple):
-    """A format of heads."""
-
-    names: re.Pattern[str]  # what config.json calls them
-    plain: Mapping[str, tuple[Any, ...]]  # settings with the values that speclab runs
-    # from the folder, all settings, the tensors (which it may change) and the target
-    read: Callable[[Path, dict[str, Any], dict[str, Tensor], Runner], HeadConfig]
-
-
-LAYOUTS = (
-    Layout(re.compile(r"dflash|dspark|DFlash(?!2)\w*|\w*DSpark\w*"), _PLAIN_BLOCK, _read_block),
-    Layout(re.compile(r"|eagle3?|\w*Eagle3?\w*|LlamaForCausalLM"), _PLAIN, _read_eagle),
-)
-
-
-def _decoder_layer(
-    folder: Path, shape: dict[str, Any], tensors: Mapping[str, Tensor]
-) -> dict[str, Any]:
-    """The settings that heads of every format have."""
-    return {
-        "name": folder.name,
-        "vocab_size": shape["vocab_size"],
-        "draft_vocab_size": tensors["d2t"].numel() if "d2t" in tensors else None,
-        "hidden_size": shape["hidden_size"],
-        "heads": shape["num_attention_heads"],
-        "key_value_heads": shape.get("num_key_value_heads", shape["num_attention_heads"]),
-        "head_width": shape.get("head_dim"),
-        "feed_forward": shape["intermediate_size"],
-        "norm_epsilon": shape.get("rms_norm_eps", 1e-6),
-        **_positions(folder, shape),
-    }
-
-
-def _shape(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the decoder layer; `speculators` writes only those that differ from its family's defaults."""
-    given = config.get("transformer_layer_config")
-    if given is not None:
-        config = AutoConfig.for_model(**{"model_type": "llama", **given}).to_dict()
-    return {name: value for name, value in config.items() if value is not None}
-
-
-def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = config.get(name)
-    return part if isinstance(part, dict) else {}
-
-
-def _layers(config: Mapping[str, Any], depth: int) -> tuple[tuple[int, ...], str]:
-    """The fused layers as indices of the target's `hidden_states`, and the field that lists them.
-
-    vLLM and speculators count the inputs of layers, which are indices of `hidden_states`. In
-    `eagle_config` a first id of 1 means that outputs are counted, each one later
-    (sgl-project/sglang #25454): no head reads the input of layer 1. Engines join the states in the
-    order of the layers, whatever the order of the ids.
-    """
-    if ids := config.get(_LAYER_IDS):
-        return tuple(sorted(ids)), f"{_LAYER_IDS}, counted by input"
-    if ids := _part(config, "eagle_config").get(_LAYER_IDS):
-        later = int(min(ids) == 1)
-        named = f"eagle_config.{_LAYER_IDS}, counted by {'output' if later else 'input'}"
-        return tuple(sorted(layer + later for layer in ids)), named
-    return tuple(
-        sorted((2, depth // 2, max(depth - 3, 0)))
-    ), "none: 2, L/2 and L - 3 of L, counted by input"
-
-
-def _positions(folder: Path, shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Context, rotary base and scaling, from `rope_theta` and `rope_scaling`, or `rope_parameters`."""
-    given = {**shape.get("rope_scaling", {}), **shape.get("rope_parameters", {})}
-    theta = given.pop("rope_theta", None) or shape.get("rope_theta", 10000.0)
-    kind = given.get("rope_type", given.pop("type", "default"))
-    part = given.get("partial_rotary_factor", shape.get("partial_rotary_factor", 1))
-    if part != 1:
-        raise _refused(folder, f"partial_rotary_factor {part}")
-    if kind not in {*_STRETCHED, "default", "mrope"}:
-        raise _refused(folder, f"rope_type {kind}")
-    longest = shape.get("max_position_embeddings")
-    context = {"rope_theta": theta, "context": trained_positions(kind, given, longest)}
-    if kind not in _STRETCHED:
-        return context
-    if kind != "linear":
-        given.setdefault(
-            "original_max_position_embeddings", shape.get("max_position_embeddings", 2048)
-        )
-    return context | {"rope_scaling": {**given, "rope_type": kind}}
-
-
 def _weights_of(folder: Path) -> list[Path]:
-    """The files of a head's weights: the shards that an index lists, or one."""
-    index = folder / f"{WEIGHTS[0]}.index.json"
+    """The files of a head's weights: safetensors, perhaps in shards, or a pickle."""
+    index = folder / "model.safetensors.index.json"
     if index.is_file():
-        with _valid(folder):
-            return [folder / name for name in sorted({*read_json(index)["weight_map"].values()})]
-    return [folder / next((n for n in WEIGHTS if (folder / n).is_file()), WEIGHTS[0])]
+        return [folder / name for name in {*read_json(index).get("weight_map", {}).values()}]
+    found = (sorted(folder.glob(f"*{end}")) for end in (".safetensors", ".bin", ".pt"))
+    return next(filter(None, found), [folder / "model.safetensors"])
 
 
-def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
+def read_tensors(files: Sequence[Path]) -> Tensors:
     """The tensors of files of weights.
 
     Raises:
@@ -349,27 +365,16 @@ def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
     return {name: tensor for file in files for name, tensor in _tensors_of(file).items()}
 
 
-def _tensors_of(file: Path) -> dict[str, Tensor]:
+def _tensors_of(file: Path) -> Tensors:
+    reason = "is missing or damaged: fetch the head again"
     try:
-        pickled = file.suffix == ".bin"
-        tensors = (
-            torch.load(file, map_location="cpu", weights_only=True) if pickled else load_file(file)
-        )
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+        if all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+            return dict(tensors)
     except pickle.UnpicklingError:
-        raise ModelNotFoundError(
-            f"{file.name} contains more than tensors and could run code, so it was not opened: use "
-            "safetensors weights."
-        ) from None
+        reason = "contains more than tensors and could run code: use safetensors weights"
     except Exception:  # torch and safetensors have many errors for a damaged file
-        raise _unreadable(file) from None
-    if not isinstance(tensors, dict) or not all(
-        isinstance(tensor, Tensor) for tensor in tensors.values()
-    ):
-        raise _unreadable(file)
-    return tensors
-
-
-def _unreadable(file: Path) -> ModelNotFoundError:
-    return ModelNotFoundError(
-        f"{file.name} in {file.parent.name} is missing or damaged: fetch the head again."
-    )
+        pass
+    raise ModelNotFoundError(f"{file.name} in {file.parent.name} {reason}.")

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from torch import Tensor
 from transformers import modeling_layers
 
@@ -140,31 +139,28 @@ def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
         UnsupportedModelError: it has none, or transformers cannot load them.
     """
     config = target.model.config
-    library = getattr(modeling_layers, "MtpModel", None)
     path = str(config.name_or_path)
-    if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
-        reason = f"transformers finds none in this checkpoint of family {target.family}"
-    elif library is None:
-        reason = f"transformers {transformers.__version__} does not load any"
-    elif not path:
-        reason = "the target was not loaded from a checkpoint"
-    else:
-        loader.report(f"Loading the MTP layers of {target.name}…")
-        try:
-            config.name_or_path = str(locate(path, loader.report))
-            with no_progress_bar():
-                model = library.from_pretrained(target.model, device_map={"": target.device})
-            # the library maps them from their file, which may change
-            for weights in model.layers.parameters():
-                weights.data = weights.data.clone()
-            return MtpRunner(MtpHead(model), target)
-        except RuntimeError:
-            reason = "their weights are missing, or do not fit"
-        except Exception as error:  # whatever the library misses in the config or in the files
-            reason = next(iter(str(error).splitlines()), "")[:80]
-        finally:
-            config.name_or_path = path
-    raise UnsupportedModelError(
-        f"{target.name} cannot draft with MTP layers ({reason}): load a draft head (heads=folder), "
-        "or choose another target."
-    )
+    loader.report(f"Loading the MTP layers of {target.name}…")
+    try:
+        if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
+            raise ValueError(
+                f"transformers finds none in this checkpoint of family {target.family}"
+            )
+        if not path:
+            raise ValueError("it was not loaded from a checkpoint")
+        config.name_or_path = str(locate(path, loader.report))
+        with no_progress_bar():
+            library: Any = modeling_layers.MtpModel
+            model = library.from_pretrained(target.model, device_map={"": target.device})
+    except Exception as error:  # whatever the library misses in the config or in the files
+        reason = str(error).partition("\n")[0][:70]
+        raise UnsupportedModelError(
+            f"{target.name} cannot draft with MTP layers ({reason}): load a draft head, or "
+            "choose another target."
+        ) from None
+    finally:
+        config.name_or_path = path
+    # the library maps them from their file, which may change
+    for weights in model.layers.parameters():
+        weights.data = weights.data.clone()
+    return MtpRunner(MtpHead(model), target)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -75,22 +75,17 @@ class HeadRunner(DraftSource):
         self.layers = head.config.layers
         self._target = target
         self._tree = TreeRows()
-        self._gained: dict[
-            int, int
-        ] = {}  # tokens beside the draft vocabulary, and where they begin
-        self._scanned = 0
         self._feature: dict[int, Tensor] = {}
         self.state = State(Fingerprint(self.model))
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
-        self._angles = self._angles_to(0)
+        self._angles: Angles = (torch.empty(0), torch.empty(0))
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
-        self._gain(tokens)
         last = len(tokens) - 1
         # a fork may have the last position, but not its output
         self.crop(min(self.length, last - 1))
-        answer, feature = self.extend(tokens[self.length + 1 :], self._states(last), topk)
-        self._feature = {node: feature}
+        answer, features = self.extend(tokens[self.length + 1 :], self._states(last), topk)
+        self._feature = {node: features[-1]}
         self._tree = TreeRows(last, node)
         return answer
 
@@ -105,31 +100,41 @@ class HeadRunner(DraftSource):
         """Drops the whole tree; the next pass runs the committed tokens on the target's hidden states."""
         self.crop(self._tree.prefix)
 
-    def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
-        """Appends `m` committed tokens; returns an answer of one row after the last, and the head's
-        feature `[hidden]`.
+    def extend(
+        self, tokens: Sequence[int], states: Tensor, topk: int = 0, *, last_only: bool = True
+    ) -> tuple[Answer, Tensor]:
+        """Appends `m` committed tokens: an answer after the last, or after each, and features `[m, hidden]`.
 
         `states`: `[m, layers * states_size]`, the target's hidden states at the positions before
         the tokens. `topk`: as in `Runner.logits`.
         """
-        answer, features = self.after_each(tokens, states, topk, last_only=True)
-        return answer, features[-1]
-
-    def after_each(
-        self, tokens: Sequence[int], states: Tensor, topk: int = 0, *, last_only: bool = False
-    ) -> tuple[Answer, Tensor]:
-        """As `extend`, but after each of the `m` tokens: an answer of `m` rows, and features `[m, hidden]`."""
         positions = range(self.length, self.length + len(tokens))
         visible = np.tri(len(tokens), dtype=np.bool_) if len(tokens) > 1 and self.length else None
         rows = HeadRows(tokens, states, positions, visible)
-        return self._pass(rows, topk, fuse=True, last_only=last_only)
+        return self.forward(rows, topk, fuse=True, last_only=last_only)
 
-    def forward(self, rows: HeadRows, topk: int = 0) -> tuple[Answer, Tensor]:
-        """A pass over rows of a tree, appended to the cache: an answer of `m` rows, and features `[m, hidden]`."""
-        return self._pass(rows, topk)
+    @torch.inference_mode()
+    def forward(
+        self, rows: HeadRows, topk: int = 0, *, fuse: bool = False, last_only: bool = False
+    ) -> tuple[Answer, Tensor]:
+        """A pass over rows, appended to the cache: an answer of `m` rows, and features `[m, hidden]`.
+
+        Args:
+            fuse: features are the target's states.
+            last_only: answer for the last row alone.
+        """
+        rows = rows._replace(features=rows.features.to(self.dtype))
+        try:
+            logits, out = self._rows(rows, fuse=fuse, last_only=last_only)
+            answer = self._answer(logits, topk)
+        except BaseException:
+            self.cache.shorten(self.length)
+            raise
+        self._count(len(rows.tokens))
+        return answer, out
 
     def _fill(self, entries: int) -> None:
-        self._feature = {0: self.extend([0] * entries, self._no_states(entries))[1]}
+        self._feature = {0: self.extend([0] * entries, self._no_states(entries))[1][-1]}
 
     def _run(self, rows: int) -> Answer:
         above = self._feature[0].expand(rows, -1)
@@ -167,28 +172,8 @@ class HeadRunner(DraftSource):
         fork._target = target
         fork.cache = self.cache.copy(length)
         fork.length = length
-        fork._scanned = min(self._scanned, length)
-        fork._gained = {t: place for t, place in self._gained.items() if place < length}
         fork.calls = fork.rows = 0
         return fork
-
-    @torch.inference_mode()
-    def _pass(
-        self, rows: HeadRows, topk: int, *, fuse: bool = False, last_only: bool = False
-    ) -> tuple[Answer, Tensor]:
-        """`fuse`: features are the target's states.
-
-        `last_only`: return only the logits of the last row.
-        """
-        rows = rows._replace(features=rows.features.to(self.dtype))
-        try:
-            logits, out = self._rows(rows, fuse=fuse, last_only=last_only)
-            answer = self._answer(logits, topk)
-        except BaseException:
-            self.cache.shorten(self.length)
-            raise
-        self._count(len(rows.tokens))
-        return answer, out
 
     def _count(self, rows: int) -> None:
         self.calls += 1
@@ -205,35 +190,12 @@ class HeadRunner(DraftSource):
         return self._logits_of(self.model.read_out(out[-1:] if last_only else out)), out
 
     def _logits_of(self, read: Tensor) -> Tensor:
-        """Logits of the draft vocabulary, then of the tokens that it gained."""
+        """Logits of the draft vocabulary."""
         layer, drafted = self._output
-        logits: Tensor = layer(read)[:, : self.vocab_size if drafted is None else None]
-        if not self._gained:
-            return logits
-        whole = self._target.model.get_output_embeddings()
-        ids = to_device([*self._gained], self.device)
-        bias = None if whole.bias is None else whole.bias[ids]
-        return torch.cat((logits, functional.linear(read, whole.weight[ids], bias)), dim=-1)
-
-    def _gain(self, tokens: Sequence[int]) -> None:
-        """Adds the text's tokens to the draft vocabulary; of a longer text that was left, it forgets them."""
-        if not self.config.gains_tokens or self._output[1] is None:
-            return
-        self._gained = {t: place for t, place in self._gained.items() if place < len(tokens)}
-        for place in range(min(self._scanned, len(tokens)), len(tokens)):
-            if tokens[place] not in self._drafted:
-                self._gained.setdefault(tokens[place], place)
-        self._scanned = len(tokens)
-
-    @cached_property
-    def _drafted(self) -> frozenset[int]:
-        ids = self._output[1]
-        return frozenset() if ids is None else frozenset(ids.tolist())
+        return layer(read)[:, : self.vocab_size if drafted is None else None]
 
     def _answer(self, logits: Tensor, topk: int) -> Answer:
         ids = self._output[1]
-        if ids is not None and self._gained:
-            ids = np.append(ids, [*self._gained])
         return check_finite(logits, topk, self.name, ids=ids, vocab_size=self.vocab_size)
 
     @cached_property
@@ -242,34 +204,27 @@ class HeadRunner(DraftSource):
 
         Ids that the target lacks are left out of a draft vocabulary.
         """
-        layer: Any = self.model.lm_head or self._target.model.get_output_embeddings()
+        own: Any = self.model.lm_head
+        layer = own or self._target.model.get_output_embeddings()
         ids = self.model.token_ids
         if ids is None:
-            rows = self.vocab_size if self.model.lm_head is None else len(layer.weight)
+            rows = self.vocab_size if own is None else len(own.weight)
             return layer, None if rows >= self.vocab_size else np.arange(rows)
-        with torch.inference_mode(mode=False):
-            known = ids < self.vocab_size
-            ids = ids[known]
-            layer = _selected(layer, ids if self.model.lm_head is None else known)
-        return layer, ids.cpu().numpy()
-
-    def _angles_to(self, positions: int) -> Angles:
-        cos, sin = rotary(self.config, torch.arange(positions, device=self.device))
-        return cos.to(self.dtype), sin.to(self.dtype)
+        known = ids < self.vocab_size
+        columns = ids[known] if own is None else known
+        weight = layer.weight.detach()[columns]
+        bias = None if layer.bias is None else layer.bias.detach()[columns]
+        return partial(functional.linear, weight=weight, bias=bias), ids[known].cpu().numpy()
 
     def _angles_at(self, positions: Sequence[int]) -> Angles:
-        """The angles of positions; those of one position if all are the same, as in a level of a tree."""
-        first = positions[0]
+        """The angles of positions, from tables that grow by doubling."""
         highest = max(positions)
         if highest >= len(self._angles[0]):
-            self._angles = self._angles_to(2 * highest + 256)
-        cos, sin = self._angles
-        if isinstance(positions, range):
-            return cos[first : highest + 1], sin[first : highest + 1]
-        if min(positions) == highest:
-            return cos[first : first + 1], sin[first : first + 1]
+            every = torch.arange(2 * highest + 256, device=self.device)
+            cos, sin = rotary(self.config, every)
+            self._angles = cos.to(self.dtype), sin.to(self.dtype)
         rows = to_device(positions, self.device)
-        return cos[rows], sin[rows]
+        return self._angles[0][rows], self._angles[1][rows]
 
     def _mask(self, visible: Bools | None, rows: int) -> Tensor | None:
         """`[rows, length + rows]` bool, or None if every row sees all, or the cache is empty."""
@@ -278,12 +233,3 @@ class HeadRunner(DraftSource):
         mask = torch.ones((rows, self.length + rows), dtype=torch.bool, device=self.device)
         mask[:, mask.shape[1] - visible.shape[1] :] = to_device(visible, self.device)
         return mask
-
-
-def _selected(layer: nn.Linear, rows: Tensor) -> nn.Linear:
-    weights = {name: weight.detach()[rows] for name, weight in layer.named_parameters()}
-    part = nn.Linear(
-        layer.in_features, len(weights["weight"]), bias="bias" in weights, device="meta"
-    )
-    part.load_state_dict(weights, assign=True)
-    return part.requires_grad_(requires_grad=False)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,13 +11,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from huggingface_hub import snapshot_download, try_to_load_from_cache
 from safetensors import SafetensorError
 from torch import nn
-from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -38,7 +33,7 @@ from speclab.errors import (
     UnsupportedModelError,
     named,
 )
-from speclab.files import byte_count, read_whole
+from speclab.files import read_whole
 from speclab.loading import gguf
 from speclab.loading.presets import SMOLLM2
 from speclab.models.probe import unfit
@@ -50,12 +45,14 @@ Source = ModelPath | PreTrainedModel
 Report = Callable[[str], None]
 """Called with one sentence at a time during a load; an exception that it raises ends the load."""
 
-MODEL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "model.safetensors", "model-*.safetensors")
-HEAD_FILES = ("*.json", "*.safetensors", "*.bin")
+_PLAIN = ["*.json", "*.safetensors"]
+_FILES = {
+    "model": [*_PLAIN, "*.txt", "*.model", "*.jinja"],
+    "draft head": [*_PLAIN, "*.bin", "*.pt"],
+}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-_HUB_ID = re.compile(r"(?!\.)[\w.-]+(/[\w.-]+)?", re.ASCII)
-_LONGEST_ID = 96
 _LONGEST_JSON = 100_000_000
+_SAFE: dict[str, Any] = {"trust_remote_code": False}
 
 
 def silent(_: str) -> None:
@@ -71,7 +68,7 @@ def folder_of(source: ModelPath) -> Path | None:
         return None
 
 
-def locate(source: ModelPath, report: Report = silent, files: Sequence[str] = MODEL_FILES) -> Path:
+def locate(source: ModelPath, report: Report = silent, what: str = "model") -> Path:
     """The folder of a model's files: a local one, a GGUF file's conversion, or the hub's, downloaded if needed."""
     file = gguf.file_of(source)
     folder = folder_of(source)
@@ -80,16 +77,9 @@ def locate(source: ModelPath, report: Report = silent, files: Sequence[str] = MO
     if folder is not None:
         return folder
     name = str(source)
-    if (
-        not _HUB_ID.fullmatch(name)
-        or len(name) > _LONGEST_ID
-        or re.search(r"\.\.|--|\.gguf$", name)
-    ):
-        raise ModelNotFoundError(
-            f"There is no folder or file {name}: check the path, or give a hub id such as "
-            "Qwen/Qwen3-0.6B."
-        )
-    return _cached(name, files) or _downloaded(name, report, files)
+    report(f"Looking for {name[:100]} on the hub…")
+    with one_sentence(name, what):  # one attempt; without a network the hub's cache
+        return Path(snapshot_download(name, allow_patterns=_FILES[what], ignore_patterns="*/*"))
 
 
 def is_here(source: ModelPath) -> bool:
@@ -97,72 +87,44 @@ def is_here(source: ModelPath) -> bool:
     return (
         folder_of(source) is not None
         or gguf.file_of(source) is not None
-        or _cached(str(source)) is not None
+        or isinstance(try_to_load_from_cache(str(source), "config.json"), str)
     )
 
 
-def _cached(name: str, files: Sequence[str] = MODEL_FILES) -> Path | None:
-    """The folder of a hub id in the hub's cache, if all of its weights are there."""
-    try:
-        folder = Path(snapshot_download(name, local_files_only=True, allow_patterns=list(files)))
-    except (OSError, ValueError):
-        return None
-    index = folder / "model.safetensors.index.json"
-    shards = read_json(index)["weight_map"].values() if index.is_file() else ()
-    weights = [
-        *folder.glob("*.safetensors"),
-        *(folder.glob("*.bin") if files is HEAD_FILES else ()),
-    ]
-    whole = weights and all((folder / shard).is_file() for shard in shards)
-    return folder if whole and (folder / "config.json").is_file() else None
+@contextmanager
+def one_sentence(name: str, what: str) -> Iterator[None]:
+    """Turns an error of the libraries into one sentence, with their own way out.
 
+    Args:
+        name: what the user gave. `what`: "model", "tokenizer" or "draft head".
 
-def _downloaded(name: str, report: Report, files: Sequence[str]) -> Path:
+    Raises:
+        SpeclabError: OutOfMemoryError, OfflineError, ModelNotFoundError (it is not there, or
+            damaged) or UnsupportedModelError.
+    """
     try:
-        bar = None if report is silent else _bar(name, report)
-        return Path(
-            snapshot_download(
-                name, allow_patterns=list(files), ignore_patterns=["*/*"], tqdm_class=bar
-            )
-        )
+        yield
+        return
     except SpeclabError:
         raise
-    except GatedRepoError as error:
-        raise ModelNotFoundError(
-            f"{name} is gated: accept its licence on the hub and log in with `hf auth login`."
-        ) from error
-    except RepositoryNotFoundError:
-        raise ModelNotFoundError(
-            f"There is no model {name} here or on the hub: check its name, or log in with `hf auth "
-            "login`."
-        ) from None
-    # the hub's client has had several transport libraries, each with its own errors
     except Exception as error:
-        if getattr(error, "errno", None) == errno.ENOSPC:
-            raise SpeclabError(
-                f"The disk is full: {name} does not fit into the hub's cache."
-            ) from None
-        raise OfflineError(
-            f"{name} is not on this machine and the hub cannot be reached: use a local folder or "
-            "the shipped models (load_pair()), or connect and unset HF_HUB_OFFLINE."
-        ) from error
-
-
-def _bar(name: str, report: Report) -> type[Any]:
-    """A progress bar that reports bytes instead of drawing."""
-
-    class Bar(tqdm):  # type: ignore[misc]
-        def __init__(self, *args: Any, **options: Any) -> None:
-            self._counts_bytes = options.get("unit") == "B"
-            super().__init__(*args, **{**options, "disable": True})
-
-        def update(self, n: float | None = 1) -> None:
-            self.n += n or 0
-            if self._counts_bytes:
-                of = f" of {byte_count(self.total)}" if self.total and self.total >= self.n else ""
-                report(f"Downloading {name}: {byte_count(self.n)}{of}…")
-
-    return Bar
+        text = " ".join(str(error).split()) or type(error).__name__
+        kind: type[SpeclabError] = UnsupportedModelError
+        if is_out_of_memory(error):
+            kind = OutOfMemoryError
+            text = "it does not fit in memory: choose a smaller model or half precision"
+        elif "trust_remote_code" in text:
+            text = "it needs its own code, which speclab does not run: choose another model"
+        elif (
+            isinstance(error, ConnectionError)
+            or "connect to" in text
+            or "internet" in text
+            or "outgoing" in text
+        ):
+            kind = OfflineError
+        elif isinstance(error, OSError | SafetensorError):
+            kind = ModelNotFoundError
+    raise kind(f"The {what} of {name[:100]} does not load ({text[:300].rstrip('.')}).") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -196,73 +158,46 @@ class Loader:
         return Runner(model, shown_name(model))
 
     def tokenizer(self, source: ModelPath) -> PreTrainedTokenizerBase | None:
-        """The tokenizer of a hub id, folder or GGUF file; None if there is none."""
-        folder = _base_of(locate(source, self.report))
-        if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        """The tokenizer of a hub id, folder or GGUF file; None if a folder has none."""
+        place = _base_of(locate(source, self.report))
+        if not any((place / name).is_file() for name in _TOKENIZER_FILES):
             return None
-        try:
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-                folder, trust_remote_code=False
-            )
-        except Exception as error:
-            raise _explain(error, str(source), "tokenizer") from error
+        with one_sentence(str(source), "tokenizer"):
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, **_SAFE)
         return tokenizer
 
     def _loaded(self, source: ModelPath) -> PreTrainedModel:
         name = str(source)
         adapter = locate(source, self.report)
-        folder = _base_of(adapter)
+        place = _base_of(adapter)
         device = self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = self.dtype or (torch.float32 if device.type == "cpu" else None)
-        if not (folder / "config.json").is_file():
-            raise ModelNotFoundError(
-                f"The folder {name} contains no model (no config.json): check the path."
-            )
-        files = list(folder.glob("model*.safetensors"))
-        if not files:
-            raise ModelNotFoundError(
-                f"{name} has no safetensors weights: choose another checkpoint."
-            )
-        try:
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        self.report(f"Loading {short_name(name)}…")
+        with one_sentence(name, "model"), no_progress_bar():
+            config = AutoConfig.from_pretrained(place, **_SAFE)
             reason = unfit(config)
             if reason:
                 raise UnsupportedModelError(
                     f"{name} (family {config.model_type}) cannot verify a draft tree: {reason}; "
                     "choose another model."
                 )
-            stored = getattr(config, "dtype", None) or torch.float32
-            size = (
-                sum(file.stat().st_size for file in files)
-                * (dtype or stored).itemsize
-                // stored.itemsize
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                place,
+                output_loading_info=True,
+                dtype=dtype or "auto",
+                use_safetensors=True,
+                **_SAFE,
             )
-            self.report(f"Loading {short_name(name)}, about {byte_count(size)}…")
-            _check_memory(name, size, device)
-            with no_progress_bar():
-                loaded: Any = AutoModelForCausalLM.from_pretrained(
-                    folder,
-                    output_loading_info=True,
-                    dtype=dtype or "auto",
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                )
             model, info = loaded
-            if adapter != folder:
+            if adapter != place:
                 model.load_adapter(str(adapter))
             nn.Module.to(model, device, dtype)
             # the library memory-maps some weights from a file, which may change
             if device.type == "cpu":
                 for weights in (*model.parameters(), *model.buffers()):
                     weights.data = weights.data.clone()
-        except SpeclabError:
-            raise
-        except Exception as error:
-            raise _explain(error, name, "model") from error
-        if missing := sorted(info["missing_keys"]):  # the library initialised them at random
-            raise ModelNotFoundError(
-                f"The weights of {name} lack {missing[0]}, of {len(missing)}: download it again."
-            )
+            if missing := sorted(info["missing_keys"]):  # the library initialised them at random
+                raise OSError(f"its weights lack {missing[0]}: download it again")
         model.config.name_or_path = name
         assert isinstance(model, PreTrainedModel)
         return model
@@ -284,32 +219,17 @@ def _base_of(folder: Path) -> Path:
     """The folder of a model; of an adapter without a model, the folder of its base.
 
     Raises:
-        UnsupportedModelError: the base is no local folder, or peft is not installed.
+        UnsupportedModelError: peft is not installed.
     """
     file = folder / "adapter_config.json"
     if (folder / "config.json").is_file() or not file.is_file():
         return folder
-    name = str(read_json(file).get("base_model_name_or_path"))
-    base = folder_of(name)
-    if base is not None and find_spec("peft"):
-        return base
+    base = str(read_json(file).get("base_model_name_or_path"))
+    if find_spec("peft"):
+        return locate(base)
     raise UnsupportedModelError(
-        f"{folder.name} is an adapter of {name}, without a model: load both with peft (pip install "
-        "peft), and pass the module."
+        f"{folder.name} is an adapter of {base}, without a model: install peft (pip install peft)."
     )
-
-
-def _check_memory(name: str, size: int, device: torch.device) -> None:
-    """Raises if a model of so many bytes cannot fit, since an operating system ends the process instead."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-    else:
-        free = psutil.virtual_memory().available
-    if size > free:
-        raise OutOfMemoryError(
-            f"{name} needs about {byte_count(size)}, but {byte_count(free)} are free on {device}: "
-            "choose a smaller model, another dtype, or end other programs."
-        )
 
 
 @contextmanager
@@ -368,45 +288,27 @@ def short_name(name: str) -> str:
 
 def parse_device(device: str | torch.device | None) -> torch.device | None:
     """A device by name; refuses CUDA if there is none."""
-    if device is None:
-        return None
     try:
-        parsed = torch.device(device)
+        parsed = None if device is None else torch.device(device)
+        if (
+            parsed is None
+            or parsed.type == "cpu"
+            or (parsed.index or 0) < torch.cuda.device_count()
+        ):
+            return parsed
     except (RuntimeError, TypeError):
-        parsed = torch.device("meta")
-    if parsed.type == "meta":
-        raise SettingsError(f'There is no device {device!r}: use "cpu", "cuda" or "cuda:1".')
-    if parsed.type == "cuda" and (parsed.index or 0) >= torch.cuda.device_count():
-        raise SettingsError(
-            f'This machine has {torch.cuda.device_count()} GPUs and no {device}: use device="cpu".'
-        )
-    return parsed
+        pass
+    raise SettingsError(
+        f"There is no device {device!r} among this machine's CPU and {torch.cuda.device_count()} "
+        'GPUs: use "cpu", "cuda" or "cuda:1".'
+    )
 
 
 def parse_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     """A floating dtype by name."""
-    parsed = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if parsed not in {None, torch.float32, torch.float16, torch.bfloat16, torch.float64} or (
-        dtype and not parsed
-    ):
-        raise SettingsError(
-            f'There is no dtype {dtype!r} for models: use "float32", "float16" or "bfloat16".'
-        )
-    return parsed
-
-
-def _explain(error: Exception, name: str, what: str) -> SpeclabError:
-    text = str(error)
-    first = text.strip().splitlines()[0][:160] if text else type(error).__name__
-    if is_out_of_memory(error):
-        return OutOfMemoryError(
-            f"{name} does not fit in memory: choose a smaller model or half precision."
-        )
-    if "trust_remote_code" in text:
-        return UnsupportedModelError(
-            f"{name} needs its own code, which speclab does not run: choose another model."
-        )
-    if isinstance(error, OSError | SafetensorError):
-        return ModelNotFoundError(f"{name} has no readable {what} ({first}): download it again.")
-    # often with a way out, as to install a quantisation's package
-    return UnsupportedModelError(f"The {what} of {name} does not load: {first.rstrip('.')}.")
+    parsed = getattr(torch, dtype, "") if isinstance(dtype, str) else dtype
+    if parsed in (None, torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        return parsed
+    raise SettingsError(
+        f'There is no dtype {dtype!r} for models: use "float32", "float16" or "bfloat16".'
+    )

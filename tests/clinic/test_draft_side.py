@@ -28,6 +28,9 @@ def decoded(pair, strategy, **more):
     return session
 
 
+EXTEND = HeadRunner.extend
+
+
 @torch.inference_mode()
 def recorded(pair, session, path, late=0, layers=(-1,), **header):
     """The session as another decoder would record it, with the states of `late` positions before."""
@@ -54,8 +57,7 @@ def late(self, tokens, states, topk=0):
     for index, row in enumerate(states):
         self.read[self.length + index] = row
     rows = [self.read[max(self.length + index - 1, 0)] for index in range(len(states))]
-    answer, features = self.after_each(tokens, torch.stack(rows), topk, last_only=True)
-    return answer, features[-1]
+    return EXTEND(self, tokens, torch.stack(rows), topk)
 
 
 def proposals(findings):

@@ -29,15 +29,14 @@ class MirrorConfig(HeadConfig):
     def kind(self) -> str:
         return "mirror"
 
-    def module(self, *, own_output: bool, own_embeddings: bool) -> DraftModule:
-        return Mirror(self)
+    @property
+    def module(self) -> type[DraftModule]:
+        return Mirror
 
 
 class Mirror(DraftModule):
-    lm_head = embed_tokens = None
-
-    def __init__(self, config: HeadConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: HeadConfig, **own: bool) -> None:
+        super().__init__(config, **own)
         self.turn = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
 
@@ -51,14 +50,15 @@ class MirrorRunner(HeadRunner, runs=Mirror):
 # Its format
 
 
-def read_mirror(folder, settings, tensors, target) -> MirrorConfig:
-    sizes = {name: settings[name] for name in ("vocab_size", "hidden_size")}
-    return MirrorConfig(name=folder.name, heads=1, key_value_heads=1, feed_forward=1, **sizes)
+class MirrorFolder(formats.Folder):
+    def head(self, layer, tensors, target) -> MirrorConfig:
+        sizes = {name: layer[name] for name in ("name", "vocab_size", "hidden_size")}
+        return MirrorConfig(**sizes)
 
 
 @pytest.fixture
 def pair(monkeypatch, tmp_path):
-    layout = formats.Layout(re.compile("MirrorSpeculator"), {}, read_mirror)
+    layout = re.compile("MirrorSpeculator"), MirrorFolder
     monkeypatch.setattr(formats, "LAYOUTS", (*formats.LAYOUTS, layout))
     target = target_of("llama", VOCAB)
     size = target.config.hidden_size

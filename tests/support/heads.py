@@ -31,10 +31,8 @@ def random_head(
         torch.manual_seed(seed)
         sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
         proposed = None if ids is None else len(ids)
-        head = Head(
-            HeadConfig(name=name, draft_vocab_size=proposed, **sizes, **shape),
-            own_output=own_output,
-        )
+        made = HeadConfig(name=name, draft_vocab_size=proposed, **sizes, **shape)
+        head = made.module(made, own_output=own_output)
         if ids is not None:
             head.choose_tokens(torch.tensor(ids))
         _make_loud(head)
@@ -75,7 +73,8 @@ def random_block(
 
 @torch.no_grad()
 def _make_loud(head: torch.nn.Module) -> None:
-    for parameter in head.parameters():
+    named = sorted(head.named_parameters(), key=lambda pair: "lm_head" in pair[0])
+    for _, parameter in named:
         if parameter.ndim > 1:
             parameter.normal_(std=0.2)
         else:
