@@ -1,9 +1,9 @@
-"""`node_budget="auto"`: as many rows as this machine verifies for little more than the cost of one.
+"""`node_budget="auto"`: the number of rows that commits most tokens per second on this machine.
 
-The budget is the largest number of rows, from 4 to 64, whose verification pass costs at most a
-third more than a pass of one row. Passes are timed once per machine and model; the times are kept
-in the user's cache directory for a month. Times that were taken beside other work are not kept, and
-taken again a minute later.
+The tokens of n rows are those of the best tree of n nodes whose children are accepted as often as
+on the shipped pairs; the seconds are those of the target's pass here. Passes are timed once per
+machine and model; the times are kept in the user's cache directory for a month. Times that were
+taken beside other work are not kept, and taken again a minute later.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import platform
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from math import inf
@@ -29,6 +30,7 @@ from pydantic import Field
 from speclab.drafters.base import NODES, Strategy
 from speclab.errors import SpeclabError
 from speclab.files import read_whole, write_whole
+from speclab.theory import sequoia_shape
 
 if TYPE_CHECKING:
     from speclab.models.runner import Runner
@@ -37,8 +39,9 @@ if TYPE_CHECKING:
 
 LEAST = 4
 MOST = 64
-EXTRA = 4 / 3
-"""Most cost of a verification pass, in passes of one row."""
+ACCEPTED = (0.55, 0.15, 0.07, 0.04)
+"""How often the child of each rank is accepted, once its parent is: on both shipped pairs, about."""
+LEVELS = 8
 ROWS = (1, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 ROUNDS = 7
 QUIET = 1.25
@@ -52,8 +55,8 @@ NodeBudget = Annotated[
     Annotated[int, Ge(1), Le(1024)] | Literal["auto"],
     NODES,
     Field(
-        description="maximum nodes of a tree, root included; auto (not in the paper): as many, from 4 to 64, as this "
-        "machine verifies in one pass for at most a third more than the cost of one row",
+        description="maximum nodes of a tree, root included; auto (not in the paper): as many, from 4 to 64, as "
+        "commit most tokens per second, by the times of passes on this machine",
     ),
 ]
 S = TypeVar("S", bound=Strategy)
@@ -73,11 +76,17 @@ _one_at_a_time = Lock()
 
 
 def node_budget(target: Runner) -> int:
-    """The largest number of rows that this target verifies for at most `EXTRA` passes of one row."""
-    times = pass_seconds(target)
-    rows = np.arange(LEAST, MOST + 1)
-    affordable = rows[np.interp(rows, ROWS, times) <= EXTRA * times[0]]
-    return int(affordable.max(initial=LEAST))
+    """The number of rows, from 4 to 64, that commits most tokens per second of this target's passes."""
+    rows = range(LEAST, MOST + 1)
+    seconds = np.interp(rows, ROWS, pass_seconds(target))
+    tokens = [expected_tokens(count) for count in rows]
+    return rows[int(np.argmax(tokens / seconds))]
+
+
+@cache
+def expected_tokens(rows: int) -> float:
+    """Tokens that a pass of a tree commits, root and bonus token included."""
+    return sequoia_shape(ACCEPTED, rows - 1, LEVELS).expected_tokens
 
 
 def with_node_budget(strategy: S, target: Runner) -> S:

@@ -32,15 +32,22 @@ def at(times: tuple[float, ...], rows: int) -> float:
 
 
 @given(TIMES)
-def test_the_budget_is_the_most_rows_for_a_third_more_than_one(times):
+def test_the_budget_commits_most_tokens_per_second(times):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "pass_seconds", lambda _: times)
-        affordable = [
-            rows for rows in range(4, 65) if at(times, rows) <= 4 / 3 * times[0] * (1 + 1e-12)
-        ]
-        assert cost.node_budget(None) == max(affordable, default=4)
+        speeds = {rows: cost.expected_tokens(rows) / at(times, rows) for rows in range(4, 65)}
+        assert speeds[cost.node_budget(None)] == pytest.approx(max(speeds.values()))
         assert cost.seconds(None, 12) == pytest.approx(at(times, 12))
         assert cost.seconds(None, 80) == pytest.approx(times[-1] + (times[-1] - times[-2]))
+
+
+def test_rows_that_cost_nothing_are_all_taken_and_dear_ones_are_not(monkeypatch):
+    for times, budget in ((dict.fromkeys(cost.ROWS, 1.0), 64), ({r: r for r in cost.ROWS}, 4)):
+        monkeypatch.setattr(cost, "pass_seconds", lambda _, times=times: tuple(times.values()))
+        assert cost.node_budget(None) == budget
+    # a chain of one: the root's pass commits the bonus token, and its child if it is accepted
+    assert cost.expected_tokens(1) == 1
+    assert cost.expected_tokens(2) == 1 + cost.ACCEPTED[0]
 
 
 @pytest.fixture
@@ -133,5 +140,5 @@ def test_the_trace_has_the_setting_and_a_step_has_the_number():
     session = speclab.Session(pair_of("llama"), speclab.DynaTree(), PROMPT, max_new_tokens=20)
     step = session.step()
     assert session.trace.settings["node_budget"] == "auto"
-    assert session.trace.settings["measured_node_budget"] == 13
-    assert step.settings["node_budget"] == session.fork(at=0).step().settings["node_budget"] == 13
+    assert session.trace.settings["measured_node_budget"] == 9
+    assert step.settings["node_budget"] == session.fork(at=0).step().settings["node_budget"] == 9
