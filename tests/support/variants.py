@@ -85,6 +85,7 @@ DRAWN: dict[str, Strategy] = {
         max_depth=3,
         high_confidence=0.6,
         prune_probability=0.05,
+        node_budget=24,
         candidates="independent",
     ),
     "dynatree without replacement": speclab.DynaTree(
