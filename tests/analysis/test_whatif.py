@@ -240,7 +240,7 @@ def test_what_no_draft_model_grew_alone_is_refused_both_ways(strategy):
 def test_a_measured_budget_is_the_recorded_one():
     run = session(speclab.DynaTree(stop_probability=0, prune_probability=0))
     step = run.step()
-    assert step.settings["node_budget"] == len(step.tree) == 13
+    assert step.settings["node_budget"] == len(step.tree) == 9
     assert columns(what_if(step, run.strategy).tree) == columns(step.tree)
     chain = session(speclab.LinearSpeculation()).step()
     assert "node_budget" in refusal(chain, run.strategy)
