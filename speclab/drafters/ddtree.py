@@ -85,7 +85,9 @@ class DDTreeDrafter(DraftPassDrafter):
         assert budget != "auto"
         passes = self.begin(context, budget - 1)
         context.check()
+        # one pass of the block: a distribution for each depth, [depths] x top tokens
         every = passes.marginals()
+        # DSpark: with a Markov bias a row depends on its parent token, too
         conditioned = self.settings.condition != "none" and self.runners[0].conditions
         after = successors(every, passes.at_depths if conditioned else None)
         paths = best_paths(after, context.tokens[-1], budget - 1, passes.context.max_depth)
@@ -103,11 +105,13 @@ def successors(
 ) -> After:
     """What follows a path: the marginal of its depth, or with `at_depths` what follows its token there."""
     if at_depths is None:
+        # a marginal knows its depth alone: all nodes of a depth share it
         return lambda _, depth, __: every[depth] if depth < len(every) else ()
     table: dict[tuple[int, int], TopK] = {}
     levels = [[every[0]], *([] for _ in every[1:])]  # what follows the paths of each depth
 
     def after(_: int, depth: int, token: int) -> TopK:
+        # the first row has read the root; behind the last one the block ends
         if not depth or depth >= len(every):
             return () if depth or not every else every[0]
         if (depth, token) not in table:  # others of this depth will be asked for soon
@@ -147,6 +151,8 @@ def best_paths(after: After, root: int, count: int, max_depth: int = 1 << 30) ->
             score = above.score + above.options[rank][1]
             heappush(heap, (-score, above.depth + 1, rank, parent))
 
+    # Best first: a path is at most as probable as its parent and its better sibling, so these two
+    # are all that a popped path can open. The k-th pop is the k-th most probable path of all.
     push(0, 0)
     while heap and len(paths) <= count:
         minus_score, depth, rank, parent = heappop(heap)
@@ -160,6 +166,7 @@ def best_paths(after: After, root: int, count: int, max_depth: int = 1 << 30) ->
 
 def grown(paths: list[Path], source: str) -> tuple[DraftTree, dict[int, int], dict[int, TopK]]:
     """The tree of paths, the node of each path's number, and what follows each node."""
+    # paths come by probability, a tree needs them breadth-first
     tree, order = DraftTree.grown(
         [path.token for path in paths],
         [path.parent for path in paths],

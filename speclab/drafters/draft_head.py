@@ -54,10 +54,12 @@ class DraftHead(GrownStrategy):
         return Shape(
             max_depth=self.depth,
             node_budget=self.node_budget,
+            # k children of k nodes a level, whatever the confidence (section 4.1, expansion) …
             branches=(self.children,) * 3,
-            best=self.children,
+            best=self.children,  # … then the best of all candidates (section 4.2, reranking)
             names={"max_depth": "depth", "best": "children"},
         )
 
     def drafter(self, pair: ModelPair) -> Drafter:
+        # head 0 of a pair without heads is its draft model
         return GrownDrafter(self, pair, self.head if pair.heads else self.head or None)

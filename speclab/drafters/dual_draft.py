@@ -98,11 +98,13 @@ class DualDrafter(Drafter):
         self._drafts: list[Draft] = []
 
     def draft(self, context: Context) -> Draft:
+        # both heads draft a whole tree with the same budget (section 4); one of them may go unused
         self._drafts = [part.draft(context) for part in self._parts]
         return (merge if self.settings.mode == "merge" else route)(self._names, self._drafts)
 
     def commit(self, outcome: Outcome) -> None:
         """Both parts continue from the committed text, whichever tree was verified (section 7)."""
+        # the path by its tokens: each part finds how far its own tree had drafted it
         tokens = outcome.tree.token[list(outcome.accepted)].tolist()
         for part, draft in zip(self._parts, self._drafts, strict=True):
             part.commit(replace(outcome, tree=draft.tree, accepted=draft.tree.follow(tokens)))
@@ -115,6 +117,7 @@ def confidence(tree: DraftTree) -> float:
 
 def route(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
     """The draft with the larger mean confidence: h* = argmax μ_h, the first of two equal ones (section 5)."""
+    # line by line of section 5: μ_1, μ_2, then h*; no model has seen either tree yet
     means = [confidence(draft.tree) for draft in drafts]
     chosen = 1 if means[1] > means[0] else 0
     other = 1 - chosen
@@ -133,6 +136,7 @@ def route(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
         "nodes_second": len(drafts[1].tree),
     }
     events = (Event("route", None, values), *drafts[chosen].events)
+    # the other tree is kept for the record alone: no row of the pass
     return replace(drafts[chosen], events=events, proposals=_proposals(names, drafts, {chosen}))
 
 
@@ -147,14 +151,16 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
     nodes_of: list[list[int]] = []
     for name, draft in zip(names, drafts, strict=True):
         part = draft.tree
-        nodes = [0]
-        for node in range(1, len(part)):
+        nodes = [0]  # both roots are the newest committed token
+        for node in range(1, len(part)):  # breadth-first, so the parent is in the union already
             new = len(union)
             prob = _prob(part.log_prob[node])
             nodes.append(union.add(nodes[part.parent[node]], int(part.token[node]), prob, name))
+            # the same token after the same path: one row of the pass serves both heads
             if nodes[-1] < new:
                 union.source[nodes[-1]] = BOTH
                 union.prob[nodes[-1]] = max(union.prob[nodes[-1]], prob)
+        # what the heads considered after a node, each token with the larger probability
         for node, top in draft.topk.items():
             best = dict(zip(*union.successors.get(nodes[node], Successors()), strict=True))
             best.update(
@@ -162,11 +168,12 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
             )
             union.successors[nodes[node]] = Successors([*best], [*best.values()])
         nodes_of.append(nodes)
+    # breadth-first again: the second tree added its nodes behind those of the first
     tree, order = union.tree()
     number = {node: index for index, node in enumerate(order)}
     means = [confidence(draft.tree) for draft in drafts]
     drafted = [len(draft.tree) - 1 for draft in drafts]
-    shared = sum(drafted) - (len(union) - 1)
+    shared = sum(drafted) - (len(union) - 1)  # tokens that both heads proposed
     values: dict[str, Value] = {
         "by": "merge",
         "route": "merge",

@@ -166,7 +166,7 @@ class DynaTree(GrownStrategy):
     @property
     def mid_branches(self) -> int:
         """B_mid, between `min_branches` and `max_branches`."""
-        return (self.min_branches + self.max_branches) // 2
+        return (self.min_branches + self.max_branches) // 2  # 2 of 1 and 3, as in the paper
 
     def shape(self) -> Shape:
         assert self.node_budget != "auto"
@@ -199,22 +199,25 @@ class DynaTreeDrafter(GrownDrafter):
         super().__init__(settings, pair, settings.head)
         self.root = settings.root
         self.rebuild = settings.commit == "rebuild"
-        self._given = self.settings
+        self._given = self.settings  # those of the user; self.settings moves with the history
         self._shared = pair.shared_state
         self._earlier: tuple[DynaTree, Window] | None = self._shared.get(self._given)
         self._window: Window = ()
         self._prompt = (0, 0)
         """Tokens committed in this prompt, and the number that would be full acceptance."""
         if settings.history == "prompt":
+            # what the prompts before this one left
             self.settings, self._window = self._earlier or (self.settings, ())
             self._adjust()
 
     def learn(self, outcome: Outcome) -> Adaptation:
+        # a verified root is no candidate; a drafted one is (Algorithm 1, line 10)
         verified = self.root == "verified"
         drafted = len(outcome.tree) - verified
         if self.settings.history == "off" or drafted == 0:
             return Adaptation("off" if drafted else "nothing drafted")
         if self.settings.history == "iteration":  # a_r of section 3.3: accepted over drafted tokens
+            # at most 1: nodes beside the accepted path count as drafted, too
             self._window = remember(self._window, len(outcome.accepted) / drafted)
             return self._adjust()
         # The published code's a_r: committed tokens over the user's D_0 + 2, which deep paths can
@@ -242,7 +245,9 @@ class DynaTreeDrafter(GrownDrafter):
     def _adjust(self) -> Adaptation:
         kind, values, changes = adjustment(self.settings, self._window)
         before = {name: getattr(self.settings, name) for name in changes}
-        self.settings = self.settings.model_copy(update=changes)
+        self.settings = self.settings.model_copy(
+            update=changes
+        )  # line 7: the next tree grows by these
         return Adaptation(kind, values, before, changes)
 
 
@@ -259,8 +264,8 @@ def adjustment(now: DynaTree, window: Window) -> tuple[str, dict[str, Value], di
     """
     values: dict[str, Value] = {"iterations": len(window), "needed": FEWEST}
     if len(window) < FEWEST:
-        return "waiting", values, {}
-    mean = sum(window) / len(window)
+        return "waiting", values, {}  # too short a history says nothing
+    mean = sum(window) / len(window)  # ā over the last 10 iterations
     low = TARGET - DEAD_BAND
     high = TARGET + DEAD_BAND
     values |= {"mean": mean, "low": low, "high": high}
@@ -270,11 +275,13 @@ def adjustment(now: DynaTree, window: Window) -> tuple[str, dict[str, Value], di
     sure = now.high_confidence
     deep = now.deep_probability
     if mean > high:
+        # right more often than aimed at: go deeper, and one child from a lower confidence on
         kind = "bolder"
         depth = max(depth, min(depth + 1, now.max_depth - 1))
         sure = min(sure, max(round(sure - 0.05, 4), 0.5, now.low_confidence))
         deep = min(deep, max(round(deep - 0.05, 4), 0.3, now.stop_probability))
     else:
+        # too many drafted tokens were rejected: shallower, and more children of a confident node
         kind = "more careful"
         depth = min(depth, max(depth - 1, 2))
         sure = max(sure, min(round(sure + 0.05, 4), 0.95))

@@ -69,6 +69,7 @@ class SequoiaTree(Strategy):
     def shape(self, measured: RankRates) -> tuple[int, ...]:
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""
         assert self.node_budget != "auto"
+        # rates of the user, else those measured so far; the root is not counted in the budget
         given = _parsed(self.rank_acceptance)[: self.successors]
         return _best_shape(given or measured.rounded, self.node_budget - 1, self.depth).parents
 
@@ -84,7 +85,7 @@ class _RankDrafter(Drafter):
     def learn(self, outcome: Outcome) -> Adaptation:
         other = super().learn(outcome)
         before = self.ranks
-        self.ranks = before.after(outcome)
+        self.ranks = before.after(outcome)  # a new value: forks and going back restore the old one
         return Adaptation(
             other.kind or "ranks",
             other.values,
@@ -107,6 +108,7 @@ class TableSequoia(_RankDrafter, TableDrafter):
         def successors(nodes: Sequence[int]) -> list[Successors]:
             return [self.successors(tree, node) for node in nodes]
 
+        # the shape first, from rates alone; then its places are filled by rank
         fill(tree, self.settings.shape(self.ranks), successors, "transition", context)
         return tree.draft(self.route("transitions" if len(tree) > 1 else "plain"))
 
@@ -124,7 +126,7 @@ class DraftSequoia(_RankDrafter, DraftPassDrafter):
         next_tokens = self.begin(context, self.settings.successors)
 
         def successors(nodes: Sequence[int]) -> list[Successors]:
-            tops = next_tokens(tree, nodes)
+            tops = next_tokens(tree, nodes)  # one draft pass a level
             return [
                 Successors([token for token, _ in top], [min(exp(log), 1.0) for _, log in top])
                 for top in tops
@@ -151,11 +153,13 @@ def fill(
         shape: the parent of each node, breadth-first, -1 for the root.
         successors: the next tokens after each of some nodes of one level.
     """
+    # children of each place of the shape, in order of rank
     children: dict[int, list[int]] = {}
     for index, parent in enumerate(shape):
         children.setdefault(parent, []).append(index)
     level = {0: 0}  # index in the shape: node of the tree
     for _ in range(context.max_depth):
+        # places without children need no next tokens
         level = {index: node for index, node in level.items() if index in children}
         if not level:
             break
@@ -164,6 +168,7 @@ def fill(
         below: dict[int, int] = {}
         for (index, node), known in zip(level.items(), answers, strict=True):
             tree.successors[node] = known
+            # the r-th child gets the r-th candidate; where there are fewer, its subtree is left out
             for child, token, prob in zip(children[index], *known, strict=False):
                 below[child] = tree.add(node, token, prob, source)
         level = below
@@ -193,6 +198,7 @@ class RankRates(NamedTuple):
         """Counts the children of every node on the accepted path; at most one sibling is right."""
         accepted = list(self.accepted)
         tried = list(self.tried)
+        # each node of the path with the next one; after the last no child was right
         for node, following in zip((0, *outcome.accepted), (*outcome.accepted, -1), strict=True):
             for rank, child in enumerate(outcome.tree.children[node]):
                 tried[rank] += 1
@@ -202,6 +208,7 @@ class RankRates(NamedTuple):
     @property
     def rounded(self) -> tuple[float, ...]:
         """The rates in steps, at least half a step."""
+        # in steps, so that the tree changes seldom and its dynamic programme is remembered
         rates = (
             accepted / tried for accepted, tried in zip(self.accepted, self.tried, strict=True)
         )
