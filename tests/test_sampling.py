@@ -28,7 +28,7 @@ PAIR = table_pair(TARGET, mixed_probs(TARGET, random_probs(VOCAB, 2), 0.4), VOCA
 
 @given(
     st.integers(0, 500),
-    st.floats(0.05, 5),
+    st.floats(0.05, 100),
     st.none() | st.integers(1, 12),
     st.none() | st.floats(0.05, 1),
 )
@@ -41,23 +41,15 @@ def test_transform_is_the_plain_one(seed, temperature, top_k, top_p):
         assert got[row].tolist() == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("temperature", [5e-324, 100.0])
-def test_the_coldest_and_the_hottest_temperature_still_give_a_distribution(temperature):
-    probs = transform(torch.tensor([[3.0, 40.0, -2.0]]), SessionSettings(temperature=temperature))
-    assert probs.sum().item() == pytest.approx(1.0)
-
-
 def test_a_device_without_float64_gets_its_distribution_from_the_host():
     def double():
-        raise TypeError(
-            "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support "
-            "float64."
-        )
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
 
     logits = torch.tensor([[1.0, 2.0, 3.0]])
     there = SimpleNamespace(device=torch.device("mps"), cpu=lambda: logits, double=double)
     settings = SessionSettings(temperature=0.7, top_k=2, top_p=0.9)
     assert torch.equal(transform(there, settings), transform(logits, settings))
+    assert transform(logits, SessionSettings(temperature=5e-324)).sum() == 1
 
 
 def test_numbers_are_uniform_over_seeds_and_positions_and_their_neighbours():
@@ -73,14 +65,10 @@ def test_numbers_are_uniform_over_seeds_and_positions_and_their_neighbours():
 def test_streams_share_no_number_with_neighbours_or_other_purposes_and_are_uniform():
     """Many draws at one position do not run into those of the next, nor into plain sampling's."""
     numbers = [uniform(seed, place) for seed in range(4) for place in range(40)]
-    first = []
-    for purpose, seed, place in itertools.product(RngPurpose, range(40), range(40)):
-        stream = PositionalRng(seed, place, purpose)._random
-        first.append(stream.random())
-        if seed < 4 and place < 10:
-            numbers += [first[-1], *stream.random(39)]
+    for purpose, seed, place in itertools.product(RngPurpose, range(4), range(40)):
+        numbers += PositionalRng(seed, place, purpose)._random.random(20).tolist()
     assert len(set(numbers)) == len(numbers)
-    assert_drawn_from(Counter(int(20 * x) for x in first), dict.fromkeys(range(20), 1 / 20))
+    assert_drawn_from(Counter(int(20 * x) for x in numbers), dict.fromkeys(range(20), 1 / 20))
 
 
 @given(
@@ -101,14 +89,11 @@ def _text(strategy, seed: int, **settings: object) -> list[int]:
     ).token_ids
 
 
-@pytest.mark.parametrize("settings", [(1.7, None, None), (0.5, None, None), (1.5, 3, 0.8)])
-def test_plain_sampling_takes_one_number_and_one_token_at_a_time(settings):
-    for seed in (0, 2**63 - 1):
+def test_plain_sampling_takes_one_number_and_one_token_at_a_time():
+    for seed, settings in ((0, (1.7, None, None)), (2**63 - 1, (1.5, 3, 0.8))):
         text = list(PROMPT)
         for _ in range(20):
-            logits = (
-                torch.tensor(np.log(TARGET(tuple(text))), dtype=torch.float32).double().tolist()
-            )
+            logits = np.log(TARGET(tuple(text))).astype(np.float32).tolist()
             number = uniform(seed, len(text))
             sums = itertools.accumulate(transformed(logits, *settings))
             text.append(next(token for token, below in enumerate(sums) if number < below))
@@ -119,10 +104,5 @@ def test_plain_sampling_takes_one_number_and_one_token_at_a_time(settings):
 @pytest.mark.parametrize("strategy", (PATHS | DRAWN).values(), ids=PATHS | DRAWN)
 def test_where_one_token_is_left_sampling_is_greedy_decoding(strategy):
     greedy = _text(strategy, 0)
-    for sharp in (
-        {"top_k": 1},
-        {"top_p": 1e-9},
-        {"temperature": 1e-4},
-        {"temperature": 0.0, "top_k": 3},
-    ):
+    for sharp in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}):
         assert _text(strategy, 5, **{"temperature": 0.9} | sharp) == greedy
