@@ -38,16 +38,7 @@ def test_runs_are_compared_with_the_first_complete_one():
     assert again.differs_at(ended) == len(ended.token_ids)
 
 
-@pytest.mark.parametrize(
-    ("pair", "strategies", "words"),
-    [
-        ("mini", {"plain": speclab.Autoregressive()}, ("'mini'", "load_pair")),
-        *(
-            (PAIR, wrong, ("strategies by name",))
-            for wrong in ([speclab.DynaTree()], {speclab.DynaTree()}, speclab.DynaTree(), None)
-        ),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(pair, strategies, words):
-    with refused(speclab.SettingsError, *words):
-        compare(pair, strategies, [1, 2, 3])
+@pytest.mark.parametrize("strategies", [[speclab.DynaTree()], speclab.DynaTree(), None])
+def test_what_cannot_be_compared_is_refused(strategies):
+    with refused(speclab.SettingsError, "strategies by name"):
+        compare(PAIR, strategies, [1, 2, 3])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -113,7 +111,6 @@ def test_other_settings_give_the_tree_of_a_fork_wherever_the_record_suffices(fir
     [
         {"node_budget": 9},
         {"base_depth": 2, "max_depth": 2},
-        {"stop_probability": 0.1, "deep_probability": 0.4},
         {"prune_probability": 0.05},
         {"min_branches": 1, "max_branches": 1},
     ],
@@ -156,8 +153,6 @@ def test_what_the_record_lacks_is_named():
     wider = what_if(step, speclab.FixedTree(depth=1, branching=12))
     assert len(wider.tree) == 1 + len(step.nodes[0].draft_top) == 9
     assert wider.unknown == (0,)
-    full = session(speclab.FixedTree(depth=1, branching=8)).step()
-    assert what_if(full, speclab.FixedTree(depth=1, branching=12)).unknown == (0,)
 
 
 def test_where_the_path_goes_on_beyond_the_record_it_is_not_settled():
@@ -191,50 +186,27 @@ def test_a_new_leaf_that_the_target_chose_is_accepted_and_what_follows_it_is_unk
         assert (other.settled, other.bonus, other.recorded[other.accepted[0]]) == (True, None, None)
 
 
-def refusal(step: Step, strategy: Strategy, sampling: SessionSettings | None = None) -> str:
-    with pytest.raises(NotRecordedError) as caught:
-        what_if(step, strategy, sampling)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+def refusal(step: Step, strategy: Strategy, *words: str) -> None:
+    with refused(NotRecordedError, *words):
+        what_if(step, strategy, SessionSettings(temperature=1.0))
 
 
 def test_sampled_candidates_are_refused():
-    step = session(speclab.FixedTree(depth=2, branching=2), temperature=1.0).step()
     drawing = speclab.FixedTree(depth=2, branching=2, candidates="independent")
-    assert "at random" in refusal(step, drawing, SessionSettings(temperature=1.0))
-    drawn = session(drawing, temperature=1.0).step()
-    assert "at random" in refusal(drawn, speclab.FixedTree())
+    refusal(session(speclab.FixedTree(), temperature=1.0).step(), drawing, "at random")
+    refusal(session(drawing, temperature=1.0).step(), speclab.FixedTree(), "at random")
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    [
-        speclab.PromptLookup(),
-        speclab.Goose(),
-        speclab.TokenRecycling(),
-        speclab.IsotropicTree(),
-        speclab.Lookahead(),
-        speclab.SequoiaTree(),
-    ],
-    ids=lambda strategy: type(strategy).__name__,
+    "strategy", [speclab.PromptLookup(), speclab.Goose(), speclab.Lookahead()], ids=repr
 )
 def test_what_no_draft_model_grew_alone_is_refused_both_ways(strategy):
     """Its record holds no answers of the draft model, so a tree from it would be a guess."""
-    pair = replace(
-        table_pair(DISTRIBUTIONS, NEAR, VOCAB),
-        heads=(table_pair(DISTRIBUTIONS, NEAR, VOCAB).draft,),
-    )
-    run = Session(pair, strategy, PROMPT, max_new_tokens=16)
-    for step in (run.step(), run.step()):
-        for other in (
-            strategy,
-            speclab.LinearSpeculation(),
-            speclab.DynaTree(node_budget=8),
-            speclab.FixedTree(),
-        ):
-            assert type(strategy).__name__ in refusal(step, other)
-    drafted = session(speclab.FixedTree(depth=2)).step()
-    assert type(strategy).__name__ in refusal(drafted, strategy)
+    name = type(strategy).__name__
+    step = session(strategy).step()
+    for other in (strategy, speclab.LinearSpeculation(), speclab.DynaTree(node_budget=8)):
+        refusal(step, other, name)
+    refusal(session(speclab.FixedTree(depth=2)).step(), strategy, name)
 
 
 def test_a_measured_budget_is_the_recorded_one():
@@ -242,5 +214,4 @@ def test_a_measured_budget_is_the_recorded_one():
     step = run.step()
     assert step.settings["node_budget"] == len(step.tree) == 9
     assert columns(what_if(step, run.strategy).tree) == columns(step.tree)
-    chain = session(speclab.LinearSpeculation()).step()
-    assert "node_budget" in refusal(chain, run.strategy)
+    refusal(session(speclab.LinearSpeculation()).step(), run.strategy, "node_budget")
