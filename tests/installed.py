@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 USER = """\
 import speclab
+from speclab import host
 
 pair: speclab.ModelPair = speclab.load_pair("mini")
 session = speclab.Session(pair, speclab.DynaTree(base_depth=5), "Once upon a time", max_new_tokens=24)
@@ -26,10 +27,10 @@ step = session.step()
 words: list[str] = [step.texts[token] for token in step.committed]
 result: speclab.Generation = speclab.generate(pair, speclab.Goose(), "Once upon a time", max_new_tokens=24)
 assert "".join(words) in result.text, (words, result.text)
-every: list[speclab.Strategy] = [{strategies}]
-print(speclab.__file__, len(every), speclab.Lab.__name__, result.text.split()[0], sep="|")
+every: list[speclab.Strategy] = [getattr(speclab, name)() for name in speclab.strategies(by_hand=False)]
+print(speclab.__file__, len(every), speclab.Lab.__name__, host.jupyter_command(None, [])[3], sep="|")
 """
-"""What a user writes; with every strategy, each by its name alone."""
+"""What a user writes; with every strategy, each by its name alone, and the course, as `speclab lab` copies it."""
 
 
 def call(*command: str | Path, folder: Path) -> str:
@@ -49,37 +50,18 @@ def _environment() -> dict[str, str]:
     return {**kept, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
-def decodes(place: Path, folder: Path) -> str:
-    """A user's file: it decodes with the models of the wheel, every strategy is made by its name, the lab is there."""
-    listed = "import speclab; print(*(f'speclab.{kind}()' for kind in speclab.strategies(by_hand=False)), sep=', ')"
-    (folder / "user.py").write_text(
-        USER.replace("{strategies}", call(place / "python", "-c", listed, folder=folder))
-    )
-    at, count, name, _ = (
+def works(place: Path, folder: Path) -> str:
+    """A user's file: it decodes with the models of the wheel, the lab is there, and the course is copied."""
+    (folder / "user.py").write_text(USER)
+    at, count, name, first = (
         call(place / "python", "user.py", folder=folder).strip().splitlines()[-1].split("|")
     )
     assert Path(at).resolve().is_relative_to(place.parent.resolve()), at
     assert name == "Lab"
-    return (
-        f"decodes with speclab of {Path(at).parent.relative_to(place.parent)}; {count} strategies"
-    )
-
-
-def copies_the_course(place: Path, folder: Path) -> str:
-    """`speclab lab` finds the notebooks that the wheel installed, and copies them to any folder."""
-    code = "from speclab import host; print(host.jupyter_command(None, [])[3])"
-    first = Path(call(place / "python", "-c", code, folder=folder).strip())
-    course = {
-        path.name
-        for path in (ROOT / "notebooks").iterdir()
-        if not path.name.startswith((".", "__"))
-    }
-    copied = {path.name for path in (folder / first.parent).iterdir()}
-    assert course <= copied, course - copied
-    return f"speclab lab: {len(course)} files in {first.parent}"
-
-
-QUICK = (decodes, copies_the_course)
+    names = {path.name for path in (ROOT / "notebooks").glob("[!._]*")}
+    copied = {path.name for path in (folder / first).parent.iterdir()}
+    assert names <= copied, names - copied
+    return f"decodes with {at}; {count} strategies; {len(names)} files beside {first}"
 
 
 def _say(text: str, started: float) -> None:
@@ -96,12 +78,7 @@ def main(wheel: Path) -> None:
         call(sys.executable, "-m", "venv", place.parent, folder=folder)
         pip = [
             place / "python",
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "-c",
+            *["-m", "pip", "install", "-q", "--disable-pip-version-check", "-c"],
             CONSTRAINTS,
         ]
         call(*pip, "torch", folder=folder)
@@ -111,12 +88,8 @@ def main(wheel: Path) -> None:
         _say(call(place / "python", "-m", "pip", "check", folder=folder).strip(), started)
         ran = call(place / "speclab", "run", "--pair", "mini", "Once upon a time", folder=folder)
         _say(f"speclab run: {' '.join(ran.split())[:120]}…", started)
-        _say(
-            f"speclab doctor: {len(call(place / 'speclab', 'doctor', folder=folder).splitlines())} lines",
-            started,
-        )
-        for check in QUICK:
-            _say(check(place, folder), started)
+        call(place / "speclab", "doctor", folder=folder)
+        _say(works(place, folder), started)
         for notebook in sorted((folder / "speclab-notebooks").glob("*.ipynb")):
             call(place / "jupyter", "execute", notebook, folder=folder)
             _say(f"runs top to bottom: {notebook.name}", started)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 
 import nbformat
@@ -80,14 +79,6 @@ def test_hidden_tests_have_the_points(editions):
             assert "worlds=" not in visible
             assert "seed=5)" in hidden
             assert cell.metadata.nbgrader.points > 0
-
-
-def test_quiz_and_predictions_are_data(editions):
-    text = (editions[0] / "student" / "questions.json").read_text(encoding="utf-8")
-    quiz = [each for each in json.loads(text) if each["kind"] == "quiz"]
-    assert len(quiz) == 45
-    assert all(each["question"] and each["answer"] for each in quiz)
-    assert "Five guesses in a chain" in text
 
 
 def test_a_folder_with_files_and_an_unknown_edition_are_refused_in_a_sentence(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -68,12 +67,6 @@ def test_modules_in_memory_work_on_ids_without_a_tokenizer(bare):
     )
     assert bare.decode([5, 6]) == "#5 #6"
     assert (bare.tokenizer, bare.eos_ids, bare.name) == (None, frozenset(), "gpt_neox + gpt_neox")
-    assert bare.describe()["draft_parameters"] == bare.draft.model.num_parameters()
-
-
-def test_a_pair_may_have_no_draft():
-    alone = load_pair(target=tiny("llama")).fresh()
-    assert (alone.draft, list(alone.runners)) == (None, ["target"])
 
 
 def test_eos_ids_are_those_of_the_generation_config_alone():
@@ -131,12 +124,6 @@ def test_dtype_and_device_given_move_the_module_and_nothing_else_does(tmp_path):
 def test_bad_settings_are_one_sentence(given, error, reason):
     with refused(error, reason):
         load_pair(**given)
-
-
-def test_two_threads_may_load_at_once():
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: load_pair(), range(2))
-    assert torch.equal(first.target.extend([5, 6]), second.target.extend([5, 6]))
 
 
 class Letters(PreTrainedTokenizer):

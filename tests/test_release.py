@@ -7,14 +7,13 @@ import re
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
-from installed import QUICK, ROOT
+from installed import ROOT, works
 from support.checkout import kept
 
 import speclab
@@ -61,27 +60,11 @@ def test_a_wheel_holds_the_package_the_course_and_nothing_else(wheel):
     assert sum(info.compress_size for info in wheel.infolist()) < MOST_BYTES
 
 
-def test_an_sdist_holds_what_a_wheel_is_built_from(built):
-    with tarfile.open(built[0]) as opened:
-        names = {name.partition("/")[2] for name in opened.getnames()}
-    assert names == {
-        *_kept("speclab"), *_kept("notebooks"), "README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", ".gitignore",
-        "pyproject.toml", "PKG-INFO",
-    }  # fmt: skip
-
-
-def test_what_an_index_shows_is_sound_and_its_links_lead_into_the_repository(built, wheel):
-    done = subprocess.run(
-        [sys.executable, "-m", "twine", "check", "--strict", *built],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_what_an_index_shows_leads_into_the_repository(wheel):
     shown = email.message_from_bytes(wheel.read(RECORDS + "METADATA"))
     assert shown["Version"] == speclab.__version__
-    targets = re.findall(r"\]\(([^)\s]+)\)", str(shown.get_payload()))
-    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
+    targets = re.findall(r"\]\(([^)\s#][^)\s]*)\)", str(shown.get_payload()))
+    assert all(target.startswith("https://") for target in targets)
     into = [target.removeprefix(ADDRESS) for target in targets if target.startswith(ADDRESS)]
     paths = [re.sub(r"^/(?:blob|raw)/main/|#.*", "", target) for target in into]
     assert len(paths) > 20
@@ -95,26 +78,11 @@ def installed(built, tmp_path_factory) -> Path:
     venv.create(place, symlinks=True)
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(place), "platbase": str(place)}))
     (site / "others.pth").write_text(sysconfig.get_path("purelib"))
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        place / "bin" / "python",
-        "install",
-        "--quiet",
-        "--no-deps",
-    ]
-    subprocess.run([*pip, "--no-index", "--no-compile", built[1]], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", "--no-compile", built[1]], check=True)
     return place / "bin"
 
 
-@pytest.fixture(scope="module")
-def somewhere(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("somewhere")
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="programs of an environment are elsewhere")
-def test_an_installed_wheel_works_from_an_empty_folder(installed, somewhere):
-    for check in QUICK:
-        assert check(installed, somewhere)
+def test_an_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
+    assert works(installed, tmp_path)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference.lookahead import Lookahead as Reference
-from reference.lookahead import Pool
 from support.records import assert_consistent, paths_of
 from support.table_runner import mixed_probs, random_probs, table_pair
 
@@ -37,29 +36,49 @@ def lookaheads(draw: st.DrawFn) -> speclab.Lookahead:
     st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12),
     st.none() | st.integers(0, 12),
 )
-def test_every_iteration_is_that_of_the_plain_reference(strategy, prompt, room):
-    """Candidates and their shares, rows of the window and the target's answers, up to the end of the context."""
+def test_every_iteration_looks_ahead_as_the_paper_does(strategy, prompt, room):
+    """The tree is the newest n-grams that start with the root; the window moves down to the target's answers."""
     context = None if room is None else len(prompt) + 16 + room
     session = speclab.Session(
         table_pair(PROBS, None, VOCAB, context), strategy, prompt, max_new_tokens=16
     )
-    reference = Reference(lambda path: int(np.argmax(PROBS(tuple(path)))), strategy.model_dump())
+    grams = []
+    columns = []
+    read = 0
+    n = strategy.ngram
     while not session.done:
         text = session.prompt_ids + session.token_ids
-        paths, rows, size = reference.iteration(
-            text, 1000 if context is None else context - len(text)
-        )
+        room = 1000 if context is None else context - len(text)
+        grams += [tuple(text[end - n : end]) for end in range(max(n, read + 1), len(text) + 1)]
+        read = len(text)
+        pool = newest(strategy.guesses, grams)
         step = session.step()
         assert_consistent(step)
+        guesses = [guess[:room] for guess in pool.get(text[-1], ())]
+        starts = Counter(guess[:end] for guess in guesses for end in range(n))
         nodes = paths_of(step.tree)
-        assert nodes.keys() == paths.keys() | {()}
-        for path, share in paths.items():
+        assert nodes.keys() == {*starts, ()}
+        for path in nodes:
+            share = starts[path] / starts[path[:-1]] if path else 1
             assert step.tree.log_prob[nodes[path]] == pytest.approx(np.log(share))
-        # The runner answers from what a row sees, so an answer of the reference's says that it sees
-        # the right rows.
-        assert [(row.token, row.depth, row.target_choice) for row in step.extra] == rows
         route, *tried = step.events
-        assert (route.values["pool"], route.values["guesses"]) == (size, len(tried))
+        assert (route.values["pool"], len(tried)) == (sum(map(len, pool.values())), len(guesses))
+        tokens = [text[-1], *(row.token for row in step.extra)] if step.extra else []
+        width = len(tokens) // (n - 1)
+        assert width == max(0, min(strategy.window, room - n + 3))
+        columns = columns[:width] or [tokens[place::width] for place in range(width)]
+        first = [text[-1], *(column[0] for column in columns[1:])]
+        rows = {}
+        for place, column in enumerate(columns):
+            column[0] = first[place]
+            for level in range(n - 1):
+                path = (*text[:-1], *first[: place + 1], *column[1 : level + 1])
+                rows[level, place] = column[level], place + level, int(np.argmax(PROBS(path)))
+            column.append(rows[n - 2, place][2])
+            grams.append(tuple(column))
+            del column[0]
+        due = [rows[at] for at in sorted(rows)][1:]
+        assert [(row.token, row.depth, row.target_choice) for row in step.extra] == due
 
 
 def test_the_window_looks_at_no_draw():
@@ -84,13 +103,17 @@ def held(pool):
     return {token: pool.after(token) for token in range(3)}, pool.size
 
 
+def newest(width, grams):
+    """By first token, what follows it in different n-grams, newest first."""
+    held = {}
+    for token, *rest in reversed(grams):
+        held.setdefault(token, {})[tuple(rest)] = None
+    return {token: tuple(after)[:width] for token, after in held.items()}
+
+
 def listed(width, batches):
-    pool = Pool(width)
-    for ngram in chain.from_iterable(batches):
-        pool.add(ngram)
-    return {token: tuple(ngram[1:] for ngram in pool.newest(token)) for token in range(3)}, len(
-        pool.grams
-    )
+    after = newest(width, [*chain.from_iterable(batches)])
+    return {token: after.get(token, ()) for token in range(3)}, sum(map(len, after.values()))
 
 
 @given(st.integers(1, 4), BATCHES, BATCHES)
