@@ -31,7 +31,7 @@ def test_the_table_of_strategies_is_the_registry():
     assert TABLE.read_text(encoding="utf-8") == page(), "run python scripts/write_strategies.py"
 
 
-@pytest.mark.parametrize("kind", filter(written_by_hand, speclab.strategies().values()))
+@pytest.mark.parametrize("kind", [*filter(written_by_hand, speclab.strategies().values())])
 def test_what_differs_from_a_paper_names_settings_that_are_so(kind):
     """`setting=value` there is a default, or a preset has it: of this strategy, or of one that its heading names."""
     text = written_by_hand(kind)

@@ -130,11 +130,7 @@ def draft_tree(table, text: Sequence[int], s: dict, acceptance: float, depth: in
     budget = s["node_budget"]
     longest = min(s["max_spine"], budget - 1, depth)
     lengths = range(s["shortest_ngram"], s["longest_ngram"] + 1)
-    matches = (
-        lookup.matches(text, lengths, longest)
-        if longest > 0 and s["spine"] != "off"
-        else []
-    )
+    matches = lookup.matches(text, lengths, longest) if longest > 0 and s["spine"] != "off" else []
     chain = matches[0][2] if matches else ()
     if matches and bypasses(s, matches, acceptance):
         return build(after, s, chain, prob, 0, len(chain) + 1)
