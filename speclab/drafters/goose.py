@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SMOOTHING = 0.3  # weight of the newest iteration in the running acceptance of copies (appendix C.3)
 LONG = 8  # tokens that make a chain long (appendix C.3)
+UNSURE = 0.6  # share of the nodes without confidence: 60 of 100 (authors' code)
 # running acceptance for `mid_ratio` and `high_ratio` (not in the paper)
 MID_ACCEPTANCE, HIGH_ACCEPTANCE = 0.5, 0.8
 FIRST_ACCEPTANCE = 0.5  # of copies, before any was tried (not in the paper)
@@ -63,10 +64,11 @@ class Goose(Strategy):
     )
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
-    bypass: Literal["either", "both", "off"] = Field(
+    bypass: Literal["either", "both", "graded", "off"] = Field(
         default="either",
         description="verify a chain instead of a tree if n-gram lengths agree or the chain is long (appendix B.2); "
-        "only if both hold (one reading of section 4.3); never",
+        "only if both hold (one reading of section 4.3); never a chain alone, but confidence raises the nodes from "
+        "60 % to 100 % and gives them to the spine first (authors' code); never",
     )
     bypass_acceptance: Share = Field(
         default=0.8, description="acceptance of copies required for a bypass (paper: 0)"
@@ -84,6 +86,7 @@ class Goose(Strategy):
         return {
             "paper": cls(**paper),
             "paper, bypass where both signals hold": cls(**paper, bypass="both"),
+            "authors' code: graded confidence": cls(node_budget=100, bypass="graded"),
             "ablation: no spine branches": cls(**paper, spine_branch_ratio=0),
             "ablation: no bigrams": cls(**paper, bigrams=False),
             "ablation: no bypass": cls(**paper, bypass="off"),
@@ -131,7 +134,13 @@ class GooseDrafter(TableDrafter):
             tree = self.rooted(context)
             self._lay_spine(tree, chain)
         else:
-            length = int(s.spine_ratio(self.acceptance) * budget)  # ρ N
+            ratio = s.spine_ratio(self.acceptance)  # ρ
+            if s.bypass == "graded":
+                sure = confidence(agreeing, len(chain))
+                budget = max(1, int((UNSURE + (1 - UNSURE) * sure) * budget))
+                # the spine has the first claim on the nodes; what it leaves still branches
+                ratio += sure * (1 - ratio)
+            length = int(ratio * budget)
             tree = self._spine_tree(context, chain[:length], budget)
             # the table has no more branches: a longer spine
             if len(tree) < budget and length < len(chain):
@@ -145,10 +154,11 @@ class GooseDrafter(TableDrafter):
         """Whether to verify the chain alone (section 4.3): two n-gram lengths agree, the chain is long."""
         consensus = agreeing >= 2
         long = length >= LONG
-        signal = {"either": consensus or long, "both": consensus and long, "off": False}[
-            self.settings.bypass
-        ]
-        return signal and self.acceptance >= self.settings.bypass_acceptance
+        signals = {"either": consensus or long, "both": consensus and long}
+        return (
+            signals.get(self.settings.bypass, False)
+            and self.acceptance >= self.settings.bypass_acceptance
+        )
 
     def _spine_tree(self, context: Context, chain: Sequence[int], budget: int) -> Candidates:
         """Algorithm 1: the spine, branches at the root and along the spine, and their extension."""
@@ -281,3 +291,16 @@ class GooseDrafter(TableDrafter):
             "spine": self._spine,
         }
         return self.route(way, **found, **self._state())
+
+
+def confidence(agreeing: int, length: int) -> float:
+    """Confidence in a copied chain, 0…1, as the authors' code grades it.
+
+    1 where n-gram lengths agree (there: all occurrences of the longest one), else 0.7 to 0.9 for a
+    long chain, and below that in proportion to its length.
+    """
+    if agreeing >= 2:
+        return 1.0
+    if length >= LONG:
+        return min(0.9, 0.7 + 0.2 * (length - LONG) / 12)
+    return 0.6 * length / LONG

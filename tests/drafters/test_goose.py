@@ -41,7 +41,7 @@ def geese(draw: st.DrawFn) -> speclab.Goose:
         high_ratio=high,
         longest_ngram=long,
         shortest_ngram=short,
-        bypass=draw(st.sampled_from(["either", "both", "off"])),
+        bypass=draw(st.sampled_from(["either", "both", "graded", "off"])),
         bypass_acceptance=draw(st.floats(0, 1)),
         spine=draw(st.sampled_from(["context", "transitions", "off"])),
         bigrams=draw(st.booleans()),

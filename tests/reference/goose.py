@@ -44,7 +44,7 @@ def bypasses(s: dict, found: Sequence[tuple[int, int, Path]], acceptance: float)
     """Section 4.3: matches that agree, and a long one; either or both."""
     agree = sum(tokens[0] == found[0][2][0] for _, _, tokens in found) >= 2
     long = len(found[0][2]) >= 8
-    signal = {"either": agree or long, "both": agree and long, "off": False}
+    signal = {"either": agree or long, "both": agree and long, "graded": False, "off": False}
     return signal[s["bypass"]] and acceptance >= s["bypass_acceptance"]
 
 
@@ -134,7 +134,16 @@ def draft_tree(table, text: Sequence[int], s: dict, acceptance: float, depth: in
     chain = matches[0][2] if matches else ()
     if matches and bypasses(s, matches, acceptance):
         return build(after, s, chain, prob, 0, len(chain) + 1)
-    spine = chain[: int(ratio(s, acceptance) * budget)]
+    share = ratio(s, acceptance)
+    if s["bypass"] == "graded":  # the authors' code
+        long = (
+            0.6 * len(chain) / 8 if len(chain) < 8 else min(0.9, 0.7 + 0.2 * (len(chain) - 8) / 12)
+        )
+        agree = sum(tokens[0] == chain[0] for _, _, tokens in matches) > 1
+        sure = 1 if agree else long
+        budget = max(1, int(budget * (0.6 + 0.4 * sure)))
+        share += sure * (1 - share)
+    spine = chain[: int(share * budget)]
     tree = build(after, s, spine, prob, depth, budget)
     if len(tree) < budget and len(spine) < len(chain):
         tree = build(after, s, chain[: len(spine) + budget - len(tree)], prob, depth, budget)
