@@ -28,6 +28,7 @@ class CandidateSampling(StrEnum):
     DETERMINISTIC = "deterministic"
     INDEPENDENT = "independent draws"
     WITHOUT_REPLACEMENT = "draws without replacement"
+    BLOCK = "a block of draws"
 
 
 @dataclass(frozen=True, eq=False)

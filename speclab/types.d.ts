@@ -73,6 +73,7 @@ interface Trial {
   target: number;
   against: number;
   accepted: boolean;
+  block: number | null;
 }
 
 interface ResidualToken {

@@ -45,6 +45,7 @@ RULES = {
     "sample_and_match": "sample and match",
     "rejection": "independent draws",
     "rejection_without_replacement": "draws without replacement",
+    "block": "a block of draws",
 }
 """Acceptance rules of the header, and their names in records."""
 FOLLOWS = ("greedy", "sample and match")

@@ -319,6 +319,11 @@ def _check_beside(draft: Draft, context: Context, name: str) -> None:
                 f"The topk or draft_probs of {name} names node {node!r}, but its tree has {n} nodes, "
                 "numbered from 0."
             )
+    if tree.candidate_sampling is CandidateSampling.BLOCK and tree.depth[-1] < len(tree) - 1:
+        raise SettingsError(
+            f"{name} drafted a tree to accept as a block, which must be a chain: draft one child per "
+            "node, or choose other candidates."
+        )
     sampled = tree.candidate_sampling is not CandidateSampling.DETERMINISTIC
     if sampled and context.sampling.temperature > 0:
         for node, children in enumerate(tree.children):

@@ -45,9 +45,10 @@ class LinearSpeculation(GrownStrategy):
         lt=1,
         description="stop after a less likely token; 0 never stops (not in the paper)",
     )
-    candidates: Literal["top", "independent"] = Field(
+    candidates: Literal["top", "independent", "block"] = Field(
         default="top",
-        description="the most probable tokens (as in DynaTree), or samples (Leviathan et al.) above temperature 0",
+        description="the most probable tokens (as in DynaTree), or above temperature 0 samples, accepted one by one "
+        "(Leviathan et al.) or as a block (Sun et al.)",
     )
     head: Head = None
 
@@ -57,6 +58,7 @@ class LinearSpeculation(GrownStrategy):
             "paper, WikiText-2 (K = 8)": cls(draft_tokens=8),
             "paper, PG-19 (K = 5)": cls(draft_tokens=5),
             "sampled, as Leviathan et al. (γ = 5)": cls(draft_tokens=5, candidates="independent"),
+            "accepted as a block, as Sun et al. (γ = 8)": cls(draft_tokens=8, candidates="block"),
             "long while the draft is confident (not in the paper)": cls(
                 draft_tokens=20, confidence_stop=0.4
             ),

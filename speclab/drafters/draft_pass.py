@@ -66,6 +66,7 @@ class DraftPass:
             "top": CandidateSampling.DETERMINISTIC,
             "independent": CandidateSampling.INDEPENDENT,
             "without_replacement": CandidateSampling.WITHOUT_REPLACEMENT,
+            "block": CandidateSampling.BLOCK,
         }[sampled]
         self.draft_probs: dict[int, Floats] = {}
         self.context = context
@@ -131,10 +132,8 @@ class DraftPass:
         from speclab.sampling import draw_independent, draw_without_replacement
 
         probs = self.draft_probs[node]
-        independent = self.sampling is CandidateSampling.INDEPENDENT
-        tokens = (draw_independent if independent else draw_without_replacement)(
-            probs, count, self._rng
-        )
+        once = self.sampling is CandidateSampling.WITHOUT_REPLACEMENT
+        tokens = (draw_without_replacement if once else draw_independent)(probs, count, self._rng)
         return tuple((token, log(probs[token])) for token in tokens)
 
     def _top(self, nodes: Sequence[int], answer: Answer) -> list[TopK]:

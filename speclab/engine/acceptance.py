@@ -3,8 +3,9 @@ distribution.
 
 Candidates chosen beforehand (the most probable, n-grams, tables, merged trees): `sample_and_match`
 (Dual-Draft Routing, section 6.2). Candidates drawn from the draft: `recursive_rejection`
-(SpecInfer, Algorithm 2; on a chain the rule of Leviathan et al. 2023) and
-`rejection_without_replacement` (EAGLE-1, Sequoia).
+(SpecInfer, Algorithm 2; on a chain the rule of Leviathan et al. 2023),
+`rejection_without_replacement` (EAGLE-1, Sequoia) and, on a chain, `block_verification` (Sun et al.
+2024).
 
 A distribution is an array `[V]` of probabilities: float64, or `fractions.Fraction` in tests of
 equality.
@@ -13,8 +14,9 @@ equality.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +37,7 @@ class Rule(StrEnum):
     SAMPLE_AND_MATCH = "sample and match"
     INDEPENDENT = "independent draws"
     WITHOUT_REPLACEMENT = "draws without replacement"
+    BLOCK = "a block of draws"
 
     @property
     def follows_the_target(self) -> bool:
@@ -135,6 +138,44 @@ def _rejection(
             q = after_rejection(q, x)
         else:  # no child, or none accepted: draw the bonus token from what is left of p
             return Acceptance(tuple(accepted), random.draws(p), tuple(trials), p)
+
+
+def block_verification(
+    tree: DraftTree, target: DistributionFn, draft: DistributionFn, rng: Callable[[int], Rng]
+) -> Acceptance:
+    """Exact if the tree is a chain of draws from the draft (Sun et al. 2024, arXiv 2403.10444, Algorithm 2).
+
+    It accepts the longest prefix that passes as a whole, so a token may be accepted that would not
+    be alone; in expectation never fewer tokens than `recursive_rejection`. The chain may end
+    anywhere, if its tokens alone decide where. Arguments as there.
+    """
+    joint: Any = 1  # p_i: the share of the prefix's draft probability that the target has, too
+    last = 0  # the last node that passed
+    p = target(0)  # [V]
+    left = residual(p, draft(0)) if len(tree) > 1 else p  # what the bonus is drawn from
+    randoms = [rng(node) for node in range(len(tree))]
+    trials: list[Trial] = []
+    for node in range(1, len(tree)):
+        q = draft(node - 1)  # [V]
+        x = int(tree.token[node])
+        joint = min(joint * p[x] / q[x], 1)
+        trial = Trial(node, p[x], q[x])
+        p = target(node)
+        if tree.children[node]:
+            rest = np.maximum(joint * p - draft(node), 0)  # what a later rejection would leave
+            mass = rest.sum()
+            # h_i; equal distributions leave 0 of 0, and nothing to reject
+            passes = mass / (mass + 1 - joint) if mass + 1 - joint > 0 else 1
+            rest = rest / mass if mass > 0 else p
+        else:
+            passes = joint
+            rest = p
+        if randoms[node - 1].accepts(passes):
+            last = node
+            left = rest
+        trials.append(replace(trial, block=passes))
+    trials = [replace(trial, accepted=trial.node <= last) for trial in trials]
+    return Acceptance(tuple(range(1, last + 1)), randoms[last].draws(left), tuple(trials), left)
 
 
 def residual(p: Probabilities, q: Probabilities) -> Probabilities:

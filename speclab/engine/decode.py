@@ -27,6 +27,7 @@ from speclab.drafters.cost import with_node_budget
 from speclab.engine.acceptance import (
     Acceptance,
     Rule,
+    block_verification,
     recursive_rejection,
     rejection_without_replacement,
     sample_and_match,
@@ -135,6 +136,7 @@ def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
         CandidateSampling.DETERMINISTIC: Rule.SAMPLE_AND_MATCH,
         CandidateSampling.INDEPENDENT: Rule.INDEPENDENT,
         CandidateSampling.WITHOUT_REPLACEMENT: Rule.WITHOUT_REPLACEMENT,
+        CandidateSampling.BLOCK: Rule.BLOCK,
     }[candidates]
 
 
@@ -153,7 +155,11 @@ def apply_rule(
         )
 
     assert verification.root is None, "the root of a tree of samples is the target's own token"
-    reject = recursive_rejection if rule is Rule.INDEPENDENT else rejection_without_replacement
+    reject = {
+        Rule.INDEPENDENT: recursive_rejection,
+        Rule.WITHOUT_REPLACEMENT: rejection_without_replacement,
+        Rule.BLOCK: block_verification,
+    }[rule]
     return reject(tree, verification.targets.probs, draft.draft_probs.__getitem__, rng)
 
 

@@ -222,7 +222,13 @@ def _verdicts(iteration: Iteration, target: _TargetColumns) -> list[Verdict]:
 
 
 def _plain(trial: Trial) -> Trial:
-    return Trial(trial.node, float(trial.target), float(trial.against), bool(trial.accepted))
+    return Trial(
+        trial.node,
+        float(trial.target),
+        float(trial.against),
+        bool(trial.accepted),
+        None if trial.block is None else float(trial.block),
+    )
 
 
 def _tokens(

@@ -69,13 +69,15 @@ class Trial:
     """A child that acceptance tested.
 
     `target`: its probability in the residual of the target's distribution; `against`: in the
-    draft's. The first child of a node meets both distributions whole.
+    draft's. The first child of a node meets both distributions whole. `block`: with which
+    probability the path down to it passes as a whole; None if children are tried alone.
     """
 
     node: Natural
     target: Probability
     against: Probability
     accepted: bool = False
+    block: Probability | None = None
 
 
 @dataclass(frozen=True, slots=True)

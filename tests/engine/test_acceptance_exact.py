@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from speclab.engine.acceptance import (
     Acceptance,
+    block_verification,
     recursive_rejection,
     rejection_without_replacement,
     sample_and_match,
@@ -139,11 +140,14 @@ def assert_exact(
         )
         return (*tree.token[list(taken.accepted)].tolist(), taken.bonus)
 
+    assert_text(distribution_of(step), target, length, VOCAB)
+
+
+def assert_text(committed: dict, target: Tables, length: int, vocab: int) -> None:
     def own(text: tuple[int, ...]) -> Fraction:
         return Fraction(np.prod([target[text[:place]][token] for place, token in enumerate(text)]))
 
-    committed = distribution_of(step)
-    for text in itertools.product(range(VOCAB), repeat=length):
+    for text in itertools.product(range(vocab), repeat=length):
         starts = [text[: place + 1] for place in range(length)]
         share = sum(
             (committed.get(start, 0) * own(text) / own(start) for start in starts if own(start)),
@@ -151,6 +155,58 @@ def assert_exact(
         )
         assert share == own(text), f"{text}: {share} instead of {own(text)}"
     assert all(own(text) > 0 for text in committed)
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[int, int, Tables, Tables]:
+    """A length of at most three, a token that ends a chain early (or none), a target and a draft."""
+    probs = st.tuples(*[st.integers(0, 3)] * 2).filter(any).map(_probs)
+    paths = [path for length in range(4) for path in itertools.product(range(2), repeat=length)]
+    target, draft = ({path: draw(probs) for path in paths} for _ in range(2))
+    return draw(st.integers(0, 3)), draw(st.integers(1, 2)), target, draft
+
+
+@settings(max_examples=60)
+@given(chains())
+def test_a_block_is_exact_and_accepts_no_fewer_tokens_than_one_by_one(chain):
+    """Every text of four tokens out of two, for chains that end anywhere by their own tokens."""
+    length, ends, target, draft = chain
+    accepted = {}
+    for rule in (block_verification, recursive_rejection):
+
+        def step(script: Script, rule=rule) -> tuple[int, ...]:
+            path = ()
+            while len(path) < length and ends not in path:
+                path += (script.draws(draft[path]),)
+            n = len(path)
+            tree = DraftTree.of([ROOT, *path], range(-1, n), [0.0] * (n + 1), "draft")
+            taken = rule(
+                tree,
+                lambda node: target[path[:node]],
+                lambda node: draft[path[:node]],
+                lambda _: script,
+            )
+            return (*path[: len(taken.accepted)], taken.bonus)
+
+        committed = distribution_of(step)
+        assert_text(committed, target, 4, 2)
+        accepted[rule] = sum(len(text) * share for text, share in committed.items())
+    assert accepted[block_verification] >= accepted[recursive_rejection]
+
+
+def test_a_token_that_alone_would_fail_passes_with_its_block():
+    """p / q is 1/2 at the first token and 2 at the second: together 1, so both are accepted for certain."""
+    tree = DraftTree.of([ROOT, 0, 0], [-1, 0, 1], [0.0] * 3, "draft")
+    target = {0: _probs((1, 3)), 1: _probs((1, 0)), 2: FLAT}
+    draft = {0: _probs((1, 1)), 1: _probs((1, 1))}
+    taken = block_verification(tree, target.__getitem__, draft.__getitem__, lambda _: Script(()))
+    trials = [(trial.node, trial.target, trial.against, trial.block) for trial in taken.trials]
+    assert trials == [
+        (1, Fraction(1, 4), Fraction(1, 2), 0),
+        (2, Fraction(1), Fraction(1, 2), 1),
+    ]
+    assert (taken.accepted, taken.residual.tolist()) == ((1, 2), FLAT.tolist())
+    assert [trial.accepted for trial in taken.trials] == [True, True]
 
 
 def _probs(weights: tuple[int, ...]) -> Probs:

@@ -61,6 +61,7 @@ def test_candidates_chosen_beforehand_change_no_token_of_any_text(strategy):
 
 SAMPLED = {
     "one drawn token": speclab.LinearSpeculation(draft_tokens=1, candidates="independent"),
+    "a block": speclab.LinearSpeculation(draft_tokens=3, candidates="block"),
     **{
         name: DRAWN[name]
         for name in ("drawn chain", "independent tree", "tree without replacement")

@@ -204,7 +204,7 @@ function residualSentence(step) {
     const tests = tried.map(trial =>
       words(
         "residual",
-        "test",
+        trial.block === null ? "test" : "block",
         { ...trial, token: step.nodes[trial.node].token, ratio: ratioOf(trial) },
         step.texts
       )

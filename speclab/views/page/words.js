@@ -247,7 +247,8 @@ export function nodeSentence(step, node, position = WHOLE) {
  */
 export function verdictWords(step, node) {
   const trial = step.trials.find(one => one.node === node);
-  const name = verdictName(step, node, Boolean(trial));
+  const how = trial && (trial.block === null ? "trial" : "block");
+  const name = verdictName(step, node, how);
   /** @type {Values} */
   const values = { target_prob: step.nodes[node].target_prob, ...trial };
   if (name === "rejected.root")
@@ -256,13 +257,13 @@ export function verdictWords(step, node) {
   return words("verdict", name, values);
 }
 
-/** @param {Step} step @param {number} node @param {boolean} tried */
-function verdictName(step, node, tried) {
+/** @param {Step} step @param {number} node @param {string} [how] */
+function verdictName(step, node, how) {
   const { verdict, target_prob } = step.nodes[node];
   const parent = step.tree.parent[node];
   if (verdict === "root") return "root";
   if (verdict !== "not reached") {
-    if (tried) return `${verdict}.trial`;
+    if (how) return `${verdict}.${how}`;
     if (verdict === "accepted") return target_prob === null ? "accepted.bare" : "accepted";
     return parent >= 0 ? "rejected" : "rejected.root";
   }
