@@ -16,6 +16,7 @@ from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy, TopK
+from speclab.drafters.cost import with_node_budget
 from speclab.drafters.draft_pass import DraftPassDrafter
 from speclab.trace.records import Event, Value
 from speclab.tree import CandidateSampling, DraftTree
@@ -323,7 +324,7 @@ class GrownDrafter(DraftPassDrafter):
     settings: GrownStrategy
 
     def __init__(self, settings: GrownStrategy, pair: ModelPair, head: int | None) -> None:
-        super().__init__(settings, pair, head)
+        super().__init__(with_node_budget(settings, pair.target), pair, head)
 
     def draft(self, context: Context) -> Draft:
         shape = self.settings.shape()

@@ -165,7 +165,7 @@ def block_verification(
             rest = np.maximum(joint * p - draft(node), 0)  # what a later rejection would leave
             mass = rest.sum()
             # h_i; equal distributions leave 0 of 0, and nothing to reject
-            passes = mass / (mass + 1 - joint) if mass + 1 - joint > 0 else 1
+            passes = mass / (mass + (1 - joint)) if mass > 0 or joint < 1 else 1
             rest = rest / mass if mass > 0 else p
         else:
             passes = joint

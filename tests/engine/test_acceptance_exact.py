@@ -255,6 +255,16 @@ def test_a_walk_reports_every_trial_and_the_distribution_of_the_bonus():
     assert (taken.accepted, taken.bonus, taken.residual.tolist()) == ((2,), 0, FLAT.tolist())
 
 
+def test_the_bonus_of_a_block_has_a_random_number_of_its_own():
+    """Each position has its own stream; a rejection and the draw after it take two of its numbers."""
+    tree = DraftTree.of([ROOT, 2], [-1, 0], [0.0] * 2, "draft")
+    streams = iter([Script((1, 0)), Script(()), Script((1,))])
+    taken = block_verification(
+        tree, lambda _: FLAT, lambda _: _probs((0, 0, 1)), lambda _: next(streams)
+    )
+    assert (taken.accepted, taken.bonus) == ((), 0)
+
+
 @pytest.mark.parametrize("rule", [recursive_rejection, rejection_without_replacement])
 def test_a_rejection_by_a_rounding_error_still_leaves_a_distribution(rule):
     class Never(Script):

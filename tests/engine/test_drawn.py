@@ -12,10 +12,11 @@ from support.table_runner import mixed_probs, random_probs, table_pair
 from support.variants import DRAWN, VARIANTS
 
 import speclab
+from speclab import views
 from speclab.drafters.base import Context, Draft, Strategy
 from speclab.settings import SessionSettings
 from speclab.trace.files import load_trace
-from speclab.tree import CandidateSampling
+from speclab.tree import CandidateSampling, DraftTree
 
 VOCAB = 8
 PROMPT = [1, 2, 3]
@@ -66,7 +67,7 @@ def test_a_tree_comes_with_the_distributions_that_it_was_drawn_from_and_no_draw_
             assert event.kind != "prune"
             if event.kind == "expand" and len(tree) != getattr(strategy, "node_budget", 0):
                 due = event.values["branches"]
-                if strategy.candidates != "independent":
+                if strategy.candidates == "without_replacement":
                     due = min(due, np.count_nonzero(draft.draft_probs[event.node]))
                 assert event.values["added"] == due
         improbable += sum(tree.path_log_prob < math.log(max(limit, 1e-9)))
@@ -139,3 +140,37 @@ def test_the_residual_is_what_the_rule_left_of_the_targets_distribution():
                 list(left / left.sum())
             )
     assert rejections > 3
+
+
+def test_a_block_records_both_bounds_and_the_picture_says_them():
+    """A token alone passes with p / q, the path down to it as a block with another probability."""
+    differ = said = 0
+    for seed in range(20):
+        for step in finished(DRAWN["drawn block"], seed=seed).steps[:-1]:
+            assert [trial.node for trial in step.trials] == [*range(1, len(step.tree))]
+            for trial in step.trials:
+                differ += abs(trial.block - min(1, trial.target / trial.against)) > 0.01
+                verdict = step.nodes[trial.node].verdict
+                assert trial.accepted == (trial.node in step.accepted) == (verdict == "accepted")
+            lost = [trial for trial in step.trials if step.nodes[trial.node].verdict == "rejected"]
+            if lost and step.residual is not None:
+                sentence = views.residual(step).layout.meta["sentence"]
+                said += f"{lost[0].block:.0%}".removesuffix("%") in sentence
+    assert differ > 20
+    assert said > 10
+
+
+def test_a_tree_with_branches_is_not_accepted_as_a_block():
+    class Wide(speclab.Strategy):
+        def drafter(self, pair):
+            return WideDrafter(self)
+
+    class WideDrafter(speclab.Drafter):
+        def draft(self, context):
+            tree = DraftTree.of(
+                [context.tokens[-1], 1, 2], [-1, 0, 0], [0.0] * 3, "x", CandidateSampling.BLOCK
+            )
+            return Draft(tree, draft_probs={0: np.full(VOCAB, 1 / VOCAB)})
+
+    with pytest.raises(speclab.SettingsError, match="must be a chain"):
+        session_of(Wide()).step()

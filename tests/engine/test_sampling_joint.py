@@ -61,10 +61,9 @@ def test_candidates_chosen_beforehand_change_no_token_of_any_text(strategy):
 
 SAMPLED = {
     "one drawn token": speclab.LinearSpeculation(draft_tokens=1, candidates="independent"),
-    "a block": speclab.LinearSpeculation(draft_tokens=3, candidates="block"),
     **{
         name: DRAWN[name]
-        for name in ("drawn chain", "independent tree", "tree without replacement")
+        for name in ("drawn chain", "drawn block", "independent tree", "tree without replacement")
     },
 }
 

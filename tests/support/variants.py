@@ -74,6 +74,9 @@ DRAWN: dict[str, Strategy] = {
     "drawn chain with a stop": speclab.LinearSpeculation(
         draft_tokens=4, confidence_stop=0.4, candidates="independent"
     ),
+    "drawn block": speclab.LinearSpeculation(
+        draft_tokens=4, confidence_stop=0.1, candidates="block"
+    ),
     "independent tree": speclab.FixedTree(
         depth=2, branching=3, prune_probability=0.15, candidates="independent"
     ),

@@ -194,22 +194,28 @@ export function residualFigure(step) {
 
 /** @param {Step} step */
 function residualSentence(step) {
-  if (!step.residual || step.bonus === null) return "";
+  if (step.bonus === null) return "";
   const { node, tokens } = step.residual;
   const prob = tokens.find(one => one.token === step.bonus)?.target ?? 0;
-  const where = words("residual", node === null ? "root" : "node", { node });
-  const values = { token: step.bonus, prob, where };
+  /** @type {Values} */
+  const values = {
+    token: step.bonus,
+    prob,
+    where: words("residual", node === null ? "root" : "node", { node })
+  };
   const tried = rejections(step);
   if (tried.length) {
-    const tests = tried.map(trial =>
-      words(
-        "residual",
-        trial.block === null ? "test" : "block",
-        { ...trial, token: step.nodes[trial.node].token, ratio: ratioOf(trial) },
-        step.texts
+    values.tests = tried
+      .map(trial =>
+        words(
+          "residual",
+          trial.block === null ? "test" : "block",
+          { ...trial, token: step.nodes[trial.node].token, ratio: ratioOf(trial) },
+          step.texts
+        )
       )
-    );
-    return words("residual", "tried", { ...values, tests: tests.join("; ") }, step.texts);
+      .join("; ");
+    return words("residual", "tried", values, step.texts);
   }
   const names = [...stoppedAt(step).keys()].map(token => quoted(token, step.texts)).join(" or ");
   return words("residual", names ? "once" : "alone", { ...values, names }, step.texts);

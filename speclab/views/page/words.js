@@ -247,8 +247,7 @@ export function nodeSentence(step, node, position = WHOLE) {
  */
 export function verdictWords(step, node) {
   const trial = step.trials.find(one => one.node === node);
-  const how = trial && (trial.block === null ? "trial" : "block");
-  const name = verdictName(step, node, how);
+  const name = verdictName(step, node, trial);
   /** @type {Values} */
   const values = { target_prob: step.nodes[node].target_prob, ...trial };
   if (name === "rejected.root")
@@ -257,13 +256,13 @@ export function verdictWords(step, node) {
   return words("verdict", name, values);
 }
 
-/** @param {Step} step @param {number} node @param {string} [how] */
-function verdictName(step, node, how) {
+/** @param {Step} step @param {number} node @param {Trial} [trial] */
+function verdictName(step, node, trial) {
   const { verdict, target_prob } = step.nodes[node];
   const parent = step.tree.parent[node];
   if (verdict === "root") return "root";
   if (verdict !== "not reached") {
-    if (how) return `${verdict}.${how}`;
+    if (trial) return `${verdict}.${trial.block === null ? "trial" : "block"}`;
     if (verdict === "accepted") return target_prob === null ? "accepted.bare" : "accepted";
     return parent >= 0 ? "rejected" : "rejected.root";
   }
