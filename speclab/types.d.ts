@@ -193,7 +193,13 @@ interface Looks {
   committed: string[];
   tree: { bend: number[]; [name: string]: any };
   mask: { every: number[]; size: Record<string, number>; [name: string]: any };
-  sliders: { counts: number[]; small: number[]; groups: string[]; first: number };
+  sliders: {
+    counts: number[];
+    small: number[];
+    groups: string[];
+    sampling: string[];
+    first: number;
+  };
   [name: string]: any;
 }
 
@@ -436,7 +442,6 @@ interface State {
   catalog: Partial<Catalog> | null;
   preview: { index: number; what_if: WhatIf | null } | null;
   curve: Curve | null;
-  redone: { index: number; old: Step | null; changes: string[] } | null;
   pinned: { step: Step | null } | null;
   compared: { rows: Values[] } | null;
   diffed: Diff | null;
@@ -505,7 +510,6 @@ type PageEvent =
   | ({ type: "status" } & Status)
   | { type: "preview"; index: number; what_if: WhatIf | null }
   | ({ type: "curve" } & Curve)
-  | { type: "redone"; index: number; old: Step | null; changes: string[] }
   | { type: "pinned"; step: Step | null }
   | { type: "compared"; rows: Values[] }
   | { type: "diffed"; diff: Diff | null }
@@ -529,6 +533,8 @@ interface Context {
   send: (message: Message) => void;
   live: boolean;
   kernel: boolean;
+  /** Saves what the stage shows. */
+  picture: (format: "svg" | "png") => void;
 }
 
 /** Draws a figure in a place if the key changed. */

@@ -22,7 +22,6 @@ from speclab.views.run_data import run_header, step_data
 _EMPTY: dict[str, Message] = {
     "preview": {"index": -1, "what_if": None},
     "curve": {"name": "", "values": [], "points": [], "plain": {}, "here": None},
-    "redone": {"index": -1, "old": None, "changes": []},
     "pinned": {"step": None},
     "diffed": {"diff": None},
 }

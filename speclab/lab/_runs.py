@@ -329,18 +329,16 @@ class Runs(LabState):
         return self._fork(self.cursor, strategy, **settings)
 
     def on_redo(self) -> Step:
-        """Decode the current iteration again in a fork with the form's settings; the page shows both trees."""
+        """Decode the current iteration again in a fork with the form's settings, the old one pinned."""
         old = self.step
         wanted = self._wanted()
-        changes = self.pending
         if old is None or self.new_run:
             return self.on_step()
-        if not changes:
+        if not self.pending:
             raise SettingsError("No setting has changed: change one, then apply it.")
         self._fork(self.cursor - 1, wanted.strategy, **wanted.settings.model_dump())
-        new = self.on_step()
-        self.show("redone", index=new.index, old=step_data(old), changes=changes)
-        return new
+        self.show("pinned", step=step_data(old))
+        return self.on_step()
 
     def pin(self) -> None:
         """Pin the current iteration next to later ones (tab Compare), or unpin it."""
@@ -413,7 +411,7 @@ class Runs(LabState):
         self.number = run.number
         self.live = run.session is not None
         self.trace = run.trace
-        self.hide("redone", "curve")
+        self.hide("curve")
         self._settle(run.cursor)
 
     def _update(self, session: Session) -> None:

@@ -26,7 +26,7 @@ class LabState(HasTraits):
     a node. `busy`: the running work, empty when idle; `progress`: its share that is done, None if
     unknown. `message`: its result. `errors`: sentences by place, newest last. `wanted`: the setup
     that the next Step applies; `applied`: that of the current run. `panels`: what stage and tabs
-    show (preview, curve, redone, …), None if nothing; `posts`: messages to send once. `edits`: of
+    show (preview, curve, pinned, …), None if nothing; `posts`: messages to send once. `edits`: of
     the tree shown, newest last. `guess`: whether the user guesses before verifying.
     `given`: the pair that the lab was given.
     """

@@ -33,8 +33,8 @@ async function startLive() {
     );
     worker.onerror = ({ message }) =>
       view.handle({ type: "gone", sentence: `The decoder stopped (${message}): reload the page.` });
-    const predict = /[?&]predict\b/.test(location.search);
-    view.handle({ type: "guessing", on: predict || 3 }); // iterations
+    // in the first three iterations, or as long as the link says
+    view.handle({ type: "guessing", on: /[?&]predict\b/.test(location.search) || 3 });
   } catch (error) {
     place.textContent =
       location.protocol === "file:"

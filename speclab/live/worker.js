@@ -5,18 +5,13 @@
 
 import { Session, traceOf } from "./decode.js";
 import { Model } from "./forward.js";
+import { bytesOf, unpacked } from "../views/page/unpack.js";
 import { Tokenizer } from "./tokenizer.js";
 
 class Refusal extends Error {}
 
-/** @type {Record<string, string>} */
-const BUSY = {
-  hello: "Loading",
-  step: "Decoding",
-  run: "Decoding",
-  redo: "Decoding again",
-  verify: "Verifying"
-};
+const DECODES = "hello step run redo verify".split(" "); // commands that take a while
+const FROM_FILE = "This run was opened from a file: Step at its end begins a text of your own.";
 const PAUSE = 50; // milliseconds of work between two looks at the messages
 /** @type {Lab} */
 const lab = {
@@ -39,7 +34,10 @@ const post = (type, fields) => postMessage({ type, ...fields });
 const nameOf = name => name.replaceAll("_", " ");
 /** @param {Wanted} wanted @returns {Settings} */
 const settingsOf = ({ strategy: { name, settings } }) => ({ strategy: name, ...settings });
-const stepShown = () => lab.session.steps[lab.cursor - 1];
+const stepShown = () => {
+  if (!lab.session) throw new Refusal(FROM_FILE);
+  return lab.session.steps[lab.cursor - 1];
+};
 
 async function breathe() {
   if (performance.now() - lab.rested < PAUSE) return;
@@ -207,6 +205,14 @@ async function decode(built = null) {
   return step;
 }
 
+/** The iteration shown once more, in a fork. @param {Draft | null} built */
+async function again(built = null) {
+  const step = stepShown();
+  fork(lab.cursor - 1);
+  await decode(built);
+  post("pinned", { step });
+}
+
 /** A strategy within its bounds. @param {{name: string, settings: Settings}} given */
 function strategyOf({ name, settings }) {
   const {
@@ -321,12 +327,13 @@ function asked() {
     throw new Refusal(
       `The link names ${name}, which needs a lab with a kernel: press Step to begin without it.`
     );
-  const settings = Object.keys(given)
-    .filter(field => field in known.schema.properties)
-    .map(field => [field, Number(given[field])]);
+  /** @type {Values} */
+  const settings = {};
+  for (const [field, value] of Object.entries(given))
+    if (field in known.schema.properties) settings[field] = Number(value);
   return {
     prompt,
-    strategy: { name, settings: Object.fromEntries(settings) },
+    strategy: { name, settings },
     session: Number(length) ? { max_new_tokens: Number(length) } : {}
   };
 }
@@ -373,15 +380,9 @@ const COMMANDS = {
     };
   },
   reset() {
-    lab.wanted = lab.applied;
+    lab.wanted = lab.applied ?? lab.wanted;
   },
-  async redo() {
-    const old = stepShown();
-    const changes = pending();
-    fork(lab.cursor - 1);
-    await decode();
-    post("redone", { index: old.index, old, changes });
-  },
+  redo: () => again(),
   add({ node, token, text }) {
     const rows = edited();
     const id = token ?? typedToken(text);
@@ -405,22 +406,29 @@ const COMMANDS = {
     edit(rows.map((row, index) => (gone.includes(index) ? { ...row, parent: NaN } : row)));
   },
   undo: () => edit(),
-  async verify() {
-    const old = stepShown();
-    const tree = editedTree();
+  verify() {
+    const { nodes } = stepShown();
     const tops = new Map(
-      column("recorded").map((same, node) => [node, old.nodes[same]?.draft_top ?? []])
+      column("recorded").map((same, node) => [node, nodes[same]?.draft_top ?? []])
     );
-    fork(lab.cursor - 1);
-    const step = await decode({ tree, tops });
-    /** @param {Step} step */
-    const words = ({ committed, nodes }) =>
-      `${committed.length} from ${nodes.length - 1} drafted nodes`;
-    return {
-      message: `Tokens by hand: ${words(step)}; ${old.settings.strategy} had ${words(old)}.`
-    };
+    return again({ tree: editedTree(), tops });
+  },
+  async open({ name, data }) {
+    const text = await unpacked(new Blob([bytesOf(data)])).catch(() => "{}");
+    const { steps, ...header } = JSON.parse(text);
+    if (!steps) throw new Refusal(`${name} is not a run that a lab has saved: choose another.`);
+    Object.assign(lab, { session: null, applied: null, cursor: 1, edits: [] });
+    post("run", {
+      id: ++lab.number,
+      header: { ...header, prompt_parts: [] },
+      keep: 0,
+      steps,
+      cursor: 1
+    });
+    return { message: FROM_FILE };
   },
   async save() {
+    stepShown();
     const text = new Blob([JSON.stringify(traceOf(lab.session, LAB.models))]);
     const blob = await new Response(
       text.stream().pipeThrough(new CompressionStream("gzip"))
@@ -436,7 +444,7 @@ const COMMANDS = {
 /** @param {any} message */
 async function perform({ do: name, ...fields }) {
   Object.assign(lab, { busy: true, stopped: false });
-  if (BUSY[name]) status({ busy: BUSY[name] });
+  if (DECODES.includes(name)) status({ busy: "Decoding" });
   try {
     status((await COMMANDS[name](fields)) ?? {});
   } catch (error) {

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import struct
-import zlib
-from pathlib import Path
 
 import pytest
-from opened import ARTIFACTS, CURSOR, ERROR, PAINTED, PENDING, STEP, TREE, Opened, text
+from opened import CURSOR, ERROR, PENDING, STEP, TREE, Opened, text
 from serving import served
 
 import speclab
+from scripts.draw_readme import IMAGES, first_screen, words_of
 
 STATUS = text("sl-said")
 LABELS = "[...document.querySelectorAll('.speclab-tree text')].map(label => label.textContent)"
@@ -19,6 +17,14 @@ SLIDE = """([name, value]) => {
   const slider = document.querySelector(`.speclab-setting-${name} input`);
   slider.value = value;
   slider.dispatchEvent(new Event("input"));
+}"""
+
+
+DROP = """([name, bytes]) => {
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File([Uint8Array.from(bytes)], name));
+  const drop = new DragEvent("drop", { dataTransfer, bubbles: true });
+  document.querySelector(".speclab-page").dispatchEvent(drop);
 }"""
 
 
@@ -41,20 +47,11 @@ def live(browser, folder):
     assert opened.complaints == []
 
 
-def test_the_picture_in_the_readme_is_of_this_screen(live):
-    """Its words are in the picture; a new one is left in artifacts/browser: copy it to docs/images."""
-    live.page.set_viewport_size({"width": 1040, "height": 900})
-    live.wait(f"document.querySelector('.speclab-page').clientWidth === 1000 && {PAINTED}")
-    live.page.wait_for_timeout(500)
-    path = ARTIFACTS / "lab.png"
-    live.page.locator(".speclab-page").screenshot(path=path)
-    names = ".speclab-page :is(button, .sl-caption, .sl-title, .sl-said)"
-    words = live.read(f"[...document.querySelectorAll('{names}')].map(one => one.innerText)")
-    chunk = b"iTXtwords\0\0\0\0\0" + " ".join(words).encode()
-    size, check = (struct.pack(">I", one) for one in (len(chunk) - 4, zlib.crc32(chunk)))
-    picture = path.read_bytes()
-    path.write_bytes(picture[:-12] + size + chunk + check + picture[-12:])
-    assert chunk in (Path(__file__).parents[2] / "docs" / "images" / "lab.png").read_bytes()
+@pytest.mark.parametrize("name", ["lab", "lab_dark"])
+def test_the_picture_in_the_readme_is_of_this_screen(live, name):
+    first_screen(live.page)
+    picture = (IMAGES / f"{name}.png").read_bytes()
+    assert words_of(live.page) in picture, "run python scripts/draw_readme.py"
 
 
 def test_a_text_of_ones_own_is_decoded_without_a_kernel_or_a_network(live, tmp_path):
@@ -68,11 +65,16 @@ def test_a_text_of_ones_own_is_decoded_without_a_kernel_or_a_network(live, tmp_p
     for _ in range(9):
         live.step()
     live.shot("live")
-    with page.expect_download() as download:
+    saved = {}
+    for label in ("Save run", "Picture as SVG", "Picture as PNG"):
         page.click(".sl-more summary")
-        page.click("text=Save run")
-    download.value.save_as(tmp_path / "run.json.gz")
-    trace = speclab.load_trace(tmp_path / "run.json.gz")
+        with page.expect_download() as download:
+            page.click(f"text={label}")
+        saved[label] = tmp_path / download.value.suggested_filename
+        download.value.save_as(saved[label])
+    assert saved["Picture as SVG"].read_text().count("<svg x=") == 2, "tree and mask"
+    assert saved["Picture as PNG"].read_bytes()[:4] == b"\x89PNG"
+    trace = speclab.load_trace(saved["Save run"])
     pair = speclab.load_pair()
     assert list(trace.prompt_ids) == pair.encode("Zoë 🙂 said")
     assert [
@@ -80,6 +82,16 @@ def test_a_text_of_ones_own_is_decoded_without_a_kernel_or_a_network(live, tmp_p
     ] == []
     page.click("button.sl-back")
     live.at_iteration(9, 10)
+    for name, content in (
+        ("notes.txt", b"no run"),
+        ("run.json.gz", saved["Save run"].read_bytes()),
+    ):
+        page.evaluate(DROP, [name, list(content)])
+        live.wait(f"({PENDING} + {ERROR}).includes({'file' if name[0] == 'r' else name!r})")
+    live.at_iteration(1, 10)
+    page.keyboard.press("End")
+    page.click("button.speclab-step")
+    live.at_iteration(1, 1)
 
 
 def test_a_slider_previews_and_apply_decodes(live):
@@ -109,7 +121,7 @@ def test_a_tree_is_built_by_hand_and_predicted(live):
     page.fill(".sl-byhand input", "#5")
     page.click(".sl-byhand button:text('Add')")
     page.click(".sl-verify:not([disabled])")
-    live.wait(f"{PENDING}.includes('by hand')")
+    live.wait("document.querySelectorAll('.sl-panel .js-plotly-plot').length > 0")
     page.click(".sl-more summary")
     page.click("text=Guess first")
     page.click("button.speclab-step:not([disabled])")

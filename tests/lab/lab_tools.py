@@ -80,16 +80,7 @@ class Page:
                 self.moves = message["moves"]
             case "status":
                 self.status.update(fields)
-            case (
-                "preview"
-                | "curve"
-                | "redone"
-                | "pinned"
-                | "compared"
-                | "diffed"
-                | "runs"
-                | "catalog"
-            ):
+            case "preview" | "curve" | "pinned" | "compared" | "diffed" | "runs" | "catalog":
                 self.panels[message["type"]] = fields
             case _:
                 self.others.append(message)

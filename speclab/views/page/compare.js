@@ -62,23 +62,14 @@ function comparedTable({ rows }) {
 }
 
 /**
- * The names and the rates of a comparison.
- * @param {{rows: Values[]}} compared
- * @returns {[string[], (number | null)[]]}
- */
-export function ratesOf({ rows }) {
-  return [rows.map(row => row.name), rows.map(row => row.tokens_per_iteration ?? null)];
-}
-
-/**
  * Tokens per pass of several runs, a bar each, the best bold, and a line at plain decoding.
  * @param {string[]} names
- * @param {(number | null)[]} rates null: it did not run
+ * @param {(number | null | undefined)[]} rates none: it did not run
  */
 export function compareFigure(names, rates) {
   const y = names.map((_, row) => row);
   const text = rates.map(rate => rate?.toFixed(2) ?? WORDS.compared.none);
-  const best = Math.max(1, ...rates);
+  const best = Math.max(1, ...rates.map(rate => rate ?? 0));
   const data = [{ ...LOOKS.traces.rates, x: rates, y, text }];
   const ticktext = names.map((name, row) => {
     const label = plotText(clip(name, 30));

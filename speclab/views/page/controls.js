@@ -3,9 +3,8 @@
 import { LOOKS, WORDS } from "./data.js";
 import { asks, button, choiceOf, div, later, made, shows, span } from "./draw.js";
 import { OWN, PHASES } from "./phases.js";
-import { LATER, asking, overlayShown, positionShown, stepShown } from "./state.js";
+import { LATER, asking, positionShown, stepShown } from "./state.js";
 import { labelOf } from "./text.js";
-import { stepGraph } from "./tree.js";
 
 /** @param {Context} context */
 export function barOf(context) {
@@ -130,16 +129,20 @@ function untilOf({ send, dispatch, kernel }) {
   };
 }
 
+/** @param {File} file a saved run @param {(message: Message) => void} send */
+export function openFile(file, send) {
+  const reader = new FileReader();
+  reader.onload = () => {
+    const [, data] = String(reader.result).split(",");
+    send({ do: "open", name: file.name, data });
+  };
+  reader.readAsDataURL(file);
+}
+
 /** @param {Context} context @param {HTMLElement} until */
-function menuOf({ state, dispatch, send, live, kernel }, until) {
+function menuOf({ state, dispatch, send, live, kernel, picture }, until) {
   const change = () => {
-    const [chosen] = file.files;
-    const reader = new FileReader();
-    reader.onload = () => {
-      const [, data] = String(reader.result).split(",");
-      send({ do: "open", name: chosen.name, data });
-    };
-    reader.readAsDataURL(chosen);
+    openFile(file.files[0], send);
     file.value = "";
   };
   const file = made("input", { type: "file", accept: ".gz,.json,.jsonl", hidden: true, change });
@@ -151,14 +154,17 @@ function menuOf({ state, dispatch, send, live, kernel }, until) {
     });
   /** @param {"rows" | "marks"} name */
   const flip = name => () => dispatch({ type: "set", values: { [name]: !state()[name] } });
-  const files = kernel
-    ? [
-        entry("Save page", () => send({ do: "save", what: "page" })),
-        entry("Open run", () => file.click()),
-        file
-      ]
-    : [];
+  const files = [
+    entry("Picture as SVG", () => picture("svg")),
+    entry("Picture as PNG", () => picture("png"))
+  ];
   if (live) files.push(entry("Save run", () => send({ do: "save", what: "run" })));
+  if (kernel) files.push(entry("Save page", () => send({ do: "save", what: "page" })));
+  if (live)
+    files.push(
+      entry("Open run", () => file.click()),
+      file
+    );
   const guess = entry("Guess first", () => dispatch({ type: "guessing", on: !state().guess.on }));
   guess.title = WORDS.controls.guess.title;
   const views = [entry("As table", flip("rows")), entry("Marks in the text", flip("marks"))];
@@ -192,25 +198,24 @@ export function runsOf({ runs }, send) {
   return made("div", WORDS.controls.runs, ...buttons);
 }
 
+/** The row of the node picked in the tree being edited; -1 without one. @param {State} state */
+function editedRow({ node, preview, status }) {
+  if (node === null || node === OWN) return -1;
+  if (typeof node === "string") return Number(node.slice(4)); // new 12
+  return status.by_hand ? preview.what_if.recorded.indexOf(node) : node;
+}
+
 /**
  * What the draft proposed after the selected node and is not its child yet, best first.
  * @param {State} state
  */
 export function freeTokens(state) {
   const step = stepShown(state);
-  const edited = state.status.by_hand ? overlayShown(state) : null;
-  const graph = edited?.graph ?? stepGraph(step);
-  const children = graph.get(state.node)?.below.filter(id => edited?.kinds[id] !== "gone") ?? [];
-  const taken = children.filter(id => id !== OWN).map(id => graph.get(id).token);
+  const { tree } = state.status.by_hand ? state.preview.what_if : step;
+  const row = editedRow(state);
+  const taken = tree.token.filter((_, node) => tree.parent[node] === row);
   const top = step.nodes[state.node]?.draft_top ?? [];
   return top.map(([token]) => token).filter(token => !taken.includes(token));
-}
-
-/** The row of the node picked in the tree being edited; -1 without one. @param {State} state */
-function editedRow({ node, preview, status }) {
-  if (node === null || node === OWN) return -1;
-  if (typeof node === "string") return Number(node.slice(4)); // new 12
-  return status.by_hand ? preview.what_if.recorded.indexOf(node) : node;
 }
 
 /** @param {Context} context */

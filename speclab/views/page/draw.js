@@ -3,10 +3,10 @@
 
 import { LOOKS, WORDS } from "./data.js";
 import { themed } from "./figure.js";
-import { score, textPieces } from "./metrics.js";
+import { countsOf, textPieces } from "./metrics.js";
 import { reached } from "./phases.js";
 import { asking, positionShown } from "./state.js";
-import { clip, labels, readable } from "./text.js";
+import { readable } from "./text.js";
 import { filled, markOf, words } from "./words.js";
 
 /**
@@ -197,12 +197,6 @@ export function workWords({ busy, began, progress }) {
   return `${busy}${share}${seconds > 1 ? ` … ${seconds} s` : ""}`;
 }
 
-/** How a prompt begins, for a run whose models have no name. @param {Header} header */
-function promptStart({ prompt_ids, texts }) {
-  const start = prompt_ids.slice(0, 40);
-  return `“${clip(labels(start, texts).join(""), 40)}”`;
-}
-
 /**
  * Who drafts and who checks; where no model drafts, the strategy does.
  * @param {Header} header
@@ -218,39 +212,31 @@ export function namesOf({ models }, step) {
 }
 
 /** The set-up: what decoded the iteration shown. @param {State} state @returns {string} */
-export function titleOf({ header, steps, cursor, catalog, status }) {
-  const { wanted } = status;
+export function titleOf({ header, steps, cursor, status: { wanted } }) {
+  const step = steps[Math.max(cursor - 1, 0)];
+  const { strategy, temperature } = { ...header?.settings, ...step?.settings };
   const names = wanted ? [wanted.models?.name, wanted.strategy.name] : [];
   if (!header) return names.filter(Boolean).join(" · ");
-  const step = steps[Math.max(cursor - 1, 0)];
-  const { strategy, ...settings } = step?.settings ?? header.settings;
-  const schema = catalog?.strategies.find(one => one.name === strategy)?.schema.properties ?? {};
-  const other = Object.entries(schema)
-    .filter(
-      ([name, field]) => name in settings && settings[name] !== field.default && field["x-symbol"]
-    )
-    .map(([name, field]) => `${field["x-symbol"]} ${settings[name]}`);
-  const { temperature } = header.settings;
   const roles = namesOf(header, step);
   const parts = [
-    header.models.target ? words("title", "checks", roles) : promptStart(header),
+    words("title", "checks", roles),
     roles.draft !== strategy && words("title", "drafts", roles),
-    [strategy, ...other.slice(0, 3)].join(", "),
+    strategy,
     temperature ? `temperature ${temperature}` : "greedy"
   ];
   return parts.filter(Boolean).join(" · ");
 }
 
-/** @param {State} state @returns {string} */
-export function scoreWords(state) {
-  const known = state.steps.slice(0, state.cursor - Number(asking(state)));
-  const { tokensPerPass: rate, passesSaved: saved } = score(known);
-  const { tries, right } = state.guess;
-  const parts = [
-    rate ? words("score", "line", { rate, saved }) : WORDS.score.plain,
-    tries && words("score", "guessed", { right, tries })
-  ];
-  return parts.filter(Boolean).join(" · ");
+/**
+ * The payoff: tokens per pass of the target, and the passes that plain decoding needs besides.
+ * @param {State} state
+ */
+export function scoreWords({ steps, cursor, guess }) {
+  const known = steps.slice(0, guess.asked === cursor - 1 ? cursor - 1 : cursor);
+  const { committed, target_calls: passes } = countsOf(known);
+  const values = { rate: committed / passes, saved: committed - passes };
+  const payoff = passes ? words("score", "line", values) : WORDS.score.plain;
+  return guess.tries ? `${payoff} · ${words("score", "guessed", guess)}` : payoff;
 }
 
 /**

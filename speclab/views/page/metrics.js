@@ -162,11 +162,8 @@ export function gapTable(steps) {
       .filter(value => value !== null)
       .sort((a, b) => a - b);
     return [0.5, 0.9, 1].map(share => {
-      const place = share * (known.length - 1);
-      const below = known[Math.floor(place)];
-      return known.length
-        ? Number((below + (place % 1) * (known[Math.ceil(place)] - below)).toPrecision(2))
-        : "–";
+      const value = known[Math.round(share * (known.length - 1))];
+      return value === undefined ? "–" : Number(value.toPrecision(2));
     });
   };
   const rows = depths.map((gaps, depth) => [
@@ -217,7 +214,7 @@ export function diffFigure({ passes, names, text, answers, proposals, sentence }
 }
 
 /** The counts of the steps, added up. @param {Step[]} steps @returns {Record<string, number>} */
-function countsOf(steps) {
+export function countsOf(steps) {
   /** @type {Record<string, number>} */
   const total = {};
   for (const { counts } of steps)
@@ -244,19 +241,6 @@ function metricsSentence(steps) {
   if (!steps.length) return WORDS.metrics.none;
   const [rate, share, , speed] = metricNumbers(steps).map(one => one.value);
   return words("metrics", "sentence", { count: steps.length, rate, share, speed });
-}
-
-/**
- * The payoff: tokens per pass of the target, and passes that plain decoding needs besides.
- * @param {Step[]} steps
- */
-export function score(steps) {
-  const { committed = 0, target_calls: passes = 0 } = countsOf(steps);
-  return {
-    tokensPerPass: passes ? committed / passes : 0,
-    passesSaved: committed - passes,
-    passes
-  };
 }
 
 /**

@@ -3,9 +3,9 @@
 
 import { LOOKS, WORDS } from "./data.js";
 import { layoutOf, noteAt } from "./figure.js";
-import { OWN, kindsAt, lastOnPath, ownKind, shapeOf } from "./phases.js";
-import { clip, columnsOf, general, labelOf, percent, plotText, quoted } from "./text.js";
-import { attach, columnWidths, graphOf, stepGraph, rowsOf, treeTable, treeTraces } from "./tree.js";
+import { WHOLE, kindsAt, reached, shapeOf } from "./phases.js";
+import { clip, general, labelOf, percent, plotText, quoted } from "./text.js";
+import { columnWidths, graphOf, stepGraph, rowsOf, treeTable, treeTraces } from "./tree.js";
 import {
   adaptationWords,
   eventWords,
@@ -98,7 +98,9 @@ function barsFigure(step, panels, notes, nodes, sentence) {
   });
   const yaxis = {
     tickvals: y,
-    ticktext: barTicks(step, tokens, notes),
+    ticktext: tokens.map(token =>
+      plotText(`${notes.get(token) ?? ""}  ${clip(labelOf(token, step.texts), 18)} `)
+    ),
     range: [tokens.length - 0.5, -0.5]
   };
   return {
@@ -127,25 +129,6 @@ function shownTokens(probs, notes) {
   const order = [...every].sort((a, b) => first(b) - first(a) || most(b) - most(a) || a - b);
   const others = order.filter(token => !notes.has(token)).slice(0, Math.max(BARS - notes.size, 3));
   return order.filter(token => notes.has(token) || others.includes(token));
-}
-
-/**
- * Names and notes of the rows; plotly aligns to the right, so both are padded.
- * @param {Step} step
- * @param {number[]} tokens
- * @param {Map<number, string>} notes
- */
-function barTicks(step, tokens, notes) {
-  const names = tokens.map(token => clip(labelOf(token, step.texts), 18));
-  const beside = tokens.map(token => notes.get(token) ?? "");
-  const room = Math.max(0, ...names.map(columnsOf)) + 2;
-  const side = Math.max(0, ...beside.map(columnsOf)) + 1;
-  /** @param {string} text @param {number} width */
-  const padding = (text, width) => "\u00a0".repeat(width - columnsOf(text));
-  return names.map(
-    (name, place) =>
-      plotText(name) + padding(name, room) + beside[place] + padding(beside[place], side)
-  );
 }
 
 /** The children that were rejected where sampling stopped, in order. @param {Step} step */
@@ -210,7 +193,11 @@ function residualSentence(step) {
         words(
           "residual",
           trial.block === null ? "test" : "block",
-          { ...trial, token: step.nodes[trial.node].token, ratio: ratioOf(trial) },
+          {
+            ...trial,
+            token: step.nodes[trial.node].token,
+            ratio: trial.against ? Math.min(1, trial.target / trial.against) : 1
+          },
           step.texts
         )
       )
@@ -219,11 +206,6 @@ function residualSentence(step) {
   }
   const names = [...stoppedAt(step).keys()].map(token => quoted(token, step.texts)).join(" or ");
   return words("residual", names ? "once" : "alone", { ...values, names }, step.texts);
-}
-
-/** @param {{target: number, against: number}} trial */
-function ratioOf({ target, against }) {
-  return against ? Math.min(1, target / against) : 1;
 }
 
 /**
@@ -282,78 +264,53 @@ export function settingText(value) {
 }
 
 /**
- * The proposed trees side by side; null if there was one. In a tree that was not verified, nodes
- * that the committed text follows count as accepted, others below as rejected or not reached.
+ * The proposed trees that were not verified as they are, side by side; null without any. From the
+ * commit on, nodes that the text follows count as accepted, others as rejected or not reached.
  * @param {Step} step
- * @param {number} width
+ * @param {Position} position
  */
-export function draftsFigure(step, width = 1040) {
-  if (!step.proposals.length) return null;
-  const trees = step.proposals.map(proposal => {
-    const verified = proposal.chosen && proposal.tree.token.length === step.nodes.length;
-    /** @type {Kinds} */
-    const kinds = verified
-      ? /** @type {any} */ ({ ...step.nodes.map(record => record.verdict) })
-      : followedKinds(step, proposal.tree);
-    const path = Object.keys(kinds)
-      .map(Number)
-      .filter(node => kinds[node] === "accepted");
-    const graph = graphOf(proposal.tree, step.texts, path);
-    if (verified && step.bonus !== null) {
-      kinds[OWN] = ownKind(step);
-      attach(graph, OWN, step.bonus, step.texts, lastOnPath(step));
-    }
-    const values = { ...proposal, nodes: proposal.tree.token.length - 1 };
-    const title = words("drafts", proposal.chosen ? "verified" : "other", values);
-    return { table: treeTable(graph, kinds, 16), title };
-  });
-  return treesBeside(trees, draftsSentence(step), width);
+export function draftsFigure(step, position = WHOLE, width = 1040) {
+  const trees = step.proposals
+    .filter(({ chosen, tree }) => !chosen || tree.token.length !== step.nodes.length)
+    .map(({ name, confidence, tree }) => {
+      const followed = reached(position, "commit") ? step.committed : [];
+      const kinds = followedKinds(followed, tree);
+      const path = Object.keys(kinds)
+        .map(Number)
+        .filter(node => kinds[node] === "accepted");
+      const title = words("drafts", "other", { name, confidence });
+      return { table: treeTable(graphOf(tree, step.texts, path), kinds, 16), title };
+    });
+  return trees.length ? treesBeside(trees, width) : null;
 }
 
 /**
  * Verdicts of a tree that was not verified, as far as the committed text tells.
- * @param {Step} step
+ * @param {number[]} committed
  * @param {Columns} tree
  * @returns {Kinds}
  */
-function followedKinds(step, tree) {
+function followedKinds(committed, tree) {
   const { depth } = shapeOf(tree);
   /** @type {Record<string, string>} */
   const kinds = { 0: "root" };
   tree.parent.forEach((parent, node) => {
     if (parent < 0) return;
     const reachedHere =
-      ["root", "accepted"].includes(kinds[parent]) && depth[node] <= step.committed.length;
+      ["root", "accepted"].includes(kinds[parent]) && depth[node] <= committed.length;
     kinds[node] = "not reached";
     if (reachedHere)
-      kinds[node] = tree.token[node] === step.committed[depth[node] - 1] ? "accepted" : "rejected";
+      kinds[node] = tree.token[node] === committed[depth[node] - 1] ? "accepted" : "rejected";
   });
   return kinds;
-}
-
-/** @param {Step} step */
-export function draftsSentence(step) {
-  if (!step.proposals.length) return "";
-  const trees = step.proposals
-    .map(one => words("drafts", "tree", { ...one, nodes: one.tree.token.length - 1 }))
-    .join("; ");
-  const chosen = step.proposals.filter(one => one.chosen);
-  const values = {
-    count: step.proposals.length,
-    token: step.tree.token[0],
-    trees,
-    name: chosen[0]?.name
-  };
-  return words("drafts", chosen.length === 1 ? "routed" : "merged", values, step.texts);
 }
 
 /**
  * Trees side by side on the same columns, each below its title.
  * @param {{table: Entry[], title: string}[]} trees
- * @param {string} sentence
  * @param {number} width
  */
-function treesBeside(trees, sentence, width) {
+function treesBeside(trees, width) {
   const [gap, pitch, top] = [24, 24, 44];
   const room = Math.floor((width - gap * (trees.length - 1)) / trees.length);
   const every = trees.flatMap(tree => tree.table);
@@ -374,9 +331,15 @@ function treesBeside(trees, sentence, width) {
     axes[`yaxis${key}`] = { ...yaxis, range: [rows - 0.5, -0.5], anchor: `x${key}` };
     return noteAt(`<b>${plotText(title)}</b>`, start, 1, { yshift: 6 });
   });
+  const sentence = `${trees.map(tree => tree.title).join("; ")}.`;
   return {
     data,
-    layout: layoutOf("trees", sentence, { height: pitch * rows + top + 4, annotations, ...axes })
+    layout: layoutOf("trees", sentence, {
+      width,
+      height: pitch * rows + top + 4,
+      annotations,
+      ...axes
+    })
   };
 }
 
@@ -392,7 +355,7 @@ export function pairFigure(before, after, names = ["before", "decoded again"], w
     const title = words("drafts", "pair", values);
     return { table: treeTable(stepGraph(step), kindsAt(step), 64), title };
   });
-  return treesBeside(trees, `${trees.map(tree => tree.title).join("; ")}.`, width);
+  return treesBeside(trees, width);
 }
 
 /**

@@ -1,8 +1,8 @@
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
 import { cacheFigure, cacheKey, cacheLines } from "./caches.js";
-import { compareFigure, compareOf, ratesOf } from "./compare.js";
-import { barOf, byHandOf, keysOf, runsOf, tabKeysOf, treeKeysOf } from "./controls.js";
+import { compareFigure, compareOf } from "./compare.js";
+import { barOf, byHandOf, keysOf, openFile, runsOf, tabKeysOf, treeKeysOf } from "./controls.js";
 import { LOOKS, WORDS } from "./data.js";
 import {
   asks,
@@ -35,13 +35,12 @@ import {
   blockTable,
   decidedRows,
   draftsFigure,
-  draftsSentence,
   nodeFigure,
   nodeRows,
   pairFigure,
   residualFigure
 } from "./node.js";
-import { OWN, WHOLE, findingsAt, kindsAt } from "./phases.js";
+import { OWN, WHOLE, findingsAt, fresh, kindsAt } from "./phases.js";
 import { formOf, previewHere, settingsOf } from "./settings.js";
 import { asking, firstState, overlayShown, positionShown, reduce, stepShown } from "./state.js";
 import { bytesOf } from "./unpack.js";
@@ -68,11 +67,12 @@ export function mount(element, host, Plotly) {
     if (!state.gone) host.send(message);
     if (!kernel) previewHere(context, message);
   };
+  const draw = () => {
+    frame = 0;
+    drawAll(state, parts, plot, context);
+  };
   const schedule = () => {
-    frame ||= requestAnimationFrame(() => {
-      frame = 0;
-      update();
-    });
+    frame ||= requestAnimationFrame(draw);
   };
   /** @param {PageEvent} event */
   const dispatch = event => {
@@ -85,17 +85,17 @@ export function mount(element, host, Plotly) {
     if (event.type === "file") download(event);
     schedule();
   };
-  const context = { state: () => state, dispatch, send, live, kernel };
-  globalThis.speclab = context; // for the console
-  const parts = partsOf(context);
+  /** @param {"svg" | "png"} format */
+  const picture = async format =>
+    save((await pictureOf(parts.stage, Plotly))[format], `iteration_${state.cursor}.${format}`);
+  const context = { state: () => state, dispatch, send, live, kernel, picture };
+  const parts = partsOf((globalThis.speclab = context)); // for the console
   element.classList.add("speclab-page");
   element.replaceChildren(parts.top, parts.whole);
   const plot = plotter(Plotly, () => rolesOf(element));
-  const update = () => drawAll(state, parts, plot, context);
   const keys = keysOf(context);
   host.keys.addEventListener("keydown", keys);
-  parts.tree.addEventListener("keydown", treeKeysOf(context, parts.tree));
-  focusOnPress(element, parts.whole);
+  pressAndDrop(element, parts.whole, context);
   const forgetLooks = watchLooks(parts.whole, schedule);
   const clock = setInterval(() => state.status.busy && schedule(), 1000);
   const pictures = kernel ? picturesOf(context, parts, Plotly) : null;
@@ -126,10 +126,7 @@ function watchLooks(whole, changed) {
   const sizes = new ResizeObserver(changed);
   sizes.observe(whole);
   const themes = new MutationObserver(changed);
-  themes.observe(document.body, {
-    attributes: true,
-    attributeFilter: ["data-jp-theme-name", "class", "data-theme"]
-  });
+  themes.observe(document.body, { attributes: true });
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   scheme.addEventListener("change", changed);
   return () => {
@@ -140,15 +137,23 @@ function watchLooks(whole, changed) {
 }
 
 /**
- * A press beside the controls gives the page its keys.
+ * A press beside the controls gives the page its keys; a saved run that is dropped is opened.
  * @param {HTMLElement} element
  * @param {HTMLElement} whole
+ * @param {Context} context
  */
-function focusOnPress(element, whole) {
+function pressAndDrop(element, whole, { live, send }) {
   const controls = "button, input, select, summary, textarea, label, [tabindex='0']";
   element.addEventListener("pointerdown", event => {
     if (!(/** @type {any} */ (event.target).closest(controls)))
       whole.focus({ preventScroll: true });
+  });
+  element.addEventListener("dragover", event => live && event.preventDefault());
+  element.addEventListener("drop", event => {
+    const [file] = event.dataTransfer.files;
+    if (!live || !file) return;
+    event.preventDefault();
+    openFile(file, send);
   });
 }
 
@@ -165,13 +170,14 @@ function partsOf(context) {
   const bar = barOf(context);
   const form = formOf(context);
   const { drawn, beside, stage, below, whole } = parts;
+  parts.tree.addEventListener("keydown", treeKeysOf(context, parts.tree));
   parts.top.append(...[parts.title, parts.pending, change, parts.progress].filter(Boolean));
   parts.line.append(parts.timeline, parts.score);
   parts.text.append(parts.body);
   parts.status.append(parts.said);
   drawn.append(parts.named, parts.tree);
   beside.append(div("sl-caption", WORDS.captions.mask), parts.mask);
-  stage.append(drawn, beside, parts.cache, parts.loading);
+  stage.append(drawn, parts.second, beside, parts.cache, parts.loading);
   below.append(parts.signs, parts.node);
   whole.append(form.element, bar.element, parts.runs, parts.line, parts.error, parts.text);
   whole.append(parts.status, stage, below, parts.rows, tabs, parts.panel);
@@ -305,6 +311,7 @@ function drawStage(state, parts, plot, context) {
   const commit = Boolean(step) && now.phase === "commit" && step.caches.length > 0;
   parts.drawn.hidden = parts.beside.hidden = !step || commit;
   parts.cache.hidden = !commit;
+  parts.second.hidden = true;
   const overlay = overlayShown(state);
   drawPictures(state, parts, plot, context, overlay);
   const first = firstShown(state.steps.length, state.cursor);
@@ -340,7 +347,13 @@ function drawStage(state, parts, plot, context) {
  * @param {Context} context
  * @param {Drawing | null} overlay
  */
-function drawPictures(state, { stage, drawn, tree, mask, cache }, plot, { dispatch }, overlay) {
+function drawPictures(
+  state,
+  { stage, drawn, tree, second, mask, cache },
+  plot,
+  { dispatch },
+  overlay
+) {
   const step = stepShown(state);
   const now = positionShown(state);
   const width = stage.clientWidth;
@@ -354,7 +367,10 @@ function drawPictures(state, { stage, drawn, tree, mask, cache }, plot, { dispat
   const select = picked => dispatch({ type: "select", node: picked });
   const rows = maskFigure(step, now, { selected: node });
   const beside = Math.max(width - Math.max(Math.ceil(rows.layout.width), CAPTION) - 20, 240);
-  const room = width <= NARROW ? width : beside;
+  const half = step.proposals.length && beside > NARROW ? beside / 2 : beside;
+  const room = width <= NARROW ? width : half;
+  const others = draftsFigure(step, now, room - 20);
+  second.style.order = half < beside ? "" : "1"; // below
   const options = { width: room, fitted: true, selected: state.node, overlay };
   const key = [step, state.tick, state.preview, width];
   plot(
@@ -363,6 +379,9 @@ function drawPictures(state, { stage, drawn, tree, mask, cache }, plot, { dispat
     () => treeFigure(step, now, options),
     ({ customdata }) => customdata != null && select(customdata)
   );
+  second.hidden = !others;
+  if (others) plot(second, ["second", ...key], () => others);
+  if (!shows(stage, [step, state.tick])) appear(tree, step, now);
   tree.style.maxWidth = `${room}px`; // it scrolls
   stage.style.minHeight = `${tree.layout.height + 18}px`; // the commit's caches take the same room
   plot(
@@ -371,6 +390,28 @@ function drawPictures(state, { stage, drawn, tree, mask, cache }, plot, { dispat
     () => rows,
     ({ y }) => y < step.nodes.length && select(y)
   );
+}
+
+/**
+ * What a step or a phase adds appears, level by level, and the links of the path are drawn.
+ * @param {any} tree
+ * @param {Step} step
+ * @param {Position} now
+ */
+function appear(tree, step, now) {
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  const whole = now.phase === "all";
+  const added = fresh(step, now);
+  const shown = tree.figure.table.filter((/** @type {Entry} */ entry) => entry.kind);
+  for (const name of [".points path", ".textpoint"])
+    tree.querySelectorAll(name).forEach((/** @type {Element} */ mark, /** @type {number} */ at) => {
+      const { id, depth } = shown[at] ?? { depth: 0 }; // the lines below the labels come last
+      if (whole || added.has(id) || (!shown[at] && now.phase === "verify"))
+        mark.animate({ opacity: [0, 1] }, { ...LOOKS.motion, delay: whole ? 45 * depth : 0 });
+    });
+  if (whole || now.phase === "accept")
+    for (const line of tree.querySelectorAll(".js-line"))
+      line.animate({ strokeDasharray: ["0 999", "999 0"] }, LOOKS.motion);
 }
 
 /**
@@ -448,7 +489,6 @@ function drawPanel(state, parts, plot, context) {
   const shown = [
     step,
     state.node,
-    state.redone,
     state.pinned,
     state.compared,
     parts.panel.clientWidth,
@@ -484,30 +524,33 @@ function panelParts(state, parts, context) {
   if (asked && ["caches", "node", "metrics"].includes(state.tab))
     return ["Shown after your guess."];
   const step = asked ? null : stepShown(state);
+  const pinned = state.pinned?.step;
+  const rows = state.compared?.rows;
   const width = Math.max(parts.panel.clientWidth, 320);
+  const pair = () => pinned && step && pairFigure(pinned, step, ["before", "shown"], width);
   /** @type {Record<string, () => any[]>} */
   const tabs = {
     settings: () => [
       parts.settings.element,
       context.live && parts.byHand.element,
-      ...(step ? [redoneFigure(state, width), ...draftParts(step, width)] : [])
+      pinned?.index === step?.index && pair(),
+      ...(step ? [blockTable(step), decidedRows(step)] : [])
     ],
     caches: () => (step ? cacheParts(step, state.header.prompt_ids.length) : []),
     node: () => (step ? nodeParts(step, state.node ?? 0) : []),
     metrics: () => metricParts(state),
     compare: () => [
       parts.compare.element,
-      state.compared && compareFigure(...ratesOf(state.compared)),
-      state.pinned?.step && step && pairFigure(state.pinned.step, step, ["pinned", "shown"], width)
+      rows &&
+        compareFigure(
+          rows.map(run => run.name),
+          rows.map(run => run.tokens_per_iteration)
+        ),
+      pair()
     ],
     check: () => checkParts(state, context)
   };
   return tabs[state.tab]?.() ?? [];
-}
-
-/** @param {Step} step @param {number} width */
-function draftParts(step, width) {
-  return [draftsFigure(step, width), draftsSentence(step), blockTable(step), decidedRows(step)];
 }
 
 /** @param {Step} step @param {number} promptLength */
@@ -528,18 +571,6 @@ function metricParts(state) {
   return [numbersOf(state), metricsFigure(steps.slice(0, cursor), firstShown(cursor, cursor))];
 }
 
-/** @param {Context} context */
-function checkLine({ send }) {
-  const check = asks(send, "Check", { do: "check" }, WORDS.controls.check);
-  return made(
-    "p",
-    {},
-    check,
-    " Looks for contradictions in the record, and compares its answers with the target's " +
-      "on every path."
-  );
-}
-
 /**
  * The verdict of a check first, then what it found, then its numbers.
  * @param {State} state
@@ -549,10 +580,11 @@ function checkLine({ send }) {
 function checkParts(state, context) {
   const verdict = checkVerdict(state.steps);
   const table = gapTable(state.steps);
+  const check = asks(context.send, "Check", { do: "check" }, WORDS.controls.check);
   const { numbers } = WORDS.checked;
   return [
     verdict && made("p", { class: "sl-verdict" }, verdict),
-    context.kernel && checkLine(context),
+    context.kernel && made("p", {}, check, ` ${WORDS.checked.does}`),
     findingsOf(state, context.dispatch),
     ...diffParts(state, context),
     table && made("details", {}, made("summary", {}, numbers), tableOf(table))
@@ -577,14 +609,6 @@ function diffParts({ runs, diffed }, { send }) {
   ];
 }
 
-/** @param {State} state @param {number} width */
-function redoneFigure({ redone, steps, cursor }, width) {
-  const fresh = steps[redone?.index];
-  if (!redone?.old || !fresh || cursor !== redone.index + 1) return null;
-  const changes = redone.changes.join("; ") || "the same settings";
-  return pairFigure(redone.old, fresh, ["as it was", `with ${changes}`], width);
-}
-
 /** @param {Step} step */
 function keyLine(step) {
   return made(
@@ -607,7 +631,7 @@ function numbersOf({ steps, cursor }) {
 }
 
 /**
- * Sends pictures of the stage when the page has been still, for the saved notebook.
+ * Sends a picture of the stage when the page has been still, for the saved notebook.
  * @param {Context} context
  * @param {Record<string, any>} parts
  * @param {any} Plotly
@@ -631,27 +655,49 @@ function picturesOf({ state, send }, parts, Plotly) {
     seen = ready ? key : null;
     if (!still || key === sent) return;
     sent = key;
-    const images = [];
-    for (const name of ["tree", "mask"])
-      images.push({ name, ...(await pictureOf(parts[name], Plotly)) });
-    send({ do: "picture", cursor: now.cursor, images });
+    const { width, height, png } = await pictureOf(parts.stage, Plotly);
+    const [, data] = png.split(",");
+    const image = { name: "tree and mask", mime: "image/png", data, width, height };
+    send({ do: "picture", cursor: now.cursor, images: [image] });
   }, 1500);
   return { end: () => clearInterval(clock) };
 }
 
-/** A figure of the page as PNG. @param {any} place @param {any} Plotly */
-async function pictureOf(place, Plotly) {
-  const { data, layout } = place;
-  const [width, height] = [layout.width, layout.height].map(Math.ceil);
-  const paper = rolesOf(place)["var(--sl-paper)"]; // a notebook may be reopened in another theme
-  const figure = { data, layout: { ...layout, paper_bgcolor: paper } };
-  const url = await Plotly.toImage(figure, { format: "png", width, height, scale: 1.5 });
-  return { mime: "image/png", data: url.split(",")[1], width, height };
+/**
+ * The figures on the stage beside each other as one picture: its size, and addresses of its data.
+ * @param {any} stage
+ * @param {any} Plotly
+ */
+async function pictureOf(stage, Plotly) {
+  const paper = rolesOf(stage)["var(--sl-paper)"]; // it may be seen in another theme
+  let [width, height, inside] = [0, 0, ""];
+  for (const { data, layout, clientWidth } of stage.querySelectorAll(".js-plotly-plot")) {
+    if (!clientWidth) continue; // hidden
+    const size = { width: Math.ceil(layout.width), height: Math.ceil(layout.height) };
+    const figure = { data, layout: { ...layout, paper_bgcolor: paper } };
+    const look = { ...size, format: "svg", imageDataOnly: true };
+    inside += `<svg x="${width}">${await Plotly.toImage(figure, look)}</svg>`;
+    width += size.width;
+    height = Math.max(height, size.height);
+  }
+  const start = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"`;
+  const image = new Image();
+  const whole = `${start} style="background:${paper}">${inside}</svg>`;
+  image.src = `data:image/svg+xml,${encodeURIComponent(whole)}`;
+  await image.decode();
+  const canvas = made("canvas", { width: 2 * width, height: 2 * height });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return { width, height, svg: image.src, png: canvas.toDataURL() };
 }
 
 /** @param {{name: string, data: string, mime: string}} file */
 function download({ name, data, mime }) {
   const url = URL.createObjectURL(new Blob([bytesOf(data)], { type: mime }));
-  made("a", { href: url, download: name }).click();
+  save(url, name);
   setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/** @param {string} href @param {string} name */
+function save(href, name) {
+  made("a", { href, download: name }).click();
 }

@@ -176,20 +176,6 @@ function drawDots(cells, fields, values, step) {
   }
 }
 
-/**
- * The curve of a setting, below its slider.
- * @param {Record<string, any>} cells
- * @param {Curve | null} curve
- * @param {Plot} plot
- */
-function drawCurve(cells, curve, plot) {
-  for (const [name, { place, values }] of Object.entries(cells)) {
-    place.hidden = name !== curve?.name || !curve.points.length;
-    const { clientWidth } = place;
-    if (clientWidth) plot(place, [curve, clientWidth], () => curveFigure(curve, values));
-  }
-}
-
 /** A typed value: a number, nothing, or text. @param {string} text */
 function parsed(text) {
   const trimmed = text.trim();
@@ -202,19 +188,15 @@ function parsed(text) {
  * the first.
  * @param {Context} context
  */
-export function settingsOf({ state, dispatch, send, live, kernel }) {
+export function settingsOf({ state, send, live, kernel }) {
   const grid = div("sl-settings");
   const apply = asks(send, "Apply", { do: "redo" }, WORDS.controls.apply);
   const reset = asks(send, "Reset", { do: "reset" });
-  const more = button("More settings", { class: "sl-link" }, () => {
-    all = !all;
-    built = "";
-    dispatch({ type: "set", values: {} });
-  });
-  const row = div("sl-row", live ? apply : null, reset, more);
-  const element = made("div", {}, grid, refusal("strategy"), row);
+  const rest = div("sl-settings");
+  const more = made("details", {}, made("summary", {}, "More settings"), rest);
+  const row = div("sl-row", live ? apply : null, reset);
+  const element = made("div", {}, grid, more, refusal("strategy"), row);
   let built = "";
-  let all = false;
   /** @type {Values} */
   let typed = {};
   /** @type {Record<string, ReturnType<typeof settingOf>>} */
@@ -238,22 +220,26 @@ export function settingsOf({ state, dispatch, send, live, kernel }) {
     const fields = known.schema.properties;
     const values = { ...wanted.settings, ...typed };
     const step = stepShown(now);
-    const key = JSON.stringify([wanted.name, all, values]);
+    const key = JSON.stringify([wanted.name, values]);
     const edited = element.querySelector("input:focus, select:focus");
     if (!built || (!edited && key !== built)) {
       built = key;
       const names = Object.keys(fields).filter(name => name !== "node_budget");
       if (fields.node_budget) names.splice(LOOKS.sliders.first - 1, 0, "node_budget");
-      const first = all ? names : names.slice(0, LOOKS.sliders.first);
       cells = {};
-      for (const name of first)
+      for (const name of names)
         cells[name] = settingOf(name, fields[name], values[name] ?? null, changed, curve);
-      grid.replaceChildren(...Object.values(cells).map(one => one.cell));
-      more.hidden = names.length <= LOOKS.sliders.first;
-      more.textContent = all ? "Fewer settings" : "More settings";
+      const list = Object.values(cells).map(one => one.cell);
+      grid.replaceChildren(...list.splice(0, LOOKS.sliders.first));
+      rest.replaceChildren(...list);
+      more.hidden = !list.length;
     }
     drawDots(cells, fields, values, step?.settings.strategy === wanted.name ? step : null);
-    drawCurve(cells, now.curve, plot);
+    for (const [name, { place, values: offers }] of Object.entries(cells)) {
+      place.hidden = name !== now.curve?.name || !now.curve.points.length;
+      const { clientWidth } = place;
+      if (clientWidth) plot(place, [now.curve, clientWidth], () => curveFigure(now.curve, offers));
+    }
     const same = !now.status.pending?.length;
     apply.disabled = !step || same || Boolean(now.status.busy || now.gone) || !now.status.live;
     reset.disabled = live && same && !refused;
@@ -312,12 +298,15 @@ function formRows({ catalog, status: { wanted, missing } }, send) {
     made("label", { class: "sl-field" }, made("span", {}, label), control);
   /** @param {[string, HTMLElement][]} fields @param {string} [name] */
   const row = (fields, name) => div("sl-row", ...fields.map(labelled), name && refusal(name));
+  const soon = later(250);
+  /** @param {any} event */
+  const input = ({ target }) => soon(() => send({ do: "want", prompt: target.value }));
   return [
     ...(catalog.models.length ? [row(modelFields(catalog, wanted.models, send), "models")] : []),
     row(strategyFields(catalog, wanted, missing ?? {}, send), "strategy"),
     row(sessionFields(wanted.session, send), "session"),
     row([["example", exampleOf(catalog, wanted, send)]]),
-    promptOf(wanted.prompt, send),
+    made("textarea", { ...WORDS.controls.prompt, input }, wanted.prompt),
     refusal("prompt"),
     made("p", { class: "sl-muted" }, catalog.note ?? "")
   ];
@@ -333,44 +322,31 @@ function formRows({ catalog, status: { wanted, missing } }, send) {
 function modelFields(catalog, chosen, send) {
   const tell = () => {
     const name = JSON.parse(models.value);
-    const heads = own.heads.value.split(",").map((/** @type {string} */ one) => one.trim());
-    const { target, draft } = own;
-    const wanted = {
-      name,
-      target: target.value,
-      draft: draft.value,
-      heads: heads.filter(Boolean),
-      device: device.value || null
-    };
+    /** @type {Values} */
+    const wanted = { name, device: device.value || null };
+    for (const [field, { value }] of Object.entries(own)) wanted[field] = value;
+    wanted.heads = wanted.heads.split(/[\s,]+/).filter(Boolean);
     send({ do: "want", models: name === null ? null : wanted });
   };
   const names = catalog.models.map(one => [
     JSON.stringify(one.name),
     one.here ? one.label : `${one.label} (not here: ${one.way})`
   ]);
-  const models = choiceOf(names, JSON.stringify(chosen?.name ?? null), tell, {
-    class: "speclab-models"
-  });
+  const value = JSON.stringify(chosen?.name ?? null);
+  const models = choiceOf(names, value, tell, WORDS.controls.models);
   const devices = catalog.devices.map(one => [one.value ?? "", one.label]);
   const device = choiceOf(devices, chosen?.device ?? "", tell);
-  /** @param {string | undefined} value @param {string} placeholder */
-  const place = (value, placeholder) =>
-    made("input", { value: value ?? "", placeholder, size: 22, change: tell });
-  const own = {
-    target: place(chosen?.target, "hub id or folder"),
-    draft: place(chosen?.draft, "hub id or folder"),
-    heads: place(chosen?.heads?.join(", "), "folders, or mtp")
-  };
+  /** @type {Values} */
+  const own = {};
+  for (const [field, placeholder] of Object.entries(WORDS.own))
+    own[field] = made("input", {
+      value: chosen?.[field] ?? "",
+      placeholder,
+      size: 22,
+      change: tell
+    });
   const places = chosen?.name === "" ? Object.entries(own) : [];
   return [["models", models], ["device", device], ...places];
-}
-
-/** @param {string} text @param {(message: Message) => void} send */
-function promptOf(text, send) {
-  const soon = later(250);
-  /** @param {any} event */
-  const input = ({ target }) => soon(() => send({ do: "want", prompt: target.value }));
-  return made("textarea", { ...WORDS.controls.prompt, input }, text);
 }
 
 /**
@@ -436,7 +412,7 @@ function sessionFields(session, send) {
         size: 6,
         inputmode: "decimal",
         placeholder: name.startsWith("top") ? "all" : "",
-        disabled: ["top_k", "top_p", "seed"].includes(name) && !session.temperature,
+        disabled: LOOKS.sliders.sampling.includes(name) && !session.temperature,
         /** @param {any} event */
         change: ({ target }) => send({ do: "want", session: { [name]: parsed(target.value) } })
       });

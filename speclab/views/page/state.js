@@ -242,7 +242,6 @@ function received(state, message) {
       return { ...state, gone: message.sentence, status: { ...state.status, busy: null } };
     case "preview":
     case "curve":
-    case "redone":
     case "pinned":
     case "compared":
       return { ...state, [message.type]: message };

@@ -134,9 +134,14 @@ function phaseSentence(step, position) {
  * @returns {{text: string, strong: boolean}[]}
  */
 export function story(step, position, names) {
-  const values = { ...factsOf(step), ...names };
-  const { drafted, longest_path: longest } = step.counts;
-  const whole = [drafted === longest ? "chain" : "tree", "pass", endOf(step)];
+  const { proposals: all, counts } = step;
+  const means = all.map(one => `${one.name} ${one.confidence.toFixed(2)}`).join(", ");
+  const chosen = all.filter(one => one.chosen);
+  const values = { ...factsOf(step), ...names, means, name: chosen[0]?.name };
+  const { drafted, longest_path: longest } = counts;
+  let shape = drafted === longest ? "chain" : "tree";
+  if (all.length) shape = chosen.length > 1 ? "merged" : "routed";
+  const whole = [shape, "pass", endOf(step)];
   const { phase } = position;
   const here = ["draft", "flatten", "accept"].findLastIndex(name => reached(position, name));
   return (drafted ? whole : ["nothing", "alone", "plain"]).map((name, part) => {
