@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 
 import networkx as nx
-import pytest
 import tree_sitter_javascript
 from support.checkout import kept
 from tree_sitter import Language, Node, Parser
@@ -182,15 +181,11 @@ def test_packages():
 def test_late_relative_and_public_imports_are_seen(tmp_path):
     path = tmp_path / "probe.py"
     path.write_text(
-        "from typing import TYPE_CHECKING\nfrom ..lab import shell\nfrom . import runner\n"
         "if TYPE_CHECKING:\n    import pandas\n"
-        "def late():\n    import plotly.graph_objects\n    from speclab import Session\n    import "
-        "speclab\n"
+        "def late():\n    from ..lab import shell\n    from speclab import Session\n    import torch\n"
     )
-    assert _imports("speclab.models.probe", path) == {
-        "typing.TYPE_CHECKING", "speclab.lab.shell", "speclab.models.runner", "plotly.graph_objects",
-        "speclab.engine.session.Session", "speclab",
-    }  # fmt: skip
+    late = {"speclab.lab.shell", "speclab.engine.session.Session", "torch"}
+    assert _imports("speclab.models.probe", path) == late
 
 
 def test_nobody_asks_which_strategy_it_is():
@@ -198,20 +193,15 @@ def test_nobody_asks_which_strategy_it_is():
     names = set(speclab.strategies())
     for path in MODULES.values():
         for node in _nodes(path):
+            asked = set()
             if isinstance(node, ast.Compare):
-                texts = {
-                    n.value
-                    for n in ast.walk(node)
-                    if isinstance(n, ast.Constant) and isinstance(n.value, str)
-                }
-                assert not texts & names, f"{path}:{node.lineno}"
+                asked = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {
                 "isinstance",
                 "issubclass",
             }:
-                classes = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
-                classes |= {n.attr for n in ast.walk(node.args[1]) if isinstance(n, ast.Attribute)}
-                assert not classes & names, f"{path}:{node.lineno}"
+                asked = set(re.findall(r"\w+", ast.unparse(node.args[1])))
+            assert not asked & names, f"{path}:{node.lineno}"
 
 
 @cache
@@ -231,23 +221,19 @@ def _tokens(text: str) -> int:
     )
 
 
-@pytest.mark.parametrize("folder", WHOLE)
-def test_the_house_stays_small(folder):
+def test_every_room_and_the_whole_keep_to_their_share():
     """Tokens are counted, not lines: a line that is easier to read costs nothing."""
-    paths = {*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.pyi")}
-    if folder == "speclab":
-        paths |= {*MODULES.values()}
-    assert sum(_tokens(path.read_text(encoding="utf-8")) for path in paths) <= WHOLE[folder]
-
-
-def test_every_room_keeps_to_its_share():
-    shares = {room: names for names in SHARES for room in names.split(", ")}
     tokens = Counter[str]()
-    for module, path in MODULES.items():
-        tokens[shares.get(_room(module), "top")] += _tokens(path.read_text(encoding="utf-8"))
-    assert {
-        names: (count, SHARES[names]) for names, count in tokens.items() if count > SHARES[names]
-    } == {}
+    for folder in WHOLE:
+        for path in (ROOT / folder).rglob("*.py*"):
+            if path.suffix in (".py", ".pyi"):
+                count = _tokens(path.read_text(encoding="utf-8"))
+                tokens[folder] += count
+                if folder == "speclab" and path.suffix == ".py":
+                    room = path.relative_to(PACKAGE).parts[0]
+                    tokens[room if room in SHARES else "top"] += count
+    most = SHARES | WHOLE
+    assert {name: (count, most[name]) for name, count in tokens.items() if count > most[name]} == {}
 
 
 def _leaves(node: Node) -> Iterator[Node]:
@@ -287,22 +273,15 @@ def test_scripts_stay_small():
     assert {room: count for room, count in tokens.items() if count > SCRIPTS.get(room, 0)} == {}
 
 
-def test_scripts_are_as_wide_as_the_python():
-    for path in PACKAGE.rglob("*.js"):
-        assert max(map(len, path.read_text(encoding="utf-8").splitlines())) <= 100
-
-
 def test_no_function_is_longer_than_a_screen():
     long = []
     for path in MODULES.values():
         for node in _nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                long.append((f"{path.name}: {node.name}", (node.end_lineno or 0) - node.lineno + 1))
+                long.append((path.name, node.name, node.end_lineno - node.lineno + 1))
     for path in sorted(PACKAGE.rglob("*.js")):
-        long += [
-            (f"{path.name}: {name}", lines) for name, lines in _script_functions(_script(path))
-        ]
-    assert [(name, lines) for name, lines in long if lines > LONGEST] == []
+        long += [(path.name, *each) for each in _script_functions(_script(path))]
+    assert [each for each in long if each[-1] > LONGEST] == []
 
 
 def _committed_texts() -> Iterator[tuple[str, str]]:

@@ -32,8 +32,6 @@ FORMER = replace(STEP, index=1, committed=(3,), adaptation=Adaptation("calm"))
     [
         ("accepted < 2", True),
         ("1 <= accepted < 2", True),
-        ("accepted < 1 or not entropy > 1.4", False),
-        ("accepted < 2 and entropy > 3", False),
         ("accepted + 2 - 1 == committed and -accepted < index - 2", True),
         ("nodes * 2 == 8 and nodes / 2 == 2", True),
         ("settings.base_depth + 1 > 5 and seconds.draft - seconds < 0", True),
@@ -42,8 +40,6 @@ FORMER = replace(STEP, index=1, committed=(3,), adaptation=Adaptation("calm"))
         ("3 in tokens and 4 not in tokens", True),
         ('route == "both" and route in ("both", "copy") and route not in ["copy"]', True),
         ("iteration == 3 and index == 2", True),
-        ("nodes == 4 and depth == 2 and width == 2", True),
-        ("drafted == 3 and rejected == 3 and committed == 2", True),
         ("0.3 < acceptance < 0.4 and confidence == 0.5", True),
         ("high_confidence > 0.8 and history and not adapted", False),
         ('root == "verified" and "base_depth" in changed and "draft" in sources', True),
