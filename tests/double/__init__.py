@@ -76,17 +76,12 @@ def _facts(machine: Gpu) -> dict[str, object]:
     class Properties:
         name = "Double H100"
         major = 9
-        minor = 0
         total_memory = 80 << 30
-        multi_processor_count = 132
 
     return {
-        "is_available": lambda: True, "is_initialized": lambda: True, "_lazy_init": lambda: None,
-        "device_count": lambda: machine.count, "get_device_name": lambda *_: Properties.name,
-        "get_device_properties": lambda *_: Properties, "get_device_capability": lambda *_: (9, 0),
-        "is_bf16_supported": lambda *_: True, "mem_get_info": lambda *_: (70 << 30, 80 << 30),
-        "memory_reserved": lambda *_: 0, "memory_allocated": lambda *_: 0, "max_memory_allocated": lambda *_: 0,
-        "reset_peak_memory_stats": lambda *_: None, "empty_cache": lambda: None,
+        "is_available": lambda: True, "_lazy_init": lambda: None, "device_count": lambda: machine.count,
+        "get_device_name": lambda *_: Properties.name, "get_device_properties": lambda *_: Properties,
+        "get_device_capability": lambda *_: (9, 0), "mem_get_info": lambda *_: (70 << 30, 80 << 30),
     }  # fmt: skip
 
 

@@ -51,9 +51,6 @@ class Double(torch.Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Double:
         return Double(self.inner.clone(), self.device)
 
-    def __repr__(self) -> str:
-        return f"Double({self.inner!r}, {self.device})"
-
 
 class Operators(TorchDispatchMode):
     """Every operator, below autograd."""
@@ -90,11 +87,9 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _to_host(name: str, args: tuple[Any, ...], asked: torch.device | None) -> bool:
     """Whether what an operator answers lies in the host's memory."""
-    return (
-        not isinstance(args[0], Double)
-        if name == "copy_"
-        else asked is not None and asked.type == "cpu"
-    )
+    if name == "copy_":
+        return not isinstance(args[0], Double)
+    return asked is not None and asked.type == "cpu"
 
 
 def _wait(
@@ -127,18 +122,15 @@ def _check_devices(
     name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *, pointwise: bool
 ) -> None:
     """Numbers of the host may meet a device's tensors where an operator works number by number, and as indices."""
-    allowed = [
-        tensor
-        for tensor in tensors
-        if (pointwise and not tensor.ndim) or (name in INDEXED and tensor is not args[0])
-    ]
-    places = {str(tensor.device) for tensor in tensors if not any(tensor is one for one in allowed)}
-    places |= {str(tensor.device) for tensor in allowed if isinstance(tensor, Double)}
-    found = sorted(places, reverse=True)
-    if len(found) > 1:
+    places = set()
+    for tensor in tensors:
+        number = pointwise and not tensor.ndim
+        index = name in INDEXED and tensor is not args[0]
+        if isinstance(tensor, Double) or not (number or index):
+            places.add(str(tensor.device))
+    if len(places) > 1:
         raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{found[0]} and {found[1]}! ({name} at {waits.line()})"
+            f"Expected all tensors to be on the same device, but found {places} ({name})"
         )
 
 
@@ -163,26 +155,19 @@ def _without_device(
 def _wrapped(answer: Any, place: torch.device, doubles: list[Double], *, viewed: bool) -> Any:
     """The answer as doubles; what was written is the very double that was given."""
     given = {id(double.inner): double for double in doubles}
+
+    def wrapped(part: Any) -> Any:
+        if not isinstance(part, torch.Tensor) or isinstance(part, Double):
+            return part
+        return given[id(part)] if id(part) in given else Double(part, place)
+
     # A view of a tensor made outside inference mode is none of inference mode's, and the other way
     # round.
-    inference = (
-        doubles[0].is_inference() if viewed and doubles else torch.is_inference_mode_enabled()
-    )
-    with torch.inference_mode(inference):
-        return tree_map(
-            lambda part: (
-                given[id(part)]
-                if id(part) in given
-                else Double(part, place)
-                if _is_plain(part)
-                else part
-            ),
-            answer,
-        )
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and not isinstance(value, Double)
+    own = viewed and doubles
+    with torch.inference_mode(
+        doubles[0].is_inference() if own else torch.is_inference_mode_enabled()
+    ):
+        return tree_map(wrapped, answer)
 
 
 def _inner(value: Any) -> Any:
@@ -275,11 +260,7 @@ def _indexed(function: Callable[..., Any], tensor: torch.Tensor, index: Any, *re
 
 def _as_numpy(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if isinstance(tensor, Double):
-        raise TypeError(
-            f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() to copy "
-            "the tensor to host "
-            "memory first."
-        )
+        raise TypeError(f"can't convert {tensor.device} device type tensor to numpy")
     return function(tensor, *args, **kwargs)
 
 

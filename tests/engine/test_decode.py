@@ -32,15 +32,18 @@ def counted(strategy: Strategy) -> list[tuple]:
     session = speclab.Session(
         table_pair(TABLE, TABLE_DRAFT, VOCAB), strategy, PROMPT, max_new_tokens=60
     )
-    runners = (session.pair.target, session.pair.draft)
+
+    def spent() -> list[int]:
+        return [
+            count for each in session.pair.runners.values() for count in (each.calls, each.rows)
+        ]
+
     counts = []
     while not session.done:
-        before = [count for runner in runners for count in (runner.calls, runner.rows)]
+        before = spent()
         step = session.step()
-        after = [count for runner in runners for count in (runner.calls, runner.rows)]
-        spent = [b - a for a, b in zip(before, after, strict=True)]
-        assert (step.counts.target_calls, step.counts.draft_calls) == (spent[0], spent[2])
-        counts.append((step, *spent))
+        counts.append((step, *(b - a for a, b in zip(before, spent(), strict=True))))
+        assert counts[-1][1::2] == (step.counts.target_calls, step.counts.draft_calls)
     return counts
 
 

@@ -78,12 +78,8 @@ def test_a_stopped_iteration_has_not_happened(monkeypatch, name, place):
     assert lengths(run) == held
     run.run()
     for mine, its in zip(run.steps, whole(name).steps, strict=True):
-        assert_same(mine.tree, its.tree)
-        assert (mine.committed, mine.settings, mine.adaptation) == (
-            its.committed,
-            its.settings,
-            its.adaptation,
-        )
+        for part in ("tree", "committed", "settings", "adaptation"):
+            assert_same(getattr(mine, part), getattr(its, part))
     assert lengths(run) == lengths(whole(name))
 
 

@@ -22,7 +22,6 @@ from support.sessions import (
 )
 
 import speclab
-from speclab.loading.presets import Offer
 
 
 @every_strategy
@@ -46,17 +45,13 @@ def test_going_back_and_forth_costs_no_model_call_and_shows_the_same(strategy):
     session = finished(strategy)
     steps = list(session.steps)
     spent = calls(session)
-    length = 1
     for index in (0, len(steps), len(steps) // 2, 1):
         shown = session.goto(index)
         assert shown is (steps[index - 1] if index else None)
         length = 1 + sum(len(step.committed) for step in steps[:index])
         assert session.token_ids == own_text()[:length]
-        assert (session.cursor, session.metrics.iterations, session.done) == (
-            index,
-            index,
-            index == len(steps),
-        )
+        assert session.cursor == session.metrics.iterations == index
+        assert session.done == (index == len(steps))
     assert session.back() is session.back() is None, (
         "before the first iteration there is nothing to go back to"
     )
@@ -115,24 +110,17 @@ def test_an_error_in_the_model_loses_nothing():
 
 def cancelling(probs, session):
     """The same distribution, which cancels the session whenever it is asked."""
-
-    def cancels(path):
-        session.cancel()
-        return probs(path)
-
-    return cancels
+    return lambda path: session.cancel() or probs(path)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, strategy in STRATEGIES.items() if strategy.missing(Offer("", False, 0))]
-)
+@pytest.mark.parametrize("name", ["chain", "dynatree", "paper"])
 def test_cancel_while_drafting_stops_before_the_target_is_asked(name):
     session = session_of(STRATEGIES[name])
     session.step()
     before = session.trace
     asked = session.pair.target.calls
     session.pair.draft.probs = cancelling(DRAFT, session)
-    assert session.run() is session.steps[-1]
+    session.run()
     with refused(speclab.CancelledError, "step again"):
         session.step()
     assert_same(session.trace, before)

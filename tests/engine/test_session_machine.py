@@ -9,9 +9,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
-from reference.decoding import decode
 from support.every_strategy import ALONE, DRAFTED
-from support.pairs import assert_cache_is_fresh, pair_of
+from support.pairs import assert_cache_is_fresh, library_text, pair_of
 from support.records import assert_consistent
 from support.refusals import refused
 
@@ -41,7 +40,7 @@ def pair() -> speclab.ModelPair:
 
 @cache
 def own_text() -> list[int]:
-    return decode(pair().target.model, PROMPT, MOST)
+    return library_text(pair().target.model, PROMPT, MOST)
 
 
 def assert_caches_are_those_of_a_fresh_prefill(session: speclab.Session) -> None:

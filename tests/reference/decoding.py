@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -43,19 +43,3 @@ def transformed(
             break
     mass = sum(probs[token] for token in kept)
     return [probs[token] / mass if token in kept else 0.0 for token in range(len(probs))]
-
-
-def decode(
-    model: torch.nn.Module,
-    prompt: Sequence[int],
-    max_new_tokens: int,
-    eos: Collection[int] = (),
-    choose: Callable[[list[float], int], int] = lambda logits, _: argmax(logits),
-) -> list[int]:
-    """New tokens, greedy by default; `choose(logits, position)` picks the token for a place in the text."""
-    ids = list(prompt)
-    for _ in range(max_new_tokens):
-        ids.append(choose(next_logits(model, ids), len(ids)))
-        if ids[-1] in eos:
-            break
-    return ids[len(prompt) :]
