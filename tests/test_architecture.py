@@ -1,14 +1,11 @@
 """Who may import whom, and the house rules, read from the source."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -16,7 +13,7 @@ from pathlib import Path
 import networkx as nx
 import tree_sitter_javascript
 from support.checkout import kept
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Language, Parser
 
 import speclab
 
@@ -88,7 +85,7 @@ PICTURES = {"plotly", "kaleido"}
 WIDGETS = {"ipywidgets", "IPython", "traitlets", "anywidget", "jupyterlab", "ipykernel"}
 
 
-def _running(node: ast.AST) -> Iterator[ast.AST]:
+def _running(node):
     """Every node but those that only a type checker sees."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
@@ -100,12 +97,12 @@ def _running(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def _nodes(path: Path) -> tuple[ast.AST, ...]:
+def _nodes(path):
     return tuple(_running(ast.parse(path.read_text())))
 
 
 @cache
-def _imports(module: str, path: Path) -> set[str]:
+def _imports(module, path):
     """Absolute dotted names that a module imports at any depth, late imports included; a public name by its home."""
     package = module.split(".") if path.stem == "__init__" else module.split(".")[:-1]
     names = set()
@@ -124,19 +121,19 @@ def _imports(module: str, path: Path) -> set[str]:
     return names
 
 
-def _room(module: str) -> str:
+def _room(module):
     """`speclab.pair` → `models`; `speclab.tree` → `tree`."""
     return [*module.split("."), "__init__"][1]
 
 
-def _module(name: str) -> str:
+def _module(name):
     """The module of speclab that holds a dotted name."""
     while name not in MODULES:
         name = name.rpartition(".")[0]
     return name
 
 
-def _graph() -> nx.DiGraph:
+def _graph():
     """An edge from each module of speclab to each that it imports."""
     graph = nx.DiGraph()
     for module, path in MODULES.items():
@@ -205,7 +202,7 @@ def test_nobody_asks_which_strategy_it_is():
 
 
 @cache
-def _tokens(text: str) -> int:
+def _tokens(text):
     """Names, operators, numbers and strings; docstrings and comments are not counted."""
     owners = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     first = {
@@ -236,7 +233,7 @@ def test_every_room_and_the_whole_keep_to_their_share():
     assert {name: (count, most[name]) for name, count in tokens.items() if count > most[name]} == {}
 
 
-def _leaves(node: Node) -> Iterator[Node]:
+def _leaves(node):
     if node.type not in {"comment", "import_statement", "export"}:
         if not node.children:
             yield node
@@ -244,7 +241,7 @@ def _leaves(node: Node) -> Iterator[Node]:
             yield from _leaves(child)
 
 
-def _script_functions(node: Node) -> Iterator[tuple[str, int]]:
+def _script_functions(node):
     """The name and the lines of each function below a node of a script."""
     if node.type in {
         "function_declaration",
@@ -261,7 +258,7 @@ def _script_functions(node: Node) -> Iterator[tuple[str, int]]:
         yield from _script_functions(child)
 
 
-def _script(path: Path) -> Node:
+def _script(path):
     return Parser(Language(tree_sitter_javascript.language())).parse(path.read_bytes()).root_node
 
 
@@ -284,7 +281,7 @@ def test_no_function_is_longer_than_a_screen():
     assert [each for each in long if each[-1] > LONGEST] == []
 
 
-def _committed_texts() -> Iterator[tuple[str, str]]:
+def _committed_texts():
     for name in kept():
         with suppress(UnicodeDecodeError):
             yield name, (ROOT / name).read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """Methods side by side: calls, texts, alternation, executors, the page."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,14 +27,14 @@ METHODS = {
 }
 
 
-def measured(pair=None, methods=METHODS, prompts=(PROMPT, PROMPT[:5]), **more) -> pd.DataFrame:
+def measured(pair=None, methods=METHODS, prompts=(PROMPT, PROMPT[:5]), **more):
     return bench.measure(
         pair or pair_of("llama"), methods, prompts, **({"repeats": 2, "max_new_tokens": 12} | more)
     )
 
 
 @pytest.fixture(scope="module")
-def frame() -> pd.DataFrame:
+def frame():
     pair = pair_of("llama")
     before = pair.draft.model.generation_config
     calls = measured(pair)

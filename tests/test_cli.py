@@ -1,7 +1,5 @@
 """The command line: what it passes on, and that an error is one sentence."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

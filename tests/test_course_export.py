@@ -1,7 +1,5 @@
 """Editions of the course from one source: what students get, and what graders get."""
 
-from __future__ import annotations
-
 import csv
 import re
 

@@ -1,7 +1,5 @@
 """What the tests of exercises accept, and what they do with answers that are no answers."""
 
-from __future__ import annotations
-
 import signal
 
 import numpy as np

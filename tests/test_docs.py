@@ -44,7 +44,7 @@ def test_what_differs_from_a_paper_names_settings_that_are_so(kind):
     assert {*re.findall(r"preset “([^”]+)”", text)} <= presets.keys()
 
 
-def _resolve(name: str) -> Any:
+def _resolve(name):
     """`drafters.growth.grow` → the function; raises where it does not exist."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
@@ -56,7 +56,7 @@ def _resolve(name: str) -> Any:
     raise AttributeError(name)
 
 
-def _names(text: str) -> list[str]:
+def _names(text):
     """Dotted names in backticks whose first part is a room of speclab."""
     rooms = {
         path.stem
@@ -102,7 +102,7 @@ BLOB = (
 )
 
 
-def _prose(path: Path) -> str:
+def _prose(path):
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         text = "\n\n".join(
@@ -111,7 +111,7 @@ def _prose(path: Path) -> str:
     return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
 
 
-def _anchors(path: Path) -> set[str]:
+def _anchors(path):
     """Of a page's headings, as a repository page makes them."""
     text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     headings = re.findall(r"(?m)^#+ (.*)", text)
@@ -146,7 +146,7 @@ NOT_RUN = ("meta-llama/",)
 """Models that are not here."""
 
 
-def _code(path: Path) -> list[str]:
+def _code(path):
     blocks = re.findall(
         r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )

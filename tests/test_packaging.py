@@ -1,7 +1,5 @@
 """The three lists of packages agree, nothing names a registry, importing speclab is cheap, its names exist."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -23,7 +21,7 @@ CONDA_NAMES = {"pytorch": "torch", "python-build": "build"}
 NOT_OURS = {"python", "pip"}
 
 
-def _ranges(lines: list[str]) -> dict[str, str]:
+def _ranges(lines):
     requirements = [Requirement(line) for line in lines]
     named = {
         CONDA_NAMES.get(r.name, canonicalize_name(r.name)): str(r.specifier) for r in requirements
@@ -32,7 +30,7 @@ def _ranges(lines: list[str]) -> dict[str, str]:
     return named
 
 
-def _pyproject(*extras: str) -> dict[str, str]:
+def _pyproject(*extras):
     """Ranges of the dependencies and of some extras, by name."""
     project = PYPROJECT["project"]
     lines = [line for extra in extras for line in project["optional-dependencies"][extra]]
@@ -135,7 +133,7 @@ def test_changes_citation_and_package_are_of_one_version():
     assert released[0] == speclab.__version__
 
 
-def _python(code: str) -> str:
+def _python(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

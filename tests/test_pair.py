@@ -1,7 +1,5 @@
 """Pairs: prompts, texts of tokens, the shipped family, modules in memory."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

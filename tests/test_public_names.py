@@ -1,7 +1,5 @@
 """What a user types and reads: names, arguments, and what a cell shows for an object."""
 
-from __future__ import annotations
-
 import inspect
 
 import plotly.io
@@ -45,7 +43,7 @@ def test_the_arguments_of_a_session_are_named_and_have_their_defaults(decode):
         assert named[name].default == field.default
 
 
-def _objects() -> dict[str, object]:
+def _objects():
     pair = speclab.load_pair()
     tree = speclab.DynaTree(node_budget=12)
     session = speclab.Session(pair, tree, PROMPT, max_new_tokens=16)

@@ -1,7 +1,5 @@
 """What is published: the sdist and the wheel that is built from it, what they hold, and that an installed one works."""
 
-from __future__ import annotations
-
 import email
 import re
 import subprocess
@@ -27,7 +25,7 @@ RECORDS = f"speclab_decoding-{speclab.__version__}.dist-info/"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> tuple[Path, Path]:
+def built(tmp_path_factory):
     """An sdist of this tree, and the wheel made from what the sdist holds."""
     out = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT]
@@ -42,7 +40,7 @@ def wheel(built):
         yield opened
 
 
-def _kept(folder: str) -> set[str]:
+def _kept(folder):
     """Files of a folder that git keeps, or would."""
     return set(kept("--cached", "--others", "--exclude-standard", folder))
 
@@ -72,7 +70,7 @@ def test_what_an_index_shows_leads_into_the_repository(wheel):
 
 
 @pytest.fixture(scope="module")
-def installed(built, tmp_path_factory) -> Path:
+def installed(built, tmp_path_factory):
     """Programs of an environment of its own: the wheel as pip installs it, other packages from this environment."""
     place = tmp_path_factory.mktemp("environment")
     venv.create(place, symlinks=True)

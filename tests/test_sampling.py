@@ -1,7 +1,5 @@
 """Sampling: the transforms, the draw, and random numbers that are tied to the position in the text."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from types import SimpleNamespace
@@ -83,7 +81,7 @@ def test_a_draw_inverts_the_cumulative_distribution(weights, number):
     assert probs[: token + 1].sum() >= number - 1e-12
 
 
-def _text(strategy, seed: int, **settings: object) -> list[int]:
+def _text(strategy, seed, **settings):
     return speclab.generate(
         PAIR, strategy, PROMPT, max_new_tokens=20, seed=seed, **settings
     ).token_ids

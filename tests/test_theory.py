@@ -1,7 +1,5 @@
 """Expected yields and best shapes: against simulation, enumeration of all trees, limits, and where claims end."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -27,13 +25,13 @@ rates = st.floats(0.0, 1.0)
 inner_rates = st.floats(0.01, 0.99)
 
 
-def _assert_mean(samples: np.ndarray, expected: float) -> None:
+def _assert_mean(samples, expected):
     """Within four standard errors: about one chance in 16,000, and the seeds are fixed."""
     error = samples.std(ddof=1) / math.sqrt(len(samples))
     assert abs(samples.mean() - expected) <= 4 * error + 1e-12
 
 
-def _run_lengths(hits: np.ndarray) -> np.ndarray:
+def _run_lengths(hits):
     """How many in a row are true, from the left, along the last axis."""
     return np.cumprod(hits, axis=-1, dtype=np.int64).sum(axis=-1)
 
@@ -70,7 +68,7 @@ def test_best_isotropic_is_the_best_full_tree_within_the_budget(acceptance, budg
 # Spine trees
 
 
-def _simulate_spine(p_s, p_t, widths, depth) -> np.ndarray:
+def _simulate_spine(p_s, p_t, widths, depth):
     """Tokens per pass when every branch is a chain of `depth` tokens, and the first right branch is followed."""
     random = np.random.default_rng(1)
     spine = _run_lengths(random.random((TRIALS, len(widths))) < p_s)
@@ -102,12 +100,12 @@ def test_spine_yield_at_its_limits():
         assert spine_yield(p_s, p_t, widths, 6) == pytest.approx(due)
 
 
-def _water_filling(p_s: float, p_t: float, length: int, budget: float) -> np.ndarray:
+def _water_filling(p_s, p_t, length, budget):
     """The widths by bisection on the common marginal, with no straight line in it."""
     cost = -math.log(1 - p_t)
     log_reach = np.arange(length) * math.log(p_s)
 
-    def widths(log_price: float) -> np.ndarray:
+    def widths(log_price):
         return np.maximum((log_reach - log_price) / cost, 0)
 
     low = log_reach[-1] - cost * budget - 1
@@ -169,7 +167,7 @@ def test_proposition_3_holds_for_the_yield_of_proposition_1_up_to_some_budget():
 # The best of all trees
 
 
-def _tree_yield(tree: DraftTree, by_rank: list[float]) -> float:
+def _tree_yield(tree, by_rank):
     """1 + Σ_v Π_{u on the path to v} p(rank of u)."""
     probs = [1.0] * len(tree)
     for node, children in enumerate(tree.children):
@@ -178,7 +176,7 @@ def _tree_yield(tree: DraftTree, by_rank: list[float]) -> float:
     return sum(probs)
 
 
-def _tree(parents: tuple[int, ...]) -> DraftTree:
+def _tree(parents):
     return DraftTree.of(range(len(parents)), parents, [0.0] * len(parents), "shape")
 
 

@@ -1,7 +1,5 @@
 """DraftTree: order, depths, masks, selection, and the graph, over random trees."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import networkx
@@ -37,7 +35,7 @@ def test_order_depths_paths_and_masks_are_those_of_the_graph(tree, prefix):
         assert own.nodes[node] == {name: getattr(tree, name)[node] for name in names}
 
 
-def _row(tree: DraftTree, node: int) -> tuple:
+def _row(tree, node):
     path = list(tree.path(node))
     return tuple(tree.token[path].tolist()), tree.log_prob[node], tree.source[node]
 

@@ -1,7 +1,5 @@
 """Comparing strategies on one prompt: the reference, the first difference, and strategies that cannot run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings over their range, on one text: the values chosen, and that each point is the replay of its settings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -11,7 +9,6 @@ import speclab
 from speclab.analysis.curves import COUNT, by_rows, span, sweep, variable
 from speclab.analysis.replay import Replayer
 from speclab.errors import CancelledError, SettingsError
-from speclab.pair import ModelPair
 from speclab.settings import bounds
 
 KINDS = [
@@ -27,9 +24,7 @@ RANGES = [
 DYNATREE = speclab.DynaTree(prune_probability=0.1, base_depth=3, node_budget=12)
 
 
-def finished(
-    strategy: speclab.Strategy = DYNATREE, pair: ModelPair | None = None
-) -> speclab.Session:
+def finished(strategy=DYNATREE, pair=None):
     run = speclab.Session(pair or pair_of("llama"), strategy, PROMPT, max_new_tokens=24)
     run.run()
     return run
@@ -95,7 +90,7 @@ def test_cancelled_midway_it_ends_within_a_replay_and_what_was_yielded_stays():
     drawn = []
     asked = 0
 
-    def check() -> None:
+    def check():
         nonlocal asked
         asked += len(drawn) >= 2
         if asked > 2:

@@ -1,7 +1,5 @@
 """Every drafted node as a row: the columns against a plain loop over the records."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.refusals import refused
@@ -24,7 +22,7 @@ RUNS = {
 }
 
 
-def by_hand(trace: speclab.Trace) -> list[dict[str, object]]:
+def by_hand(trace):
     """What each drafted node went through, from the path and the rule alone."""
     rows = []
     for step in trace.steps:

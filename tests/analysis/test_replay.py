@@ -1,7 +1,5 @@
 """A replay is the run that it stands for: the same iterations, with no pass of the target."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -13,7 +11,7 @@ from support.variants import VARIANTS, dynatrees
 
 import speclab
 from speclab import clinic
-from speclab.analysis.replay import Replay, Replayer
+from speclab.analysis.replay import Replayer
 from speclab.drafters import cost
 from speclab.errors import NotRecordedError, SettingsError
 
@@ -38,7 +36,7 @@ LLAMA = pair_of("llama")
 DYNATREE = speclab.DynaTree()
 
 
-def run(pair, strategy, **options) -> speclab.Session:
+def run(pair, strategy, **options):
     prompt = [token % pair.vocab_size for token in PROMPT]
     pair = replace(pair, shared_state={})
     session = speclab.Session(pair, strategy, prompt, **{"max_new_tokens": COUNT, **options})
@@ -46,7 +44,7 @@ def run(pair, strategy, **options) -> speclab.Session:
     return session
 
 
-def assert_is_run(replay: Replay, session: speclab.Session) -> None:
+def assert_is_run(replay, session):
     assert replay.committed == tuple(step.committed for step in session.steps)
     assert replay.tokens_per_iteration == pytest.approx(session.metrics.tokens_per_iteration)
     assert [one.nodes for one in replay.passes] == [

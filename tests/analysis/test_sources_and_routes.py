@@ -1,7 +1,5 @@
 """What records tell afterwards: where accepted tokens came from, and what routing between two trees achieved."""
 
-from __future__ import annotations
-
 from functools import cache
 from types import SimpleNamespace
 
@@ -80,7 +78,7 @@ SMALL = {"node_budget": 10, "depth": 3, "children": 3}
 
 
 @cache
-def pair_of() -> ModelPair:
+def pair_of():
     """A target, and two drafts in the place of heads, each right where the other often is not."""
     probs = random_probs(VOCAB, 1, low=0.5, high=2.0)
     drafts = [
@@ -90,7 +88,7 @@ def pair_of() -> ModelPair:
     return ModelPair(table_pair(probs, None, VOCAB, context=70).target, heads=heads, name="tables")
 
 
-def finished(strategy: speclab.Strategy, **settings: object) -> speclab.Session:
+def finished(strategy, **settings):
     session = speclab.Session(pair_of(), strategy, [1, 2, 3], **{"max_new_tokens": 60, **settings})
     session.run()
     return session

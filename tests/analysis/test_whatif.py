@@ -1,7 +1,5 @@
 """Trees grown again from the record, compared with trees that were really drafted."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -11,14 +9,11 @@ from support.table_runner import mixed_probs, random_probs, table_pair
 from support.variants import VARIANTS, dynatrees
 
 import speclab
-from speclab.analysis.whatif import WhatIf, in_force, what_if
-from speclab.drafters.base import Strategy
+from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters.grow import GrownStrategy
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError, SettingsError
 from speclab.settings import SessionSettings
-from speclab.trace.records import Step
-from speclab.tree import DraftTree
 
 EAGLE = speclab.DraftHead(node_budget=12, depth=4, children=3)
 OWN = {
@@ -35,7 +30,7 @@ WIDE = speclab.DynaTree(
 )  # fmt: skip
 
 
-def session(strategy: Strategy, **chosen: object) -> Session:
+def session(strategy, **chosen):
     return Session(
         table_pair(DISTRIBUTIONS, NEAR, VOCAB),
         strategy,
@@ -44,20 +39,20 @@ def session(strategy: Strategy, **chosen: object) -> Session:
     )
 
 
-def columns(tree: DraftTree) -> tuple[list[int], list[int], list[float]]:
+def columns(tree):
     return tree.token.tolist(), tree.parent.tolist(), tree.log_prob.tolist()
 
 
-def paths(tree: DraftTree) -> set[tuple[int, ...]]:
+def paths(tree):
     return {tuple(tree.token[list(tree.path(node))].tolist()) for node in range(len(tree))}
 
 
-def forked(run: Session, step: Step, strategy: Strategy) -> Step:
+def forked(run, step, strategy):
     """What a fork before this step decodes."""
     return run.fork(at=step.index, strategy=strategy).step()
 
 
-def assert_agrees(found: WhatIf, real: Step) -> None:
+def assert_agrees(found, real):
     """Wherever the record says that it suffices, it was right."""
     if found.unknown:
         # else others may have taken their places
@@ -186,7 +181,7 @@ def test_a_new_leaf_that_the_target_chose_is_accepted_and_what_follows_it_is_unk
         assert (other.settled, other.bonus, other.recorded[other.accepted[0]]) == (True, None, None)
 
 
-def refusal(step: Step, strategy: Strategy, *words: str) -> None:
+def refusal(step, strategy, *words):
     with refused(NotRecordedError, *words):
         what_if(step, strategy, SessionSettings(temperature=1.0))
 

@@ -1,7 +1,5 @@
 """How often an iteration makes the host wait for a GPU."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

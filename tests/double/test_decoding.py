@@ -1,7 +1,5 @@
 """Decoding on a GPU, a real one or a double: the text is the CPU's text, and no pass fails."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest
@@ -27,7 +25,7 @@ def pair(family, **where):
 
 
 @cache
-def mini(where: str) -> speclab.ModelPair:
+def mini(where):
     return speclab.load_pair(device=where, dtype="float32")
 
 

@@ -1,7 +1,5 @@
 """The walk against the paper's SELECTCOMMIT, over random trees and choices."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.dynatree import select_commit
@@ -14,7 +12,7 @@ TOKENS = st.integers(0, 2)
 
 
 @st.composite
-def walks(draw: st.DrawFn) -> tuple[DraftTree, list[int]]:
+def walks(draw):
     """A tree whose siblings may have the same token, as in merged trees, and the target's choice after each node."""
     tree = draw(draft_trees(max_nodes=16))
     each = st.lists(TOKENS, min_size=len(tree), max_size=len(tree))
@@ -34,7 +32,7 @@ def test_the_walk_is_the_papers_and_asks_along_matching_paths_only(walk, root_ch
     asked = []
     verified = root_choice is None
 
-    def choose(node: int) -> int:
+    def choose(node):
         asked.append(node)
         return choices[node]
 

@@ -1,7 +1,5 @@
 """What a person may get wrong: one sentence with the cause and the way out, and nothing decoded is lost."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -61,7 +59,7 @@ def test_text_and_anything_that_holds_its_ids_are_the_same_prompt_and_stay_as_th
 
 
 @pytest.fixture
-def session() -> Session:
+def session():
     session = Session(SHORT, DynaTree(), [1, 2, 3], max_new_tokens=10)
     session.run()
     return session

@@ -1,7 +1,5 @@
 """Logits that are not numbers: one sentence, and nothing decoded is lost."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.refusals import refused
@@ -18,7 +16,7 @@ PROMPT = [5, 9, 2, 40]
 NEW = 24
 
 
-def pair_of(poisoned: int | None = None, role: str = "target") -> ModelPair:
+def pair_of(poisoned=None, role="target"):
     """Two equal models; one gives NaN once it has read the token `poisoned`."""
     models = {"target": tiny("llama"), "draft": tiny("llama")}
     if poisoned is not None:

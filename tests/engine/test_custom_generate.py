@@ -1,7 +1,5 @@
 """Inside `generate`: what it hands over is followed as the library does, or refused by name; the model is unchanged."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import suppress
 from functools import partial

@@ -1,7 +1,5 @@
 """The loop on models from a table: how many passes an iteration takes, and where a text ends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -12,7 +10,6 @@ from support.variants import PATHS, VARIANTS
 from support.words import word_tokenizer
 
 import speclab
-from speclab.drafters.base import Strategy
 from speclab.pair import ModelPair
 
 VOCAB = 8
@@ -22,18 +19,18 @@ TABLE_DRAFT = mixed_probs(TABLE, random_probs(VOCAB, 6), 0.2)
 every_path = pytest.mark.parametrize("strategy", PATHS.values(), ids=PATHS)
 
 
-def agreeing(eos: int | None = None) -> ModelPair:
+def agreeing(eos=None):
     """The draft is the target, so every path is accepted: wherever the text ends, it ends inside one."""
     return table_pair(TABLE, TABLE, VOCAB, eos=eos)
 
 
-def counted(strategy: Strategy) -> list[tuple]:
+def counted(strategy):
     """(step, target calls, target rows, draft calls, draft rows) of every iteration."""
     session = speclab.Session(
         table_pair(TABLE, TABLE_DRAFT, VOCAB), strategy, PROMPT, max_new_tokens=60
     )
 
-    def spent() -> list[int]:
+    def spent():
         return [
             count for each in session.pair.runners.values() for count in (each.calls, each.rows)
         ]
@@ -47,7 +44,7 @@ def counted(strategy: Strategy) -> list[tuple]:
     return counts
 
 
-def levels(step) -> int:
+def levels(step):
     return len({step.tree.depth[event.node] for event in step.events if event.kind == "expand"})
 
 

@@ -1,7 +1,5 @@
 """Candidates drawn from the draft: the trees they make, their records, and the text that a seed gives."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -13,7 +11,7 @@ from support.variants import DRAWN, VARIANTS
 
 import speclab
 from speclab import views
-from speclab.drafters.base import Context, Draft, Strategy
+from speclab.drafters.base import Context, Draft
 from speclab.settings import SessionSettings
 from speclab.trace.files import load_trace
 from speclab.tree import CandidateSampling, DraftTree
@@ -28,18 +26,18 @@ WARM = {"temperature": 1.3, "top_k": 5, "top_p": 0.95}
 every_drawn = pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
 
 
-def drafted(strategy: Strategy, **sampling: object) -> Draft:
+def drafted(strategy, **sampling):
     settings = SessionSettings(**sampling)
     return strategy.drafter(PAIR.fresh()).draft(Context(PROMPT, 1000, lambda: None, settings))
 
 
-def session_of(strategy: Strategy, **settings: object) -> speclab.Session:
+def session_of(strategy, **settings):
     return speclab.Session(
         PAIR, strategy, PROMPT, **({"max_new_tokens": NEW, "seed": 5} | WARM | settings)
     )
 
 
-def finished(strategy: Strategy, **settings: object) -> speclab.Session:
+def finished(strategy, **settings):
     session = session_of(strategy, **settings)
     session.run()
     return session

@@ -1,7 +1,5 @@
 """Strategies on random models of many families: the target's own text, and caches as plain decoding leaves them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

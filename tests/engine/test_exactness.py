@@ -1,7 +1,5 @@
 """`check=True` in half precision: ties are counted, faults are found, greedy and sampled."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.pairs import PROMPT
@@ -32,7 +30,7 @@ def pair(request):
     return pair_of(request.param)
 
 
-def run(pair, seed, strategy, **sampling) -> speclab.Session:
+def run(pair, seed, strategy, **sampling):
     session = speclab.Session(
         pair, strategy, PROMPT, max_new_tokens=24, seed=seed, check=True, **sampling
     )

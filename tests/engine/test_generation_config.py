@@ -4,8 +4,6 @@ Its logits processors are followed at every row of every tree, its end-of-text i
 a setting that cannot be followed is named.
 """
 
-from __future__ import annotations
-
 import copy
 from contextlib import contextmanager
 from functools import cache
@@ -29,12 +27,12 @@ pytestmark = pytest.mark.model
 NEW = 20
 
 
-def pair() -> ModelPair:
+def pair():
     return pair_of("llama")
 
 
 @contextmanager
-def asking(**settings: object):
+def asking(**settings):
     """The target's generation_config with these settings."""
     model = target_of("llama")
     before = model.generation_config
@@ -47,20 +45,20 @@ def asking(**settings: object):
         model.generation_config = before
 
 
-def decoded(strategy: speclab.Strategy, new: int = NEW, **settings: object) -> list[int]:
+def decoded(strategy, new=NEW, **settings):
     return speclab.generate(pair(), strategy, PROMPT, max_new_tokens=new, **settings).token_ids
 
 
-def library(new: int = NEW) -> list[int]:
+def library(new=NEW):
     return library_text(target_of("llama"), PROMPT, new)
 
 
 @cache
-def bare() -> tuple[int, ...]:
+def bare():
     return tuple(library())
 
 
-def processed(model: torch.nn.Module, ids: list[int], penalty: float) -> list[float]:
+def processed(model, ids, penalty):
     """The logits after a text with a penalty of repetition, by hand."""
     logits = next_logits(model, ids)
     seen = set(ids)

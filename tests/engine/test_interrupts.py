@@ -1,7 +1,5 @@
 """Ctrl-C inside an iteration: it has not happened, and the next step is the one that would have come."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest
@@ -48,18 +46,18 @@ def stopping(monkeypatch, place, calls=1):
     monkeypatch.setattr(owner, name, stop)
 
 
-def begun(name: str) -> speclab.Session:
+def begun(name):
     return speclab.Session(pair_of("llama", 0.05, 16), STRATEGIES[name], PROMPT, max_new_tokens=NEW)
 
 
 @cache
-def whole(name: str) -> speclab.Session:
+def whole(name):
     run = begun(name)
     run.run()
     return run
 
 
-def lengths(run: speclab.Session) -> list[int]:
+def lengths(run):
     return [runner.length for runner in decode.runners(run.pair)]
 
 

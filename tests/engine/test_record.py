@@ -1,7 +1,5 @@
 """The numbers of a record against the target's logits in float64, and what a record must not keep."""
 
-from __future__ import annotations
-
 import gc
 from types import FunctionType, ModuleType
 
@@ -65,7 +63,7 @@ def test_probabilities_choices_and_entropies_are_those_of_the_logits(settings, l
     assert any(node.entropy < 1e-6 for step in session.steps for node in step.nodes)
 
 
-def reachable(thing: object, seen: dict[int, object]) -> list[object]:
+def reachable(thing, seen):
     """Everything that can be reached from a thing, but for modules, classes and code."""
     if id(thing) not in seen and not isinstance(thing, type | ModuleType | FunctionType):
         seen[id(thing)] = thing

@@ -5,8 +5,6 @@ A distribution of single tokens would not show random numbers that are used agai
 the joint one does.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -15,7 +13,6 @@ from support.table_runner import mixed_probs, random_probs, table_pair
 from support.variants import DRAWN, VARIANTS
 
 import speclab
-from speclab.drafters.base import Strategy
 
 VOCAB = 3
 LENGTH = 4
@@ -35,7 +32,7 @@ BEFOREHAND = VARIANTS | {
 """Strategies whose candidates are chosen before the target draws."""
 
 
-def texts(strategy: Strategy, runs: int, settings: dict = WARM) -> list[tuple[int, ...]]:
+def texts(strategy, runs, settings=WARM):
     return [
         tuple(
             speclab.generate(

@@ -6,8 +6,6 @@ added up, so that a bias that all of them share shows too. Tables in place of mo
 test_sampling_joint.py.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 
@@ -37,7 +35,7 @@ SETTINGS = [
 
 
 @cache
-def pair(drafting: str) -> ModelPair:
+def pair(drafting):
     """A draft model, of fewer or more tokens too, or a head or a block head that can propose some of the five."""
     target = tiny("gpt2", seed=1, **SMALL)
     if drafting == "model":
@@ -55,7 +53,7 @@ def pair(drafting: str) -> ModelPair:
 
 
 @cache
-def logits(after: tuple[int, ...]) -> list[float]:
+def logits(after):
     return next_logits(pair("model").target.model, [*PROMPT, *after])
 
 

@@ -1,7 +1,5 @@
 """Session: stepping, moving in time, records and figures."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -173,3 +171,45 @@ def test_cancel_while_nothing_runs_stops_nothing():
     session.run(until=lambda step: True)
     session.cancel()
     assert session.step().index == 1
+
+
+# Forks: the same text from anywhere on is what test_session_machine.py asks for
+
+
+def test_a_fork_may_change_settings_of_the_session_and_of_the_strategy():
+    session = finished()
+    twin = session.fork(2, temperature=1.0, seed=7, node_budget=4)
+    twin.run()
+    shared = session.fork(2).token_ids
+    assert twin.token_ids[: len(shared)] == shared
+    assert twin.token_ids != session.token_ids
+    assert all(len(step.tree) <= 4 for step in twin.steps[2:])
+    assert (twin.settings.temperature, twin.settings.seed) == (1.0, 7)
+    assert twin.strategy.node_budget == 4
+    assert session.settings.temperature == 0.0
+
+
+def test_a_text_that_ended_at_eos_can_be_forked_to_go_on():
+    eos = own_text()[9]
+    session = session_of(pair=pair_of(eos=eos))
+    session.run()
+    assert session.token_ids[-1] == eos
+    twin = session.fork(stop_at_eos=False)
+    twin.run()
+    assert twin.token_ids == own_text()
+
+
+def test_a_fork_takes_what_its_own_strategy_had_learned_there():
+    """Back in the iterations shared with the first session, its strategy goes on with what it had learned of them."""
+    strategy = speclab.DynaTree(prune_probability=0.1, history="iteration")
+    first = finished(strategy, max_new_tokens=60)
+    fork = first.fork(8, speclab.TokenRecycling(node_budget=12))
+    fork.run()
+    back = fork.fork(7, strategy)
+    back.run()
+    for mine, its in zip(first.steps, back.steps, strict=True):
+        assert_same(mine.tree, its.tree)
+        assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
+    changed = first.fork(6, max_new_tokens=70, seed=9).fork(4, temperature=0.0)
+    assert changed.settings.max_new_tokens == 70
+    assert changed.step().settings == first.steps[4].settings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 
 import pytest
@@ -21,7 +20,7 @@ from speclab.drafters.cost import with_node_budget
 PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9]
 VOCAB = 16
 MOST = 24
-STRATEGIES: dict[str, Strategy] = {
+STRATEGIES = {
     **ALONE,
     **DRAFTED,
     "plain": speclab.Autoregressive(),
@@ -33,17 +32,17 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-def pair() -> speclab.ModelPair:
+def pair():
     """A target, a draft that often agrees with it, and two heads."""
     return pair_of("llama", 0.05, VOCAB)
 
 
 @cache
-def own_text() -> list[int]:
+def own_text():
     return library_text(pair().target.model, PROMPT, MOST)
 
 
-def assert_caches_are_those_of_a_fresh_prefill(session: speclab.Session) -> None:
+def assert_caches_are_those_of_a_fresh_prefill(session):
     """Keys and values of all that drafts or is drafted for, row by row, against one pass over the same tokens."""
     whole = [*session.trace.prompt_ids, *session.trace.token_ids]
     assert len(whole) - 1 <= session.pair.target.length
@@ -58,19 +57,19 @@ class Sessions(RuleBasedStateMachine):
     names = st.sampled_from(sorted(STRATEGIES))
     places = st.integers(0, 30)
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.known: dict[int, tuple[speclab.Session, list[Strategy]]] = {}
 
     @initialize(target=sessions, name=names, steps=st.integers(0, 4))
-    def begin(self, name: str, steps: int) -> speclab.Session:
+    def begin(self, name, steps):
         session = speclab.Session(
             pair(), STRATEGIES[name], PROMPT, max_new_tokens=MOST, check=name == "dynatree"
         )
         return self._keep(session, [], steps)
 
     @rule(session=sessions)
-    def step(self, session: speclab.Session) -> None:
+    def step(self, session):
         before = session.cursor
         decoded = len(session.steps)
         if session.done:
@@ -87,11 +86,11 @@ class Sessions(RuleBasedStateMachine):
             assert_consistent(step)
 
     @rule(session=sessions, place=places)
-    def goto(self, session: speclab.Session, place: int) -> None:
+    def goto(self, session, place):
         session.goto(place % (len(session.steps) + 1))
 
     @rule(session=sessions, until=st.sampled_from(["accepted >= 1", "committed >= 3", None]))
-    def run(self, session: speclab.Session, until: str | None) -> None:
+    def run(self, session, until):
         session.run(until=until)
         self._note(session)
         assert session.done or until is not None
@@ -103,18 +102,17 @@ class Sessions(RuleBasedStateMachine):
         name=st.none() | names,
         steps=st.integers(0, 2),
     )
-    def fork(
-        self, session: speclab.Session, place: int, name: str | None, steps: int
-    ) -> speclab.Session:
+    def fork(self, session, place, name, steps):
         at = place % (len(session.steps) + 1)
         spent = session.pair.target.calls
         wanted = session.strategy if name is None else STRATEGIES[name]
         twin = session.fork(at, wanted)
         assert (twin.strategy, twin.cursor, session.pair.target.calls) == (wanted, at, spent)
+        assert twin.pair.target.rows <= 1 or twin.strategy is not session.strategy
         return self._keep(twin, self.known[id(session)][1][:at], steps)
 
     @rule(target=sessions, session=sessions, place=places, seed=st.integers(0, 3))
-    def fork_and_sample(self, session: speclab.Session, place: int, seed: int) -> object:
+    def fork_and_sample(self, session, place, seed):
         """A fork that samples has another text from there on; forked once more before that, it is greedy again."""
         at = place % (len(session.steps) + 1)
         drawn = session.fork(at, temperature=1.0, seed=seed, check=False)
@@ -129,7 +127,7 @@ class Sessions(RuleBasedStateMachine):
         )
 
     @rule(target=sessions, session=sessions, most=st.integers(1, MOST))
-    def fork_to_another_length(self, session: speclab.Session, most: int) -> object:
+    def fork_to_another_length(self, session, most):
         generated = len(session.token_ids)
         if most < generated:
             with pytest.raises(speclab.SettingsError, match="raise max_new_tokens or fork earlier"):
@@ -139,7 +137,7 @@ class Sessions(RuleBasedStateMachine):
         return multiple(self._keep(twin, self.known[id(session)][1][: session.cursor]))
 
     @invariant()
-    def every_session_has_the_targets_own_text(self) -> None:
+    def every_session_has_the_targets_own_text(self):
         for session, used in self.known.values():
             text = list(session.trace.token_ids)
             assert text == own_text()[: len(text)]
@@ -156,13 +154,11 @@ class Sessions(RuleBasedStateMachine):
             assert [step.index for step in session.steps] == list(range(len(session.steps)))
             assert session.ties == 0
 
-    def teardown(self) -> None:
+    def teardown(self):
         for session, _ in self.known.values():
             assert_caches_are_those_of_a_fresh_prefill(session)
 
-    def _keep(
-        self, session: speclab.Session, used: list[Strategy], steps: int = 0
-    ) -> speclab.Session:
+    def _keep(self, session, used, steps=0):
         self.known[id(session)] = session, list(used)
         for _ in range(steps):
             if not session.done:
@@ -170,13 +166,13 @@ class Sessions(RuleBasedStateMachine):
         self._note(session)
         return session
 
-    def _note(self, session: speclab.Session) -> None:
+    def _note(self, session):
         """Steps that came newly are of the session's own strategy."""
         used = self.known[id(session)][1]
         used += [session.strategy] * (len(session.steps) - len(used))
 
 
-def _fixed(values: Mapping[str, object]) -> dict[str, object]:
+def _fixed(values):
     """What no history moves: all but the thresholds and one depth."""
     return {
         name: value

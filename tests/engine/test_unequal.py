@@ -1,7 +1,5 @@
 """Drafts of another size than the target: other ids, a shorter context. The text is the target's own."""
 
-from __future__ import annotations
-
 import copy
 import json
 from functools import cache
@@ -21,7 +19,6 @@ from support.words import word_tokenizer
 import speclab
 from speclab.clinic._draft_side import explain_draft
 from speclab.errors import ContextExceededError
-from speclab.pair import ModelPair
 
 pytestmark = pytest.mark.model
 
@@ -32,7 +29,7 @@ EVERY = ALONE | DRAFTED | {"ddtree": speclab.DDTree(node_budget=9)}
 
 
 @cache
-def target(vocab: int = 64) -> torch.nn.Module:
+def target(vocab=64):
     """Of more than 64 ids, it often chooses one of those at the end."""
     model = tiny("llama", seed=3, vocab=vocab, num_hidden_layers=5)
     with torch.no_grad():
@@ -40,19 +37,19 @@ def target(vocab: int = 64) -> torch.nn.Module:
     return model
 
 
-def resized(vocab: int) -> torch.nn.Module:
+def resized(vocab):
     """A draft that often agrees with the target, of other size."""
     model = copy.deepcopy(target(max(vocab, 64)))
     model.resize_token_embeddings(vocab)
     return noisy(model, 0.02)
 
 
-def positions(count: int, vocab: int = 64) -> torch.nn.Module:
+def positions(count, vocab=64):
     """A draft with a table of positions, which fails behind its last."""
     return tiny("gpt2", seed=9, vocab=vocab, n_positions=count)
 
 
-def pair_of(vocab: int, draft: torch.nn.Module, sized: int = 64, **more: object) -> ModelPair:
+def pair_of(vocab, draft, sized=64, **more):
     """A target of so many ids, a draft, and two heads made for a target of `sized` ids."""
     like = target(sized)
     heads = [random_head(like, 1, own_output=True), random_block(like, 2, markov_rank=4)]

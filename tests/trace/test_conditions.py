@@ -1,7 +1,5 @@
 """Conditions to run until: what an expression means, and what is refused with which way out."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 

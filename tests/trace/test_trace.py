@@ -1,7 +1,5 @@
 """A run as plain data: records, their metrics, and how they are added up."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trace files that are missing, damaged, foreign or newer, and disks that refuse them: one sentence each."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json
@@ -18,7 +16,7 @@ from speclab.trace.files import load_trace, unpack_trace
 from speclab.trace.records import VERSION
 
 
-def _refused(path) -> str:
+def _refused(path):
     with refused(TraceError, str(path)) as caught:
         load_trace(path)
     message = str(caught.value)
@@ -26,7 +24,7 @@ def _refused(path) -> str:
     return message
 
 
-def _edited(tmp_path, change) -> str:
+def _edited(tmp_path, change):
     """What the error says of a trace of two steps that was changed."""
     path = trace_of(step_of(TREE), step_of(TREE, 1)).save(tmp_path / "t")
     data = json.loads(gzip.decompress(path.read_bytes()))

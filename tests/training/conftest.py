@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import lzma
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +10,7 @@ from training.model import Shape, build
 MIXTURE = {"tales": 0.75, "sums": 0.25}
 
 
-def written(folder: Path, name: str, documents: list[str]) -> None:
+def written(folder, name, documents):
     text = f"\n{EOT}\n".join(documents) + "\n"
     (folder / f"{name}.txt.xz").write_bytes(lzma.compress(text.encode()))
 
@@ -25,7 +22,7 @@ def write_source():
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     animals = ["fox", "hen", "cat", "owl", "hare"]
     tales = [
@@ -38,7 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tokenizer_folder(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokenizer_folder(corpus, tmp_path_factory):
     out = tmp_path_factory.mktemp("tokenizer")
     train_tokenizer(TokenizerConfig(corpus=corpus, out=out, vocab_size=300, mixture=MIXTURE))
     return out
@@ -58,7 +55,7 @@ def target():
 def resumed(monkeypatch):
     """Whether a run that was stopped after three of six steps ends with the weights of an unbroken one."""
 
-    def check(run) -> bool:
+    def check(run):
         whole = run("whole")
         progress = Schedule.progress
         with monkeypatch.context() as patch:

@@ -1,22 +1,18 @@
 """The training text and its tokenizer: nothing is lost or read twice, and what is missing is one sentence."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from speclab import SpeclabError
-from training.data import Batches, Packed, corpus_folder, pack, read_documents, split
+from training.data import Batches, corpus_folder, pack, read_documents, split
 
 MIXTURE = {"tales": 0.75, "sums": 0.25}
 
 
 @pytest.fixture
-def packed(corpus: Path, tokenizer_folder: Path, tmp_path: Path) -> list[Packed]:
+def packed(corpus, tokenizer_folder, tmp_path):
     tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
     return pack(corpus, MIXTURE, tokenizer, tmp_path)
 
@@ -44,7 +40,7 @@ def test_batches_hold_the_mixture_exactly_and_go_on_from_their_state(packed):
     assert not np.array_equal(rows, other.next(60, 16))
 
 
-def test_missing_text_is_one_sentence(monkeypatch, tmp_path: Path, packed):
+def test_missing_text_is_one_sentence(monkeypatch, tmp_path, packed):
     monkeypatch.delenv("SPECLAB_CORPUS", raising=False)
     (tmp_path / "books.txt.xz").write_bytes(b"no xz")
     for call in (

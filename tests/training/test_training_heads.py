@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,11 +14,11 @@ from training.loop import Schedule
 
 
 @pytest.fixture
-def config(target, corpus: Path, tokenizer_folder: Path, tmp_path: Path, monkeypatch):
+def config(target, corpus, tokenizer_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(recipes.MIXTURES, "prose", {"tales": 0.75, "sums": 0.25})
     target.save_pretrained(tmp_path / "target")
 
-    def make(out: str, steps: int, **changes: object) -> HeadsConfig:
+    def make(out, steps, **changes):
         return HeadsConfig(
             subject="prose", corpus=corpus, tokenizer=tokenizer_folder, target=tmp_path / "target", out=tmp_path / out,
             heads=2, feed_forward=24, schedule=Schedule(steps=steps), lengths=((0.0, 16),), depth=3, batch_tokens=128,
@@ -31,7 +28,7 @@ def config(target, corpus: Path, tokenizer_folder: Path, tmp_path: Path, monkeyp
     return make
 
 
-def test_training_learns_and_saves_a_head_that_drafts(config, target, tmp_path: Path) -> None:
+def test_training_learns_and_saves_a_head_that_drafts(config, target, tmp_path):
     trained = train_head(config("heads", 60, kind="EAGLE-3.1", draft_vocab_size=200))
     assert_learned(tmp_path / "heads/prose")
     again = read_head(tmp_path / "heads/prose/head", Runner(target, trained.config.target))
@@ -43,26 +40,26 @@ def test_training_learns_and_saves_a_head_that_drafts(config, target, tmp_path: 
         speclab.generate(pair, speclab.DraftHead(depth=3), [1, 2, 3], max_new_tokens=16, check=True)
 
 
-def assert_learned(folder: Path, share: float = 0.8) -> None:
+def assert_learned(folder, share=0.8):
     lines = (folder / "log.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in lines]
     assert sum(losses[-5:]) < share * sum(losses[:5])
 
 
-def assert_same(head, other, within: float = 2e-3) -> None:
+def assert_same(head, other, within=2e-3):
     for name, weight in head.state_dict().items():
         torch.testing.assert_close(other.state_dict()[name], weight, rtol=within, atol=within)
 
 
-def test_a_block_head_learns_and_then_its_bias_alone(config, target, tmp_path, resumed) -> None:
-    def recipe(out: str, steps: int, **changes: object) -> MiniBlockConfig:
+def test_a_block_head_learns_and_then_its_bias_alone(config, target, tmp_path, resumed):
+    def recipe(out, steps, **changes):
         shared = config(out, steps, draft_vocab_size=200).model_dump(
             include=set(MiniBlockConfig.model_fields) - {"mixture", "eta"}
         )
         shape = {"layers": (1, 2), "block_size": 4, "anchors": 3}
         return MiniBlockConfig(**shared, mixture=recipes.MIXTURES["prose"], **shape, **changes)
 
-    def saved(out: str):
+    def saved(out):
         return read_head(tmp_path / out / "head", Runner(target, "mini/target"))
 
     trained = train_mini_block(recipe("block", 60))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import torch
 
 import speclab
@@ -13,7 +11,7 @@ at her for a long time before he spoke."""
 
 
 @torch.no_grad()
-def test_the_target_reads_up_to_its_last_position_and_the_draft_agrees() -> None:
+def test_the_target_reads_up_to_its_last_position_and_the_draft_agrees():
     pair = speclab.load_pair(dtype="float32")
     tokenizer, target, draft = pair.tokenizer, pair.target.model, pair.draft.model
     ids = tokenizer(TEXT, return_tensors="pt").input_ids

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,12 +20,10 @@ MIXTURE = {"tales": 0.75, "sums": 0.25}
 TINY = Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320)
 
 
-def test_every_phase_runs_from_the_one_before(
-    corpus: Path, tokenizer_folder: Path, resumed, tmp_path: Path
-) -> None:
+def test_every_phase_runs_from_the_one_before(corpus, tokenizer_folder, resumed, tmp_path):
     shared = {"corpus": corpus, "tokenizer": tokenizer_folder, "mixture": MIXTURE}
 
-    def pretrained(out: str, steps: int = 6):
+    def pretrained(out, steps=6):
         return pretrain(
             PretrainConfig(
                 **shared, out=tmp_path / out, shape=TINY, schedule=Schedule(steps=steps),

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ TEMPLATE = (
 
 
 @pytest.fixture(scope="module")
-def folder(tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tokenizer_folder, tmp_path_factory):
     """A target with tokenizer and chat template."""
     out = tmp_path_factory.mktemp("llama")
     tiny(
@@ -35,7 +34,7 @@ def folder(tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def texts(write_source, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def texts(write_source, tmp_path_factory):
     """A corpus of the sources that prompts are made of, a few documents each."""
     out = tmp_path_factory.mktemp("texts")
     story = "\n\n".join(
@@ -54,7 +53,7 @@ def texts(write_source, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prompts(tmp_path_factory):
     out = tmp_path_factory.mktemp("prompts")
     for name in ("mtbench", "specbench", "humaneval", "mbpp", "gsm8k", "wikitext2", "pg19like"):
         lines = [
@@ -65,9 +64,7 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_recipe_makes_heads_that_draft(
-    folder: Path, texts: Path, prompts: Path, tmp_path: Path, resumed
-) -> None:
+def test_the_recipe_makes_heads_that_draft(folder, texts, prompts, tmp_path, resumed):
     small: dict[str, Any] = {
         "name": "llama", "kept": LAYERS, "layers": (1, 2, 3), "feed_forward": 48, "draft_vocab_size": 160,
         "lengths": ((0.0, 16),), "schedule": Schedule(steps=6), "batch_tokens": 128, "micro_tokens": 64,
@@ -84,7 +81,7 @@ def test_the_recipe_makes_heads_that_draft(
     assert {ask.kind for ask in asks(texts, 0)} == {"chat", "code", "math", "prose", "correction"}
     assert figures == make_heads(recipe), "all of it is there"
 
-    def again(out: str) -> object:
+    def again(out):
         config = ChatHeadConfig(
             subject="base", target=folder, texts=[answers], out=tmp_path / out, **small
         )
