@@ -1,7 +1,5 @@
 """Settings for every tier."""
 
-from __future__ import annotations
-
 import gc
 import os
 import tempfile
@@ -62,14 +60,14 @@ def pass_seconds():
     return _pass_seconds
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         tier = TIERS.get(item.path.parent.name)
         if tier is not None:
             item.add_marker(tier)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Tests make few cycles and keep much: the garbage collector, which looks at all that is kept, comes seldom."""
     gc.freeze()
     gc.set_threshold(2000, 10, 50)

@@ -126,9 +126,7 @@ def test_threads_measure_the_same_calls(frame):
 
 
 def test_dasks_workers_load_their_models_by_name():
-    with (
-        distributed.Client(processes=False, n_workers=1, dashboard_address=None) as client,
-    ):
+    with distributed.Client(processes=False, n_workers=1, dashboard_address=None) as client:
         executor = client.get_executor()
         frame = measured(
             "mini", {PLAIN: {}, "DynaTree": speclab.DynaTree()}, ["Once", "The"], executor=executor

@@ -14,12 +14,7 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 import speclab
-from speclab.errors import (
-    ModelNotFoundError,
-    PromptError,
-    SettingsError,
-    UnsupportedModelError,
-)
+from speclab.errors import ModelNotFoundError, PromptError, SettingsError, UnsupportedModelError
 from speclab.loading import presets
 from speclab.loading.tokens import compare
 from speclab.pair import load_pair

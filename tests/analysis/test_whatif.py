@@ -18,9 +18,7 @@ from speclab.settings import SessionSettings
 EAGLE = speclab.DraftHead(node_budget=12, depth=4, children=3)
 OWN = {
     name: variant for name, variant in VARIANTS.items() if isinstance(variant, GrownStrategy)
-} | {
-    "history": speclab.DynaTree(low_confidence=0.7, history="iteration"),
-}
+} | {"history": speclab.DynaTree(low_confidence=0.7, history="iteration")}
 VOCAB = 24
 DISTRIBUTIONS = random_probs(VOCAB, 3, low=0.5, high=2.5)
 NEAR = mixed_probs(DISTRIBUTIONS, random_probs(VOCAB, 4), 0.15)

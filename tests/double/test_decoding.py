@@ -54,10 +54,7 @@ def test_families_decode_the_text_of_the_cpu(family):
 
 @pytest.mark.parametrize(
     ("family", "strategy"),
-    [
-        ("gpt_neox", speclab.DynaTree()),
-        ("mistral", speclab.Goose()),
-    ],
+    [("gpt_neox", speclab.DynaTree()), ("mistral", speclab.Goose())],
     ids=["gpt_neox", "mistral, goose"],
 )
 def test_a_model_over_two_devices(family, strategy):

@@ -55,7 +55,7 @@ def test_every_iteration_looks_ahead_as_the_paper_does(strategy, prompt, room):
         step = session.step()
         assert_consistent(step)
         guesses = [guess[:room] for guess in pool.get(text[-1], ())]
-        starts = Counter(guess[:end] for guess in guesses for end in range(n))
+        starts = Counter(guess[:end] for guess in guesses for end in range(len(guess) + 1))
         nodes = paths_of(step.tree)
         assert nodes.keys() == {*starts, ()}
         for path in nodes:

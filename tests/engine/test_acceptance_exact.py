@@ -201,10 +201,7 @@ def test_a_token_that_alone_would_fail_passes_with_its_block():
     draft = {0: _probs((1, 1)), 1: _probs((1, 1))}
     taken = block_verification(tree, target.__getitem__, draft.__getitem__, lambda _: Script(()))
     trials = [(trial.node, trial.target, trial.against, trial.block) for trial in taken.trials]
-    assert trials == [
-        (1, Fraction(1, 4), Fraction(1, 2), 0),
-        (2, Fraction(1), Fraction(1, 2), 1),
-    ]
+    assert trials == [(1, Fraction(1, 4), Fraction(1, 2), 0), (2, Fraction(1), Fraction(1, 2), 1)]
     assert (taken.accepted, taken.residual.tolist()) == ((1, 2), FLAT.tolist())
     assert [trial.accepted for trial in taken.trials] == [True, True]
 
@@ -248,10 +245,7 @@ def test_a_walk_reports_every_trial_and_the_distribution_of_the_bonus():
     taken = reject_without_replacement(tree, lambda _: FLAT, lambda _: STEEP, Script((1,)))
     assert [
         (trial.node, trial.target, trial.against, trial.accepted) for trial in taken.trials
-    ] == [
-        (1, Fraction(1, 4), Fraction(3, 5), False),
-        (2, Fraction(1, 7), Fraction(1, 2), True),
-    ]
+    ] == [(1, Fraction(1, 4), Fraction(3, 5), False), (2, Fraction(1, 7), Fraction(1, 2), True)]
     assert (taken.accepted, taken.bonus, taken.residual.tolist()) == ((2,), 0, FLAT.tolist())
 
 

@@ -1,32 +1,27 @@
 """Plain decoding of a transformers model: a fresh full pass over the whole text for every token, no cache."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
 
 import torch
 
 
-def next_logits(model: torch.nn.Module, ids: Sequence[int]) -> list[float]:
+def next_logits(model, ids):
     """Logits of the token after `ids`: one full pass, no cache, the model's own causal mask."""
     with torch.no_grad():
         return model(torch.tensor([list(ids)]), use_cache=False).logits[0, -1].double().tolist()
 
 
-def softmax(logits: Sequence[float]) -> list[float]:
+def softmax(logits):
     high = max(logits)
     weights = [math.exp(value - high) for value in logits]
     return [weight / sum(weights) for weight in weights]
 
 
-def argmax(values: Sequence[float]) -> int:
+def argmax(values):
     return max(range(len(values)), key=lambda token: values[token])
 
 
-def transformed(
-    logits: Sequence[float], temperature: float, top_k: int | None, top_p: float | None
-) -> list[float]:
+def transformed(logits, temperature, top_k, top_p):
     """Temperature, then the `top_k` likeliest, then the fewest of them that reach `top_p`; renormalised."""
     if temperature == 0:
         best = argmax(logits)

@@ -40,28 +40,28 @@ class Drafted:
     pruned: list[Path] = field(default_factory=list)
 
     @property
-    def token(self) -> list[int]:
+    def token(self):
         return [node.token for node in self.nodes]
 
     @property
-    def parent(self) -> list[int]:
+    def parent(self):
         return [node.parent for node in self.nodes]
 
     @property
-    def log_prob(self) -> list[float]:
+    def log_prob(self):
         return [node.log_prob for node in self.nodes]
 
     @property
-    def expanded(self) -> list[Path]:
+    def expanded(self):
         return [path for path, gate, _ in self.decisions if gate == "expand"]
 
 
-def top(probs: Sequence[float], count: int) -> list[int]:
+def top(probs, count):
     """The `count` likeliest tokens, best first."""
     return sorted(range(len(probs)), key=lambda token: -probs[token])[:count]
 
 
-def start(probs: DistributionFn, root: int | None) -> Drafted:
+def start(probs, root):
     """Line 10: the root is the draft's top-1 token; or (`root` given) the newest committed token."""
     if root is not None:
         return Drafted([Node(root, -1, 0, 0.0, 0.0, ())])
@@ -71,7 +71,7 @@ def start(probs: DistributionFn, root: int | None) -> Drafted:
     return Drafted([Node(token, -1, 0, log_prob, log_prob, (token,))])
 
 
-def branches(confidence: float, s: dict) -> int:
+def branches(confidence, s):
     """Line 27, B(u)."""
     if confidence >= s["high_confidence"]:
         return s["min_branches"]
@@ -80,7 +80,7 @@ def branches(confidence: float, s: dict) -> int:
     return s["mid_branches"]
 
 
-def gate(node: Node, s: dict) -> str:
+def gate(node, s):
     """Lines 14 to 25: the first gate that closes, or "expand"."""
     probability = math.exp(node.path_log_prob)
     if probability < s["prune_probability"]:
@@ -94,9 +94,7 @@ def gate(node: Node, s: dict) -> str:
     return "expand"
 
 
-def add_children(
-    tree: Drafted, at: int, probs: Sequence[float], count: int, budget: int
-) -> list[int]:
+def add_children(tree, at, probs, count, budget):
     """Line 28: the top candidates become children until the budget is reached; the new places."""
     node = tree.nodes[at]
     new = []
@@ -110,7 +108,7 @@ def add_children(
     return new
 
 
-def prune(tree: Drafted, threshold: float) -> Drafted:
+def prune(tree, threshold):
     """Section 3.3: leaves below tau go, never the root; until no leaf is below it."""
     nodes = tree.nodes
     pruned = []
@@ -132,7 +130,7 @@ def prune(tree: Drafted, threshold: float) -> Drafted:
         ]
 
 
-def draft_tree(probs: DistributionFn, s: dict, root: int | None = None) -> Drafted:
+def draft_tree(probs, s, root=None):
     """DRAFTTREE, lines 9 to 31, then the pruning of section 3.3. `s`: the settings by their public
     names.
 
@@ -154,7 +152,7 @@ def draft_tree(probs: DistributionFn, s: dict, root: int | None = None) -> Draft
     return prune(tree, s["prune_probability"])
 
 
-def fixed_tree(probs: DistributionFn, s: dict, root: int | None = None) -> Drafted:
+def fixed_tree(probs, s, root=None):
     """The fixed-tree baseline (section 4.3): every node above depth D gets B children, unless below tau."""
     alike = dict.fromkeys(("min_branches", "mid_branches", "max_branches"), s["branching"])
     depths = {"base_depth": s["depth"], "max_depth": s["depth"]}
@@ -167,9 +165,7 @@ def fixed_tree(probs: DistributionFn, s: dict, root: int | None = None) -> Draft
     return draft_tree(probs, {**s, **alike, **depths, **never}, root)
 
 
-def published_tree(
-    probs: DistributionFn, base_depth: int = 5, max_depth: int = 8, budget: int = 256
-) -> Drafted:
+def published_tree(probs, base_depth=5, max_depth=8, budget=256):
     """The tree of the authors' published code: it asks for the depth that a child would have, and
     takes nothing out.
 
@@ -194,12 +190,12 @@ def published_tree(
     return tree
 
 
-def published_statistic(committed: Sequence[int], base_depth: int = 5) -> float:
+def published_statistic(committed, base_depth=5):
     """Its acceptance of a prompt: tokens committed in all over D_0 + 2 an iteration, which deep paths exceed."""
     return sum(committed) / (len(committed) * (base_depth + 2))
 
 
-def chain(probs: DistributionFn, draft_tokens: int, stop_below: float, root: int) -> Drafted:
+def chain(probs, draft_tokens, stop_below, root):
     """A linear chain of the draft's top-1 tokens; the first token less likely than `stop_below` is last."""
     tree = start(probs, root)
     for place in range(draft_tokens):
@@ -210,9 +206,7 @@ def chain(probs: DistributionFn, draft_tokens: int, stop_below: float, root: int
     return tree
 
 
-def select_commit(
-    tokens: Sequence[int], parents: Sequence[int], choices: Sequence[int], first: int
-) -> tuple[list[int], list[int]]:
+def select_commit(tokens, parents, choices, first):
     """SELECTCOMMIT, lines 32 to 42: the nodes of the longest greedy-consistent path, and what it
     commits.
 
@@ -232,7 +226,7 @@ def select_commit(
     return best, [*(tokens[place] for place in best), choices[best[-1]]]
 
 
-def adjust(s: dict, accepted: Sequence[float]) -> dict:
+def adjust(s, accepted):
     """ADJUST, line 7, with the schedule of the published code; `accepted`: a_r of every iteration
     so far.
 
@@ -257,9 +251,7 @@ def adjust(s: dict, accepted: Sequence[float]) -> dict:
     return dict(s)
 
 
-def statistic(
-    s: dict, tree: Drafted, accepted: Sequence[int], committed: Sequence[int], verified: bool
-) -> float:
+def statistic(s, tree, accepted, committed, verified):
     """a_r: accepted over drafted tokens."""
     return len(accepted) / (len(tree.nodes) - verified)
 
@@ -279,9 +271,7 @@ class Round:
     mean: float
 
 
-def decode(
-    target: DistributionFn, draft: DistributionFn, prompt: Path, s: dict, rounds: int
-) -> tuple[int, list[Round]]:
+def decode(target, draft, prompt, s, rounds):
     """DynaTree, Algorithm 1 round after round, greedy: the prefill's first token, and every
     iteration.
 

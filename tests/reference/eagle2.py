@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -11,9 +10,7 @@ import torch
 Path = tuple[int, ...]
 
 
-def best_paths(
-    probs: Callable[[Path], Sequence[float]], budget: int, depth: int, children: int
-) -> dict[Path, float]:
+def best_paths(probs, budget, depth, children):
     """Paths below the root and their log-probabilities: all levels are expanded, then the best of all are kept."""
     found: dict[Path, float] = {(): 0.0}
     level: list[Path] = [()]
@@ -29,20 +26,20 @@ def best_paths(
     return {path: found[path] for path in kept}
 
 
-def candidates(budget: int, depth: int, children: int, vocabulary: int) -> int:
+def candidates(budget, depth, children, vocabulary):
     """How many nodes are found before the best are kept, the root not counted."""
     probs = np.random.default_rng(0).dirichlet(np.ones(vocabulary))
     return len(best_paths(lambda _: probs, 10**9, depth, children)) - 1
 
 
-def mean_confidence(paths: dict[Path, float]) -> float:
+def mean_confidence(paths):
     """Dual-Draft Routing, sections 4 and 5."""
     drafted = [math.exp(score) for path, score in paths.items() if path]
     return sum(drafted) / len(drafted) if drafted else 0.0
 
 
 @torch.no_grad()
-def head_probs(head, target, text: Sequence[int], path: Sequence[int]) -> np.ndarray:
+def head_probs(head, target, text, path):
     """A head's next-token distribution after `text` and drafted `path`: no cache, no mask, all from scratch."""
     from speclab.heads.eagle import rotary
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import torch
 from support.head_folders import weights
 
 
-def rms(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+def rms(x, weight, epsilon):
     return weight * x / (x.pow(2).mean(-1, keepdim=True) + epsilon).sqrt()
 
 
-def frequencies(shape: dict, width: int) -> tuple[list[float], float]:
+def frequencies(shape, width):
     """Turns a place of each pair of columns, and what cosines and sines are multiplied by.
 
     Llama 3's stretching slows the long waves and blends those between; YaRN blends by the pair's
@@ -57,7 +56,7 @@ def frequencies(shape: dict, width: int) -> tuple[list[float], float]:
     return found, 0.1 * math.log(factor) + 1 if kind == "yarn" else 1.0
 
 
-def turned(row: torch.Tensor, place: int, turns: list[float], scale: float) -> torch.Tensor:
+def turned(row, place, turns, scale):
     """`[width]`, whose column i is turned with column i + width / 2."""
     half = len(turns)
     angles = torch.tensor([place * turn for turn in turns], dtype=torch.float64)
@@ -71,7 +70,7 @@ def turned(row: torch.Tensor, place: int, turns: list[float], scale: float) -> t
 class PlainHead:
     """A head's folder; `rows` says what it makes of a text and of drafted tokens behind it."""
 
-    def __init__(self, folder: Path, target) -> None:
+    def __init__(self, folder, target):
         self.weights = weights(folder)
         self.config = json.loads((folder / "config.json").read_text())
         self.shape = self.config.get("transformer_layer_config", self.config)
@@ -81,13 +80,13 @@ class PlainHead:
         self.layer = next(p for p in prefixes if any(name.startswith(p) for name in self.weights))
         self.new = self.layer + "hidden_norm.weight" in self.weights  # EAGLE-3
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def tensor(self, name):
         return self.weights[name]
 
-    def block(self, name: str) -> torch.Tensor:
+    def block(self, name):
         return self.weights[self.layer + name]
 
-    def layers(self) -> list[int]:
+    def layers(self):
         """Places in transformers' `hidden_states`."""
         depth = self.target.config.num_hidden_layers
         if not self.new:
@@ -101,7 +100,7 @@ class PlainHead:
         return [2, depth // 2, depth - 3]
 
     @torch.no_grad()
-    def fused(self, text: list[int]) -> torch.Tensor:
+    def fused(self, text):
         every = self.target(torch.tensor([text]), output_hidden_states=True).hidden_states
         states = [every[layer][0] for layer in self.layers()]
         if not self.new:
@@ -116,14 +115,12 @@ class PlainHead:
             joined = rms(joined, self.tensor("input_norm.weight"), self.epsilon)
         return joined @ self.tensor("fc.weight").T
 
-    def embedding(self, token: int) -> torch.Tensor:
+    def embedding(self, token):
         own = self.weights.get("embed_tokens.weight") if self.new else None
         return (self.target.get_input_embeddings().weight if own is None else own)[token]
 
     @torch.no_grad()
-    def rows(
-        self, text: list[int], path: tuple[int, ...] = ()
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def rows(self, text, path=()):
         """Features `[n, hidden]` that are fed back and logits `[n, proposed]`, of the entries of `text` and `path`."""
         features = list(self.fused(text)[: len(text) - 1])
         tokens = [*text[1:], *path]
@@ -140,9 +137,7 @@ class PlainHead:
             logits.append(matrix @ normed)
         return torch.stack(out), torch.stack(logits)
 
-    def row(
-        self, embedding: torch.Tensor, feature: torch.Tensor, place: int, cached: list
-    ) -> torch.Tensor:
+    def row(self, embedding, feature, place, cached):
         if self.new:
             hidden = rms(feature, self.block("hidden_norm.weight"), self.epsilon)
             residual = hidden if self.config.get("norm_before_residual") else feature
@@ -165,13 +160,13 @@ class PlainHead:
             gate * torch.sigmoid(gate) * (self.block("mlp.up_proj.weight") @ read)
         )
 
-    def attention(self, read: torch.Tensor, place: int, cached: list) -> torch.Tensor:
+    def attention(self, read, place, cached):
         heads = self.shape["num_attention_heads"]
         shared = self.shape["num_key_value_heads"]
         width = self.shape.get("head_dim") or self.shape["hidden_size"] // heads
         turns, scale = frequencies(self.shape, width)
 
-        def projected(name: str, number: int) -> list[torch.Tensor]:
+        def projected(name, number):
             flat = self.block(f"self_attn.{name}_proj.weight") @ read
             if self.layer + f"self_attn.{name}_proj.bias" in self.weights:
                 flat = flat + self.block(f"self_attn.{name}_proj.bias")

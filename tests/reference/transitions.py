@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 
 class Table:
     """Successors of a token and of a pair of tokens: of at most so many pairs, the first in being the first out."""
 
-    def __init__(self, width: int, pairs: int = 0):
+    def __init__(self, width, pairs=0):
         self.width = width
         self.most = {1: 10**9, 2: pairs}
         self.after: dict[tuple[int, ...], dict[int, float]] = {}
         self.arrived: list[tuple[int, ...]] = []
 
-    def harvest(
-        self, previous: Sequence[int], tokens: Sequence[int], logits: Sequence[Sequence[float]]
-    ) -> None:
+    def harvest(self, previous, tokens, logits):
         for before, token, row in zip(previous, tokens, logits, strict=True):
             for key in ((token,), (before, token)):
                 if self.most[len(key)]:
                     self._put(key, likeliest(row, self.width))
 
-    def _put(self, key: tuple[int, ...], row: dict[int, float]) -> None:
+    def _put(self, key, row):
         if key not in self.arrived:
             alike = [other for other in self.arrived if len(other) == len(key)]
             if len(alike) == self.most[len(key)]:
@@ -32,11 +29,11 @@ class Table:
             self.arrived.append(key)
         self.after[key] = row
 
-    def successors(self, previous: int, token: int) -> dict[int, float]:
+    def successors(self, previous, token):
         return self.after.get((previous, token)) or self.after.get((token,)) or {}
 
 
-def likeliest(logits: Sequence[float], width: int) -> dict[int, float]:
+def likeliest(logits, width):
     """The `width` likeliest tokens and their probabilities under the softmax of all logits, best first."""
     high = max(logits)
     total = sum(math.exp(value - high) for value in logits)
@@ -44,9 +41,7 @@ def likeliest(logits: Sequence[float], width: int) -> dict[int, float]:
     return {token: math.exp(logits[token] - high) / total for token in best}
 
 
-def static_tree(
-    table: Table, text: Sequence[int], template: Sequence[tuple[int, int]], depth: int
-) -> list[tuple[int, ...]]:
+def static_tree(table, text, template, depth):
     """Token Recycling: the paths below the root of a template's nodes, a node being the r-th
     successor of its parent.
 
@@ -66,6 +61,6 @@ def static_tree(
     return [path for path in paths[1:] if path is not None]
 
 
-def logs(probs: Sequence[float]) -> list[float]:
+def logs(probs):
     """A distribution as logits."""
     return [math.log(share) if share else -math.inf for share in probs]

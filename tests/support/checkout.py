@@ -1,7 +1,5 @@
 """The files that git keeps."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def kept(*options: str) -> list[str]:
+def kept(*options):
     """Names from `git ls-files`, relative to the checkout; skips a test outside of one."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,12 +12,12 @@ Logits = Callable[[tuple[int, ...]], Sequence[float]]
 """Of the next token after a text, prompt excluded."""
 
 
-def chi_square_critical(freedom: int, z: float = 4.26) -> float:
+def chi_square_critical(freedom, z=4.26):
     """The value that chance exceeds once in 100,000 (Wilson and Hilferty's approximation)."""
     return freedom * (1 - 2 / (9 * freedom) + z * math.sqrt(2 / (9 * freedom))) ** 3
 
 
-def chi_square(counts: Counter, probs: dict) -> tuple[float, int]:
+def chi_square(counts, probs):
     """The statistic and its degrees of freedom; impossible outcomes must not happen.
 
     Cells are due 5 draws or more: outcomes join one in the order of their probability until it has
@@ -38,25 +37,18 @@ def chi_square(counts: Counter, probs: dict) -> tuple[float, int]:
     return sum((seen - due) ** 2 / due for seen, due in cells), len(cells) - 1
 
 
-def assert_drawn_from(counts: Counter, probs: dict) -> None:
+def assert_drawn_from(counts, probs):
     """Chi-square, at the level of `chi_square_critical`."""
     statistic, freedom = chi_square(counts, probs)
     assert statistic < chi_square_critical(freedom)
 
 
-def logits_of(probs: Callable[[tuple[int, ...]], Sequence[float]], prompt: Sequence[int]) -> Logits:
+def logits_of(probs, prompt):
     """Logits of a table's distribution."""
     return lambda text: np.log(probs((*prompt, *text))).tolist()
 
 
-def text_distribution(
-    logits: Logits,
-    length: int,
-    *,
-    temperature: float,
-    top_k: int | None = None,
-    top_p: float | None = None,
-) -> dict[tuple[int, ...], float]:
+def text_distribution(logits, length, *, temperature, top_k=None, top_p=None):
     """Exact probability of every text of `length` tokens."""
     probs: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(length):

@@ -9,7 +9,6 @@ import copy
 import functools  # noqa: F401
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import accelerate  # noqa: F401
@@ -36,22 +35,22 @@ SAME = {"half", "double", "attention", "offloaded"}
 class Wrapped(nn.Module):
     """Negates a part, and records what passes: each pass writes its attributes."""
 
-    def __init__(self, inner: nn.Module) -> None:
+    def __init__(self, inner):
         super().__init__()
         self.inner = inner
         self.calls = 0
 
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+    def forward(self, rows):
         self.calls += 1
         self.last = -self.inner(rows)
         return self.last
 
 
-def own_text(model: Any, prompt: list[int] = PROMPT, count: int = NEW) -> list[int]:
+def own_text(model, prompt=PROMPT, count=NEW):
     return library_text(model, prompt, count)
 
 
-def negated(*values: Any) -> Any:
+def negated(*values):
     """The last of the values, as a hook gets them: rows, or the output of a model."""
     if isinstance(values[-1], torch.Tensor):
         return -values[-1]
@@ -59,7 +58,7 @@ def negated(*values: Any) -> Any:
     return values[-1]
 
 
-def add_layer(model: Any, layers: nn.ModuleList) -> None:
+def add_layer(model, layers):
     twin = copy.deepcopy(layers[1])
     for part in twin.modules():
         if hasattr(part, "layer_idx"):
@@ -70,7 +69,7 @@ def add_layer(model: Any, layers: nn.ModuleList) -> None:
         model.config.layer_types = [*kinds, kinds[1]]
 
 
-def parts(model: Any) -> dict[str, Any]:
+def parts(model):
     """The names that an edit may use."""
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     neox = model.config.model_type == "gpt_neox"
@@ -84,7 +83,7 @@ def parts(model: Any) -> dict[str, Any]:
     return globals() | locals()
 
 
-def outcomes(name: str, family: str) -> dict[str, str]:
+def outcomes(name, family):
     """For each way to go on: "right", "wrong", or the name of the error."""
     model = tiny(family)
     names = parts(model)
@@ -93,12 +92,12 @@ def outcomes(name: str, family: str) -> dict[str, str]:
     strategy = speclab.LinearSpeculation(draft_tokens=2)
     before = own_text(model)
 
-    def right(ids: list[int], done: int = 0) -> bool:
+    def right(ids, done=0):
         """Whether the model continues the first tokens like this; in half precision it may differ."""
         same = ids[done:] == own_text(model, PROMPT + ids[:done], NEW - done)
         return same or model.dtype == torch.float16
 
-    def run(session: speclab.Session) -> bool:
+    def run(session):
         done = len(session.token_ids)
         session.run()
         return right(session.token_ids, done)
@@ -127,7 +126,7 @@ def outcomes(name: str, family: str) -> dict[str, str]:
         return {way: _outcome(call) for way, call in ways.items()}
 
 
-def _outcome(call: Callable[[], bool]) -> str:
+def _outcome(call):
     try:
         return "right" if call() else "wrong"
     except Exception as error:

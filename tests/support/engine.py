@@ -1,9 +1,6 @@
 """The page's scripts in the engine that draws pictures: what an expression of JavaScript is."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 from quickjs import Context
 
@@ -17,7 +14,7 @@ globalThis.result = globalThis.failed = null;
 """
 
 
-def evaluated(expression: str, data: Any) -> Any:
+def evaluated(expression, data):
     """The value of an expression, a promise or not, in the page's scope; `data` is its input."""
     context = Context()
     context.eval(page_script())

@@ -1,15 +1,10 @@
 """A GGUF file of a tiny random Llama, with a byte-level tokenizer, as llama.cpp's converter would write it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import gguf
 import numpy as np
 import torch
 from support.tiny import tiny
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import PreTrainedModel
 
 TEMPLATE = (
     "{% for message in messages %}<s>{{ message['role'] }} {{ message['content'] }}</s>{% endfor %}"
@@ -28,19 +23,19 @@ _NAMES = {
 }  # fmt: skip
 
 
-def original() -> PreTrainedModel:
+def original():
     """The model that `write` writes: its output matrix is its embedding."""
     return tiny("llama", vocab=len(TOKENS), intermediate_size=64, tie_word_embeddings=True)
 
 
 def write(
-    path: Path,
-    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
-    family: str = "llama",
-    splits: str = "smollm",
-    scaled: bool = False,
-    parts: int | None = None,
-) -> Path:
+    path,
+    kind=gguf.GGMLQuantizationType.F32,
+    family="llama",
+    splits="smollm",
+    scaled=False,
+    parts=None,
+):
     """Writes it, its matrices stored as `kind`; the rest makes it one that cannot be read rightly."""
     model = original()
     file = gguf.GGUFWriter(path, family)
@@ -75,7 +70,7 @@ def write(
     return path
 
 
-def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:
+def same_weights(one, other):
     """Whether two models hold the same numbers under the same names."""
     first = one.state_dict()
     second = other.state_dict()

@@ -1,10 +1,7 @@
 """The live page's decoder, run in Node on the shipped models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 from support.node import printed
 
@@ -24,11 +21,7 @@ const model = name => {
 const tokenizer = new Tokenizer(json("tokenizer/tokenizer.json"));
 const models = { target: model("target"), draft: model("draft"), tokenizer };
 """
-FILES = (
-    SCRIPTS / "decode.js",
-    SCRIPTS / "forward.js",
-    SCRIPTS / "tokenizer.js",
-)
+FILES = (SCRIPTS / "decode.js", SCRIPTS / "forward.js", SCRIPTS / "tokenizer.js")
 DECODED = """
 (async () => {
   for (const { strategy, prompt, tokens } of runs) {
@@ -41,12 +34,12 @@ DECODED = """
 """
 
 
-def in_node(script: str, data: Any) -> str:
+def in_node(script, data):
     """What a script prints after the decoder's files; `data` is its standard input."""
     return printed(f"{joined(*FILES)}\n{script}", data)
 
 
-def decoded(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def decoded(runs):
     """The traces; each run has a `strategy` as `describe` writes it, a `prompt` and a number of `tokens`."""
     lines = in_node(RUNS + DECODED, {"folder": str(MINI), "runs": runs}).splitlines()
     return [json.loads(line) for line in lines]

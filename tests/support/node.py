@@ -1,17 +1,14 @@
 """Scripts run in Node, which Playwright's wheel brings; and what they compute, compared with Python's."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 
-def _node() -> str:
+def _node():
     spec = find_spec("playwright")
     if spec is not None and spec.origin is not None:
         driver = Path(spec.origin).parent / "driver" / "node"
@@ -22,7 +19,7 @@ def _node() -> str:
     return path
 
 
-def printed(script: str, data: Any) -> str:
+def printed(script, data):
     """What a script prints; `data` is its standard input."""
     done = subprocess.run(
         [_node(), "-e", script],
@@ -35,7 +32,7 @@ def printed(script: str, data: Any) -> str:
     return done.stdout
 
 
-def assert_equal(page: Any, own: Any, within: float = 1e-6, where: str = "") -> None:
+def assert_equal(page, own, within=1e-6, where=""):
     """Numbers to a rounding error, everything else exactly; seconds are not compared."""
     if page == own or where.endswith(".seconds"):
         return

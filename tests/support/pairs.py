@@ -1,9 +1,6 @@
 """Random models of many families as pairs, their own text by the library, and what the caches must hold."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -16,7 +13,6 @@ import speclab
 from speclab.heads.block_head import BlockRunner
 from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
-from speclab.pair import ModelPair
 
 NOISE = 0.02
 SEEDS = {("gemma3_text", 64): 2}
@@ -27,7 +23,7 @@ SMALL = 16
 """The vocabulary of pairs whose draft heads are to be right now and then."""
 
 
-def noisy(model: torch.nn.Module, noise: float, seed: int = 0) -> torch.nn.Module:
+def noisy(model, noise, seed=0):
     """A copy with this share of noise on every weight, which agrees with the model now and then."""
     twin = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(seed)
@@ -37,16 +33,16 @@ def noisy(model: torch.nn.Module, noise: float, seed: int = 0) -> torch.nn.Modul
     return twin
 
 
-def target_of(family: str, vocab: int = 64) -> torch.nn.Module:
+def target_of(family, vocab=64):
     return _target_of(family, vocab)
 
 
 @cache
-def _target_of(family: str, vocab: int) -> torch.nn.Module:
+def _target_of(family, vocab):
     return tiny(family, seed=SEEDS.get((family, vocab), 0), vocab=vocab)
 
 
-def draft_of(family: str, noise: float | None, vocab: int = 64) -> torch.nn.Module:
+def draft_of(family, noise, vocab=64):
     """A noisy copy of the target, or another model."""
     return (
         tiny(family, seed=9, vocab=vocab)
@@ -55,20 +51,20 @@ def draft_of(family: str, noise: float | None, vocab: int = 64) -> torch.nn.Modu
     )
 
 
-def pair_of(family: str, noise: float | None = NOISE, vocab: int = 64) -> ModelPair:
+def pair_of(family, noise=NOISE, vocab=64):
     """A target, a draft model and two draft heads; nothing is carried over from an earlier text."""
     return replace(_pair_of(family, noise, vocab), shared_state={})
 
 
 @cache
-def _pair_of(family: str, noise: float | None, vocab: int) -> ModelPair:
+def _pair_of(family, noise, vocab):
     target = target_of(family, vocab)
     heads = [random_head(target, seed, name) for seed, name in ((1, "prose"), (2, "code"))]
     return speclab.load_pair(target=target, draft=draft_of(family, noise, vocab), heads=heads)
 
 
 @cache
-def headed_pair(family: str) -> ModelPair:
+def headed_pair(family):
     """A target with two heads that read different layers, each with a draft vocabulary, and no draft model."""
     target = target_of(family, SMALL)
     heads = [
@@ -79,7 +75,7 @@ def headed_pair(family: str) -> ModelPair:
 
 
 @cache
-def block_pair(family: str, vocab: int = 8, **shape: object) -> ModelPair:
+def block_pair(family, vocab=8, **shape):
     """A target with a block head; of few tokens, so that a random head is right now and then."""
     target = target_of(family, vocab)
     known = [token for token in range(vocab) if token != 4]
@@ -88,15 +84,13 @@ def block_pair(family: str, vocab: int = 8, **shape: object) -> ModelPair:
 
 
 @cache
-def models_pair(family: str) -> ModelPair:
+def models_pair(family):
     """A target with two draft models in the place of heads."""
     target = target_of(family, SMALL)
     return speclab.load_pair(target=target, heads=[noisy(target, 0.03, seed) for seed in (0, 1)])
 
 
-def library_text(
-    model: torch.nn.Module, prompt: Sequence[int], count: int, **settings: object
-) -> list[int]:
+def library_text(model, prompt, count, **settings):
     """The library's own greedy decoding."""
     ids = torch.tensor([list(prompt)])
     chosen = {"max_new_tokens": count, "do_sample": False, "pad_token_id": 0} | settings
@@ -106,13 +100,11 @@ def library_text(
 
 
 @cache
-def own_text(family: str, count: int) -> list[int]:
+def own_text(family, count):
     return library_text(target_of(family), PROMPT, count)
 
 
-def assert_cache_is_fresh(
-    runner: Runner | HeadRunner, text: list[int], target: torch.nn.Module | None = None
-) -> None:
+def assert_cache_is_fresh(runner, text, target=None):
     """Length, and keys and values of every layer, as one causal pass of the module over the
     committed text leaves them.
 
@@ -140,13 +132,13 @@ def assert_cache_is_fresh(
     assert_same_entries(runner, fresh)
 
 
-def assert_same_entries(runner: Runner | HeadRunner, other: Runner | HeadRunner) -> None:
+def assert_same_entries(runner, other):
     for mine, its in zip(runner.cache.layers, other.cache.layers, strict=True):
         torch.testing.assert_close(mine.keys, its.keys, rtol=1e-3, atol=1e-3)
         torch.testing.assert_close(mine.values, its.values, rtol=1e-3, atol=1e-3)
 
 
-def run_and_check_caches(session: speclab.Session) -> speclab.Session:
+def run_and_check_caches(session):
     """Steps to the end; after every iteration the target's cache holds all it should, the others a prefix."""
     while not session.done:
         step = session.step()

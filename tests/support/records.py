@@ -1,25 +1,21 @@
 """Comparing records, and what every step must tell without contradicting itself."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
 import numpy as np
 
 from speclab.trace.edit import HAND
-from speclab.trace.records import Step
-from speclab.tree import DraftTree
 
 
-def paths_of(tree: DraftTree) -> dict[tuple[int, ...], int]:
+def paths_of(tree):
     """The tokens below the root on the way to each node, and the node: level by level, siblings in their order."""
     return {
         tuple(tree.token[list(tree.path(node))[1:]].tolist()): node for node in range(len(tree))
     }
 
 
-def assert_same(one: object, other: object, where: str = "trace") -> None:
+def assert_same(one, other, where="trace"):
     """Field by field: trees and masks hold arrays, which have no single truth value."""
     assert type(one) is type(other), where
     if dataclasses.is_dataclass(one):
@@ -37,7 +33,7 @@ def assert_same(one: object, other: object, where: str = "trace") -> None:
         assert one == other, where
 
 
-def assert_consistent(step: Step) -> None:
+def assert_consistent(step):
     """What one step says about itself in two places is the same."""
     tree = step.tree
     n = len(step.tree)
@@ -66,7 +62,7 @@ def assert_consistent(step: Step) -> None:
     _assert_caches(step, path, verified)
 
 
-def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
+def _assert_node(step, node, path):
     tree = step.tree
     i = node.index
     parent = int(tree.parent[i])
@@ -106,7 +102,7 @@ def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
     assert bool(node.draft_top) >= drafted
 
 
-def _assert_residual(step: Step, path: tuple[int, ...]) -> None:
+def _assert_residual(step, path):
     assert step.rule
     assert (step.residual is None) == (step.rule == "greedy" or step.bonus is None)
     if step.residual is not None:
@@ -118,7 +114,7 @@ def _assert_residual(step: Step, path: tuple[int, ...]) -> None:
         assert shares.keys() <= step.texts.keys()
 
 
-def _assert_caches(step: Step, path: tuple[int, ...], verified: bool) -> None:
+def _assert_caches(step, path, verified):
     target = step.caches[0]
     assert target.name == "target"
     assert target.before == step.prefix_length

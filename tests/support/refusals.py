@@ -1,7 +1,5 @@
 """What every error that a person causes must look like."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest
@@ -21,7 +19,7 @@ both_ways = pytest.mark.parametrize("way", WAYS, ids=["session", "generate"])
 
 
 @contextlib.contextmanager
-def refused(kind: type[SpeclabError], *said: str):
+def refused(kind, *said):
     """One sentence of that class that says each of these."""
     with pytest.raises(kind) as caught:
         yield caught

@@ -1,7 +1,5 @@
 """Runners of random models, a plain pass of the library to compare with, and a tree in one pass or two."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from functools import cache
 from unittest import mock
@@ -10,13 +8,12 @@ import torch
 from support.tiny import tiny
 
 from speclab.models.runner import Runner
-from speclab.tree import DraftTree
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
 @cache
-def runner_of(family: str) -> Runner:
+def runner_of(family):
     return Runner(tiny(family))
 
 
@@ -30,13 +27,13 @@ def small_buffers():
         yield
 
 
-def plain(runner: Runner, tokens: list[int]) -> torch.Tensor:
+def plain(runner, tokens):
     """Logits after every token: the library alone, no cache, no mask, no positions of ours."""
     with torch.inference_mode():
         return runner.model(torch.tensor([tokens]), use_cache=False).logits[0]
 
 
-def run_tree(runner: Runner, tree: DraftTree, cut: int | None = None) -> torch.Tensor:
+def run_tree(runner, tree, cut=None):
     """A tree in one pass, or its first `cut` nodes and then the rest, as a drafter does level by level."""
     base = runner.length
     mask = tree.ancestor_mask()

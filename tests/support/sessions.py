@@ -1,14 +1,10 @@
 """Sessions over a table pair, their text by hand, and what their caches must hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from support.table_runner import DistributionFn, mixed_probs, random_probs, table_pair
+from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
-from speclab.drafters.base import Strategy
-from speclab.pair import ModelPair
 
 VOCAB = 8
 PROMPT = [1, 2, 3]
@@ -16,7 +12,7 @@ TARGET = random_probs(VOCAB, 11, low=0.5, high=2.5)
 DRAFT = mixed_probs(TARGET, random_probs(VOCAB, 12), 0.15)
 NEW = 30
 
-STRATEGIES: dict[str, Strategy] = {
+STRATEGIES = {
     "plain": speclab.Autoregressive(),
     "chain": speclab.LinearSpeculation(draft_tokens=4, confidence_stop=0.2),
     "tree": speclab.FixedTree(depth=3, branching=2),
@@ -28,43 +24,39 @@ STRATEGIES: dict[str, Strategy] = {
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
 
-def pair_of(
-    target: DistributionFn = TARGET, draft: DistributionFn | None = DRAFT, eos: int | None = None
-) -> ModelPair:
+def pair_of(target=TARGET, draft=DRAFT, eos=None):
     return table_pair(target, draft, VOCAB, eos=eos)
 
 
-def session_of(
-    strategy: Strategy = STRATEGIES["dynatree"], pair: ModelPair | None = None, **settings: object
-) -> speclab.Session:
+def session_of(strategy=STRATEGIES["dynatree"], pair=None, **settings):
     return speclab.Session(
         pair or pair_of(), strategy, PROMPT, **({"max_new_tokens": NEW} | settings)
     )
 
 
-def finished(strategy: Strategy = STRATEGIES["dynatree"], **settings: object) -> speclab.Session:
+def finished(strategy=STRATEGIES["dynatree"], **settings):
     session = session_of(strategy, **settings)
     session.run()
     return session
 
 
-def own_text(count: int = NEW) -> list[int]:
+def own_text(count=NEW):
     text = list(PROMPT)
     for _ in range(count):
         text.append(int(np.argmax(TARGET(tuple(text)))))
     return text[len(PROMPT) :]
 
 
-def calls(session: speclab.Session) -> list[int]:
+def calls(session):
     return [runner.calls for runner in session.pair.runners.values()]
 
 
-def texts(session: speclab.Session) -> list[list[int]]:
+def texts(session):
     """What the caches hold."""
     return [runner.tokens for runner in session.pair.runners.values()]
 
 
-def assert_caches_follow(session: speclab.Session) -> None:
+def assert_caches_follow(session):
     """Both caches hold a prefix of the whole decoded text, the target's all but at most the newest token."""
     whole = [*session.trace.prompt_ids, *session.trace.token_ids]
     for held in texts(session):

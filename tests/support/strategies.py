@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -11,7 +9,7 @@ from speclab.tree import DraftTree
 
 
 @st.composite
-def draft_trees(draw: st.DrawFn, max_nodes: int = 12, vocab: int = 64) -> DraftTree:
+def draft_trees(draw, max_nodes=12, vocab=64):
     """Any breadth-first tree of 1 to `max_nodes` nodes: chain, star or bush; siblings carry
     different tokens.
 
@@ -31,14 +29,12 @@ def draft_trees(draw: st.DrawFn, max_nodes: int = 12, vocab: int = 64) -> DraftT
     return DraftTree.of(tokens, parents, _log_probs(parents, weights), "random")
 
 
-def token_lists(
-    min_size: int = 1, max_size: int = 24, vocab: int = 64
-) -> st.SearchStrategy[list[int]]:
+def token_lists(min_size=1, max_size=24, vocab=64):
     """Random prompts as token ids."""
     return st.lists(st.integers(0, vocab - 1), min_size=min_size, max_size=max_size)
 
 
-def _tokens(parents: Sequence[int], random: object, vocab: int) -> list[int]:
+def _tokens(parents, random, vocab):
     tokens: list[int] = []
     for node, parent in enumerate(parents):
         taken = {tokens[other] for other in range(node) if parents[other] == parent}
@@ -46,7 +42,7 @@ def _tokens(parents: Sequence[int], random: object, vocab: int) -> list[int]:
     return tokens
 
 
-def _log_probs(parents: Sequence[int], weights: Sequence[float]) -> list[float]:
+def _log_probs(parents, weights):
     share = np.array(weights)
     for parent in set(parents):
         siblings = np.flatnonzero(np.array(parents) == parent)

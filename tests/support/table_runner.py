@@ -20,11 +20,11 @@ from speclab.pair import ModelPair
 DistributionFn = Callable[[tuple[int, ...]], Sequence[float]]
 
 
-def random_probs(vocab_size: int, seed: int, low: float = 0.3, high: float = 5.0) -> DistributionFn:
+def random_probs(vocab_size, seed, low=0.3, high=5.0):
     """A distribution without ties, the same for the same path, from nearly flat to nearly certain."""
     seen: dict[tuple[int, ...], np.ndarray] = {}
 
-    def probs(path: tuple[int, ...]) -> np.ndarray:
+    def probs(path):
         if path not in seen:
             noise = random.Random(repr((seed, path)))
             scale = noise.uniform(low, high)
@@ -35,7 +35,7 @@ def random_probs(vocab_size: int, seed: int, low: float = 0.3, high: float = 5.0
     return probs
 
 
-def mixed_probs(one: DistributionFn, other: DistributionFn, share: float) -> DistributionFn:
+def mixed_probs(one, other, share):
     """`share` of the second distribution in the first: a draft that agrees with its target most of the time."""
     return lambda path: (1 - share) * np.asarray(one(path)) + share * np.asarray(other(path))
 
@@ -49,13 +49,7 @@ class TableRunner(ModelSource):
     dtype = torch.float32
     slot_bytes = 16
 
-    def __init__(
-        self,
-        probs: DistributionFn,
-        vocab_size: int,
-        context: int | None = None,
-        eos: int | None = None,
-    ):
+    def __init__(self, probs, vocab_size, context=None, eos=None):
         self.probs = probs
         self.vocab_size = self.known = vocab_size
         self.context = context
@@ -69,28 +63,26 @@ class TableRunner(ModelSource):
         self._given: tuple[np.ndarray, list[int]] = (np.ones((0, 0), bool), [])
 
     @property
-    def length(self) -> int:
+    def length(self):
         return len(self.slots)
 
     @property
-    def capacity(self) -> int:
+    def capacity(self):
         return -(-len(self.slots) // 64) * 64
 
     @property
-    def tokens(self) -> list[int]:
+    def tokens(self):
         """The text in the cache; every slot must hold its own position."""
         assert [position for _, position in self.slots] == list(range(len(self.slots)))
         return [token for token, _ in self.slots]
 
-    def extend(self, tokens: Sequence[int]) -> torch.Tensor:
+    def extend(self, tokens):
         start = len(self.slots)
         count = len(tokens)
         visible = np.tril(np.ones((count, count), bool))
         return self._pass(tokens, range(start, start + count), visible)[-1]
 
-    def forward(
-        self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray
-    ) -> torch.Tensor:
+    def forward(self, tokens, positions, visible):
         length = len(self.slots)
         count = len(tokens)
         logits = self._pass(tokens, positions, visible)
@@ -98,16 +90,14 @@ class TableRunner(ModelSource):
         assert len(logits) == count
         return logits
 
-    def logits(self, tokens, positions=None, visible=None, *, topk=0) -> Answer:
+    def logits(self, tokens, positions=None, visible=None, *, topk=0):
         return Answer(
             self.extend(tokens)[None]
             if positions is None
             else self.forward(tokens, positions, visible)
         )
 
-    def _pass(
-        self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray
-    ) -> torch.Tensor:
+    def _pass(self, tokens, positions, visible):
         tokens = [int(t) for t in tokens]
         positions = [int(p) for p in positions]
         visible = np.asarray(visible)
@@ -129,7 +119,7 @@ class TableRunner(ModelSource):
         with np.errstate(divide="ignore"):
             return torch.tensor(np.log(np.array(rows)), dtype=torch.float32)
 
-    def _row(self, slots: list[tuple[int, int]], visible: np.ndarray, own: int) -> Sequence[float]:
+    def _row(self, slots, visible, own):
         assert visible[own], "a row sees itself"
         assert not visible[own + 1 :].any(), "no row sees a later one"
         seen = sorted((slots[slot][1], slots[slot][0]) for slot in np.flatnonzero(visible).tolist())
@@ -139,7 +129,7 @@ class TableRunner(ModelSource):
         assert seen[-1] == (slots[own][1], slots[own][0]), "a row is the last of its path"
         return self.probs(tuple(token for _, token in seen))
 
-    def keep(self, prefix: int, slots: Sequence[int]) -> None:
+    def keep(self, prefix, slots):
         slots = [int(slot) for slot in slots]
         assert 0 <= prefix <= len(self.slots)
         assert all(prefix <= slot < len(self.slots) for slot in slots)
@@ -148,27 +138,27 @@ class TableRunner(ModelSource):
         self.slots = self.slots[:prefix] + [self.slots[slot] for slot in slots]
         assert self.tokens is not None
 
-    def crop(self, length: int) -> None:
+    def crop(self, length):
         assert 0 <= length <= len(self.slots)
         self.kept = Kept(len(self.slots), length, ())
         self.slots = self.slots[:length]
 
-    def fork(self, length: int = 0, target=None, *, lean: bool = True) -> TableRunner:
+    def fork(self, length=0, target=None, *, lean=True):
         other = type(self)(self.probs, self.vocab_size, self.context, self.eos)
         other.slots = self.slots[:length]
         return other
 
-    def check_unchanged(self, whole=False) -> None:
+    def check_unchanged(self, whole=False):
         pass
 
-    def watch(self, layers: Sequence[int]) -> None:
+    def watch(self, layers):
         assert not layers, "it has no hidden states"
 
-    def mask_given(self) -> tuple[np.ndarray, list[int]]:
+    def mask_given(self):
         return self._given
 
 
-def _model(eos: int | None) -> SimpleNamespace:
+def _model(eos):
     """What a pair asks a module about."""
     config = SimpleNamespace(eos_token_id=eos, _attn_implementation="table")
     config.get_text_config = lambda decoder: config
@@ -177,13 +167,7 @@ def _model(eos: int | None) -> SimpleNamespace:
     )
 
 
-def table_pair(
-    target: DistributionFn,
-    draft: DistributionFn | None,
-    vocab_size: int,
-    context: int | None = None,
-    eos: int | None = None,
-) -> ModelPair:
+def table_pair(target, draft, vocab_size, context=None, eos=None):
     """A pair of table runners, without a tokenizer."""
     runners = [probs and TableRunner(probs, vocab_size, context, eos) for probs in (target, draft)]
     return ModelPair(*runners, name="tables")

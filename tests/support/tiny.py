@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 WINDOW = 8
 CHUNK = 8
@@ -47,7 +47,7 @@ _FACTORS = {
     "long_factor": [6.0, 3.0, 9.0, 2.0],
 }
 
-CONFIGS: dict[str, dict[str, Any]] = {
+CONFIGS = {
     "gpt_neox": {**_COMMON, "rotary_pct": 0.5},
     "llama": {**_COMMON, **_GROUPED},
     "qwen3": {**_COMMON, **_GROUPED},
@@ -109,7 +109,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 FAMILIES = ("gpt_neox", "llama", "qwen3", "gpt2", "opt", "mistral", "gemma2", "gemma3_text", "phi")
 
 
-def tiny(family: str, seed: int = 0, vocab: int = 64, **overrides: Any) -> PreTrainedModel:
+def tiny(family, seed=0, vocab=64, **overrides):
     """A random causal model of `family` in float32, in eval mode; `overrides` are config fields.
 
     The same arguments give the same weights, and the global random state is left as it was. Context
@@ -134,7 +134,7 @@ def tiny(family: str, seed: int = 0, vocab: int = 64, **overrides: Any) -> PreTr
 
 
 @torch.no_grad()
-def make_loud(model: torch.nn.Module) -> None:
+def make_loud(model):
     for parameter in model.parameters():
         if parameter.ndim > 1:
             parameter.normal_(std=0.3)

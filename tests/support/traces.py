@@ -1,13 +1,11 @@
 """A trace with something in every field."""
 
-from __future__ import annotations
-
 from speclab.trace.metrics import Counts
 from speclab.trace.records import Adaptation, CacheRecord, Event, ExtraRow, NodeRecord, Step, Trace
 from speclab.tree import DraftTree
 
 
-def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
+def step_of(tree, index=0, prefix=3):
     """A step with something in every field, whose drafted root alone was accepted; the text ends inside every other."""
     n = len(tree)
     bonus = None if index else 1
@@ -45,10 +43,7 @@ def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
             "root": "verified",
             "top_k": None,
         },
-        events=(
-            Event("expand", 0, {"confidence": 0.5, "branches": 2}),
-            Event("route", None),
-        ),
+        events=(Event("expand", 0, {"confidence": 0.5, "branches": 2}), Event("route", None)),
         caches=(CacheRecord("target", prefix, n + 2, (3, 4), ((4, 3),), 5, 5, 64, 1024),),
         seconds={"draft": 0.25, "verify": 1e-9},
         adaptation=Adaptation("bolder", {"mean": 0.9}, {"base_depth": 5}, {"base_depth": 6}),
@@ -61,7 +56,7 @@ def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
     )
 
 
-def trace_of(*steps: Step) -> Trace:
+def trace_of(*steps):
     return Trace(
         prompt_ids=(1, 2, 3),
         first_token=4,

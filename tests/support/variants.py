@@ -1,13 +1,10 @@
 """Strategies in many shapes, for tests that hold whatever the strategy."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 import speclab
-from speclab.drafters.base import Strategy
 
-VARIANTS: dict[str, Strategy] = {
+VARIANTS = {
     "plain": speclab.Autoregressive(),
     "chain": speclab.LinearSpeculation(draft_tokens=4),
     "chain with a stop": speclab.LinearSpeculation(draft_tokens=8, confidence_stop=0.5),
@@ -28,7 +25,7 @@ VARIANTS: dict[str, Strategy] = {
     "dynatree as in the paper": speclab.DynaTree.paper(),
     "lookahead": speclab.Lookahead(window=5, ngram=4, guesses=4),
 }
-PATHS: dict[str, Strategy] = {
+PATHS = {
     name: VARIANTS[name]
     for name in (
         "chain with a stop",
@@ -43,7 +40,7 @@ drafted root that is forwarded again, rows that are no candidates."""
 
 
 @st.composite
-def dynatrees(draw: st.DrawFn, **fixed: object) -> speclab.DynaTree:
+def dynatrees(draw, **fixed):
     """Any consistent settings; thresholds from a continuum, so that no distribution meets one exactly."""
     low, high = sorted(draw(st.tuples(st.floats(0, 1), st.floats(0, 1))))
     stop, deep = sorted(draw(st.tuples(st.floats(0, 0.6), st.floats(0, 0.6))))
@@ -69,7 +66,7 @@ def dynatrees(draw: st.DrawFn, **fixed: object) -> speclab.DynaTree:
     )
 
 
-DRAWN: dict[str, Strategy] = {
+DRAWN = {
     "drawn chain": speclab.LinearSpeculation(draft_tokens=3, candidates="independent"),
     "drawn chain with a stop": speclab.LinearSpeculation(
         draft_tokens=4, confidence_stop=0.4, candidates="independent"

@@ -1,8 +1,5 @@
 """Recorded iterations for pictures: of every strategy, by hand, with texts that would be markup."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from math import log
@@ -11,7 +8,6 @@ from xml.etree import ElementTree
 from support.every_strategy import ALONE, DRAFTED, PROMPT, pair_of
 
 import speclab
-from speclab.trace.records import Step, Trace
 from speclab.tree import DraftTree
 
 WORDS = (
@@ -37,12 +33,12 @@ HOSTILE = [{token: ODD[(token + shift) % len(ODD)] for token in range(12)} for s
 """Two tables, so that each odd text is the text of a token."""
 
 
-def with_texts(run: Trace, texts: Mapping[int, str]) -> Trace:
+def with_texts(run, texts):
     steps = tuple([replace(step, texts=texts) for step in run.steps])
     return replace(run, steps=steps, texts=texts)
 
 
-def decoded(strategy, tokens: int = 9, temperature: float = 0.0) -> Trace:
+def decoded(strategy, tokens=9, temperature=0.0):
     settings = {"max_new_tokens": tokens, "temperature": temperature}
     session = speclab.Session(pair_of(), strategy, PROMPT, **settings)
     session.run()
@@ -50,7 +46,7 @@ def decoded(strategy, tokens: int = 9, temperature: float = 0.0) -> Trace:
 
 
 @cache
-def runs() -> dict[str, Trace]:
+def runs():
     """A greedy and a sampled run of every strategy."""
     samples = speclab.FixedTree(depth=2, branching=2, candidates="independent")
     strategies = [*ALONE.items(), *DRAFTED.items(), ("samples", samples)]
@@ -59,23 +55,23 @@ def runs() -> dict[str, Trace]:
 
 
 @cache
-def recorded() -> tuple[Step, ...]:
+def recorded():
     return tuple([step for run in runs().values() for step in run.steps])
 
 
 @cache
-def trace() -> Trace:
+def trace():
     """A long run with trees of many sizes."""
     return decoded(speclab.DynaTree(base_depth=3, history="iteration", node_budget=24), 40)
 
 
-def large() -> Step:
+def large():
     """A tree of 121 nodes."""
     return decoded(speclab.FixedTree(depth=4, branching=3)).steps[0]
 
 
 @cache
-def five_nodes() -> Step:
+def five_nodes():
     """The tree of the first lesson, by hand: two children, the first with two children; 1 and 3 are accepted."""
     root, first, second = decoded(speclab.Autoregressive()).token_ids[:3]
     probs = [0.0, log(0.6), log(0.3), log(0.7), log(0.2)]
@@ -84,7 +80,7 @@ def five_nodes() -> Step:
     return replace(step, texts=TEXTS)
 
 
-def parse(markup: str) -> ElementTree.Element:
+def parse(markup):
     """The root of a view; a token that broke out of its text would show as an element, a handler or an address."""
     root = ElementTree.fromstring(f"<div>{markup}</div>")
     for element in root.iter():

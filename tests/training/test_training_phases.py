@@ -9,12 +9,7 @@ from training.draft import DISTILL_DATA, DistilConfig, distil
 from training.evaluate import EvaluateConfig, evaluate
 from training.loop import Schedule
 from training.model import Shape
-from training.target import (
-    PretrainConfig,
-    UnlikelihoodConfig,
-    pretrain,
-    unlikelihood,
-)
+from training.target import PretrainConfig, UnlikelihoodConfig, pretrain, unlikelihood
 
 MIXTURE = {"tales": 0.75, "sums": 0.25}
 TINY = Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320)
