@@ -27,7 +27,7 @@ from speclab.clinic._step_lines import (
 from speclab.errors import SettingsError, TraceError, named
 from speclab.recorder import FORMAT, OPTIONAL
 from speclab.trace.codecs import Real
-from speclab.trace.metrics import Counts
+from speclab.trace.metrics import Counts, looked
 from speclab.trace.records import UNKNOWN, Adaptation, CacheRecord, NodeRecord, Step, Trace, Verdict
 from speclab.tree import Bools, DraftTree
 
@@ -133,6 +133,7 @@ def _step(line: Pass, index: int, header: Header, given: Mapping[str, Any]) -> S
             1,
             0,
             sum(line.seconds.values()),
+            looked(tree, accepted, len(line.committed), drafted_root=False),
         ),
         mask=mask,
         prefix_seen=tuple([line.prefix_length - sum(hidden_entries[node]) for node in range(n)]),

@@ -123,8 +123,8 @@ class GooseDrafter(TableDrafter):
     def draft(self, context: Context) -> Draft:
         """Algorithm 2, lines 5 to 12: match, then a bypass, a spine tree, or a tree of transitions alone."""
         s = self.settings
+        assert s.node_budget != "auto"
         budget = s.node_budget
-        assert budget != "auto"
         longest = 0 if s.spine == "off" else min(s.max_spine, budget - 1, context.max_depth)
         matches = self._copies.matches(context.tokens, longest)
         chain = matches[0].tokens if matches else ()

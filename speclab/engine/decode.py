@@ -40,7 +40,7 @@ from speclab.models.transfers import Stopwatch
 from speclab.pair import ModelPair
 from speclab.sampling import PositionalRng, RngPurpose
 from speclab.settings import SessionSettings
-from speclab.trace.metrics import Counts
+from speclab.trace.metrics import Counts, looked
 from speclab.trace.records import Adaptation
 from speclab.tree import CandidateSampling
 
@@ -434,6 +434,7 @@ class Iteration:
             target_calls=self.calls[0],
             draft_calls=sum(self.calls[1:]),
             seconds=self.watch.seconds,
+            looked=looked(tree, self.outcome.accepted, len(self.outcome.committed), root == 0),
         )
 
 

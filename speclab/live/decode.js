@@ -330,7 +330,13 @@ function countsOf(tree, { accepted, committed }, calls, phases) {
     longest_path: shapeOf(tree).depth.at(-1),
     target_calls: 1,
     draft_calls: calls,
-    seconds
+    seconds,
+    looked:
+      accepted.length +
+      Number(
+        committed.length > accepted.length &&
+          shapeOf(tree).children[accepted.at(-1) ?? 0].length > 0
+      )
   };
 }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
+from math import sqrt
 
 from speclab.trace.codecs import Amount, Natural
+from speclab.tree import DraftTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +16,9 @@ class Counts:
 
     `committed`: tokens added, bonus included. `drafted`: drafted nodes verified (a verified root is
     not drafted). `accepted`: drafted nodes committed. `longest_path`: drafted nodes on the longest
-    path. `target_calls`: forward passes of the target. `draft_calls`: those of draft models and
-    draft heads together.
+    path. `looked`: positions with drafted candidates that the target came to: where it accepted
+    one, and where it rejected all. `target_calls`: forward passes of the target. `draft_calls`:
+    those of draft models and draft heads together.
     """
 
     iterations: Natural = 0
@@ -25,9 +29,64 @@ class Counts:
     target_calls: Natural = 0
     draft_calls: Natural = 0
     seconds: Amount = field(default=0.0, repr=False)
+    looked: Natural = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+
+def looked(tree: DraftTree, accepted: Sequence[int], committed: int, drafted_root: bool) -> int:
+    """`Counts.looked` of an iteration that committed so many tokens."""
+    last = accepted[-1] if accepted else -int(drafted_root)
+    ended = committed == len(accepted)  # inside the path: nothing after it was judged
+    rejected = not ended and (last < 0 or bool(tree.children[last]))
+    return len(accepted) + rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """How a draft fares down to `depth`: of `looked` iterations in which the target looked there,
+    `accepted` accepted a token. `survival`: the estimated share of drafts that are accepted down to
+    here if they are this deep, with its 95 % interval from `low` to `high`.
+    """
+
+    depth: int
+    looked: int
+    accepted: int
+    survival: float
+    low: float
+    high: float
+
+
+def survival(counts: Sequence[Counts]) -> list[Survival]:
+    """Survival by depth over iterations, from 1 to the deepest position that the target looked at.
+
+    Drafts that ended before, and texts that ended inside a draft, count as far as they went (Kaplan
+    and Meier); the interval is Wilson's with Greenwood's variance (Rothman).
+    """
+    rows: list[Survival] = []
+    share = 1.0
+    variance = 0.0  # of log(share)
+    for depth in range(1, max([each.looked for each in counts], default=0) + 1):
+        tried = sum(each.looked >= depth for each in counts)
+        accepted = sum(each.accepted >= depth for each in counts)
+        share *= accepted / tried
+        size = float(tried)  # as many independent drafts would tell as much
+        if accepted:
+            variance += (tried - accepted) / (tried * accepted)
+            if variance:
+                size = (1 - share) / (share * variance)
+        low, high = _wilson(share, size)
+        rows.append(Survival(depth, tried, accepted, share, low, high))
+    return rows
+
+
+def _wilson(share: float, size: float) -> tuple[float, float]:
+    """The 95 % interval of a share of so many."""
+    z2 = 1.96**2
+    middle = (share + z2 / (2 * size)) / (1 + z2 / size)
+    half = sqrt(z2 * share * (1 - share) / size + (z2 / (2 * size)) ** 2) / (1 + z2 / size)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -57,6 +116,15 @@ class Metrics:
     def acceptance_rate(self) -> float:
         """Accepted drafted tokens / drafted tokens, 0…1."""
         return _ratio(self.counts.accepted, self.counts.drafted)
+
+    @property
+    def acceptance_hazard(self) -> float:
+        """Accepted drafted tokens / positions with candidates that the target looked at, 0…1.
+
+        Unlike `acceptance_rate` it does not fall with the length of the draft, so it compares
+        lengths, engines and requests.
+        """
+        return _ratio(self.counts.accepted, self.counts.looked)
 
     @property
     def path_acceptance(self) -> float:
@@ -96,7 +164,7 @@ class Metrics:
     def as_dict(self) -> dict[str, int | float]:
         """Every figure by name, in display order."""
         names = (
-            "tokens_per_iteration", "acceptance_rate", "path_acceptance", "paper_acceptance", "iterations",
-            "target_calls", "draft_calls", "target_calls_saved", "throughput", "ttft", "tpot",
+            "tokens_per_iteration", "acceptance_rate", "acceptance_hazard", "path_acceptance", "paper_acceptance",
+            "iterations", "target_calls", "draft_calls", "target_calls_saved", "throughput", "ttft", "tpot",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}

@@ -7,7 +7,7 @@ from support.sessions import STRATEGIES, TARGET, finished, pair_of
 
 import speclab
 from speclab import views
-from speclab.analysis.nodes import COLUMNS, calibration, token_kind
+from speclab.analysis.nodes import COLUMNS, calibration, survival, token_kind
 from speclab.errors import NotRecordedError, SettingsError
 
 RUNS = {
@@ -97,6 +97,19 @@ def test_a_picture_of_marginals_shows_calibration_on_the_accepted_path_and_off_i
             assert firsts[firsts.parent_accepted == side][column].tolist() in shown
     with refused(NotRecordedError, "plain", "nothing was drafted"):
         views.marginals({"plain": [finished(STRATEGIES["plain"])]})
+
+
+def test_survival_is_the_table_of_the_counts_by_strategy():
+    runs = [finished(STRATEGIES[name]) for name in ("tree", "dynatree", "plain")]
+    frame = survival(runs)
+    assert set(frame.strategy) == {run.trace.settings["strategy"] for run in runs[:2]}
+    for run in runs[:2]:
+        own = frame[frame.strategy == run.trace.settings["strategy"]]
+        looked, accepted = own.looked.sum(), own.accepted.sum()
+        assert run.metrics.acceptance_hazard == pytest.approx(accepted / looked)
+        assert own.hazard.tolist() == pytest.approx((own.accepted / own.looked).tolist())
+        assert own.survival.tolist() == pytest.approx(own.hazard.cumprod().tolist())
+        assert ((own.low <= own.survival) & (own.survival <= own.high)).all()
 
 
 def test_without_drafts_the_columns_are_there_and_anything_else_is_refused():

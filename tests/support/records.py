@@ -55,6 +55,9 @@ def assert_consistent(step):
     assert step.counts.committed == len(step.committed)
     assert step.counts.accepted == len(step.accepted)
     assert step.counts.drafted == n - verified
+    last = path[-1] if path else None
+    open_end = step.bonus is not None and (last is None or bool(tree.children[last]))
+    assert step.counts.looked == len(step.accepted) + open_end
     assert step.counts.longest_path == tree.depth.max() + 1 - verified
     _assert_residual(step, path)
     assert step.seconds.keys() >= {"draft", "verify", "accept", "commit", "learn"}

@@ -11,7 +11,7 @@ from support.strategies import draft_trees
 from support.traces import TREE, step_of, trace_of
 
 from speclab.trace.files import load_trace
-from speclab.trace.metrics import Counts, Metrics
+from speclab.trace.metrics import Counts, Metrics, survival
 from speclab.tree import CandidateSampling, DraftTree
 
 
@@ -50,15 +50,18 @@ def test_metrics_are_the_sum_of_the_steps():
 # none accepted, and the bonus alone, with a second target pass to rebuild the cache.
 FIRST = Counts(
     iterations=1, committed=4, drafted=4, accepted=3, longest_path=4, target_calls=1, draft_calls=4, seconds=0.5,
+    looked=4,
 )  # fmt: skip
 SECOND = Counts(
     iterations=1, committed=1, drafted=6, accepted=0, longest_path=3, target_calls=2, draft_calls=3, seconds=0.25,
+    looked=1,
 )  # fmt: skip
 BOTH = Metrics(FIRST + SECOND, ttft=0.125)
 
 
 DEFINED = {
     "iterations": 2, "tokens_per_iteration": 5 / 2, "acceptance_rate": 3 / 10, "path_acceptance": 3 / 7,
+    "acceptance_hazard": 3 / 5,
     "paper_acceptance": 5 / 7, "target_calls": 3 + 1, "draft_calls": 7, "target_calls_saved": 1 - 3 / 5,
     "throughput": 5 / 0.75, "tpot": 0.75 / 5, "ttft": 0.125,
 }  # fmt: skip
@@ -67,6 +70,23 @@ DEFINED = {
 def test_definitions():
     assert BOTH.as_dict() == pytest.approx(DEFINED)
     assert {name: getattr(BOTH, name) for name in DEFINED} == pytest.approx(DEFINED)
+
+
+def test_survival_counts_each_draft_as_far_as_it_went():
+    """Ten chains of up to three: at depth 1 all are looked at, at depth 2 those that are so long."""
+    ended = [Counts(accepted=1, looked=1)] * 2  # one token long, accepted
+    lost = [Counts(accepted=1, looked=2)] * 2
+    whole = [Counts(accepted=3, looked=3)] * 2
+    first, second, third = survival([Counts(accepted=0, looked=1)] * 4 + ended + lost + whole)
+    assert (first.looked, first.accepted, second.looked, second.accepted) == (10, 6, 4, 2)
+    assert [row.survival for row in (first, second, third)] == pytest.approx([0.6, 0.3, 0.3])
+    assert (first.low, first.high) == pytest.approx((0.3127, 0.8318), abs=1e-4)  # Wilson, 6 of 10
+    assert second.low < 0.3 < second.high
+    assert (third.low, third.high) == (second.low, second.high)
+    (never,) = survival([Counts(accepted=0, looked=1)] * 5)
+    assert (never.survival, never.low) == (0, 0)
+    assert never.high == pytest.approx(0.4345, abs=1e-4)
+    assert survival([Counts()]) == []
 
 
 def test_nothing_decoded_gives_zero_everywhere():
