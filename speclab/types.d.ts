@@ -360,7 +360,6 @@ interface Status {
   can_step?: boolean;
   live?: boolean;
   wanted?: Wanted;
-  applied?: Wanted | null;
   pending?: string[];
   new_run?: boolean;
   missing?: Record<string, string>;
@@ -390,7 +389,6 @@ interface Catalog {
   models: Values[];
   prompts: { name: string; kind: string; text: string; chat: boolean }[];
   devices: Values[];
-  session: Values;
   current: string;
   note?: string;
 }
@@ -472,7 +470,7 @@ type Message =
       tab: string;
       moves?: number;
     }
-  | { do: "step"; from?: string }
+  | { do: "step"; start?: string }
   | { do: "run"; until: Until }
   | { do: "condition"; until: Until }
   | {

@@ -140,7 +140,6 @@ def catalog(given: ModelPair | None) -> Message:
             for prompt in examples(chat=chat)
         ],
         "devices": [{"label": label, "value": value} for label, value in _DEVICES.items()],
-        "session": SessionSettings.model_json_schema(),
         "current": CURRENT,
     }
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from traitlets import Dict
 
 from speclab import clinic
-from speclab.analysis.compare import ComparedRun, Comparison, compare
+from speclab.analysis.compare import Comparison, compare
 from speclab.analysis.curves import sweep
 from speclab.clinic.steps_file import load_steps
 from speclab.drafters import cost, setting_names, strategies
@@ -28,7 +28,6 @@ from speclab.lab._form import (
     CURRENT,
     FORM,
     LabConfig,
-    Message,
     ModelChoice,
     offered,
     prompt_of,
@@ -209,7 +208,8 @@ class Runs(LabState):
         session, old = self._live()
         fork = session.fork(at, strategy, **settings)
         config = replace(old, strategy=fork.strategy, settings=fork.settings)
-        self._add_fork(short_name(old, config), fork, config, at)
+        name = short_name(old, config)
+        self._add(name, fork.trace, at, session=fork, config=config, cursor=fork.cursor)
         return fork
 
     # Decode and move
@@ -377,21 +377,18 @@ class Runs(LabState):
         self._all = self.edits = ()
         self.panels = {}
 
-    def _add(self, name: str, trace: Trace, family: str = "", **fields: Any) -> None:
-        """Show a new run. It is called `B Goose`; a fork of A `A2 τ_ℓ 0.75 from 4`."""
-        self._made = (*self._made, family or chr(65 + len({*self._made}) % 26))
-        family = self._made[-1]
+    def _add(self, name: str, trace: Trace, at: int = -1, **fields: Any) -> None:
+        """Show a new run, such as `B Goose`; with `at` a fork of the run shown, such as
+        `A2 τ_ℓ 0.75 from 4`."""
+        family = chr(65 + len({*self._made}) % 26) if at < 0 else self.shown().family
+        self._made = (*self._made, family)
         count = self._made.count(family)
-        name = f"{family}{count if count > 1 else ''} {name}"
-        run = Run(len(self._made) - 1, name, family, trace, **fields)
+        label = family if count == 1 else f"{family}{count}"
+        words = [label, name, f"from {at}" if at >= 0 else ""]
+        number = len(self._made) - 1
+        run = Run(number, " ".join(filter(None, words)), family, trace, at=at, **fields)
         self._all = (*self._all, run)
         self._show(run)
-
-    def _add_fork(self, name: str, fork: Session, config: LabConfig, at: int) -> None:
-        """Show a fork of the session shown, after `at` iterations."""
-        family = self.shown().family
-        fields = {"session": fork, "config": config, "at": at, "cursor": fork.cursor}
-        self._add(f"{name} from {at}".lstrip(), fork.trace, family, **fields)
 
     def _numbered(self, number: int) -> Run:
         for run in self._all:
@@ -495,8 +492,8 @@ class Runs(LabState):
             self._working = None
         fork = by_hand.fork(strategy=config.strategy)
         name = f"by hand, then {type(config.strategy).__name__}"
-        self._add_fork(name, fork, config, old.index)
-        self.message = comparison(step, old)
+        self._add(name, fork.trace, old.index, session=fork, config=config, cursor=fork.cursor)
+        self.show("pinned", step=step_data(old))
         return step
 
     def _edit(self) -> TreeEdit:
@@ -579,7 +576,12 @@ class Runs(LabState):
             result = compare(pair, chosen, prompt, watch=watch, **config.settings.model_dump())
         finally:
             self._working = None
-        rows = [_row(result, run) for run in result.runs]
+        rows = []
+        for run in result.runs:
+            differs = result.differs_at(run)
+            row = {"name": run.name, "problem": run.problem, "differs_at": differs}
+            counts = run.trace.metrics.as_dict() if run.trace is not None else {}
+            rows.append({**counts, **row, "tokens": len(run.token_ids)})
         self.show("compared", rows=rows, stopped=result.stopped, greedy=result.greedy)
         return result
 
@@ -599,12 +601,8 @@ class Runs(LabState):
 
         run.trace = self.trace = clinic.marked(run.trace, pair, progress)
         findings = tuple([finding for step in run.trace.steps for finding in step.findings])
-        ties = sum(finding.kind == clinic.TIE for finding in findings)
-        way = "and the models' answers" if pair else "without models: pass a pair to Lab"
-        self.message = (
-            f"Checked the record of {len(run.trace.steps)} iterations, {way}. "
-            f"Findings: {len(findings) - ties}, ties: {ties}."
-        )
+        compared = "compared with the models" if pair else "without models: pass a pair to Lab"
+        self.message = f"Checked {len(run.trace.steps)} iterations, {compared}."
         return findings
 
     def on_diff(self, run: int | Trace) -> Diff:
@@ -678,30 +676,3 @@ def token_of(pair: ModelPair, token: int | None, text: str | None) -> int:
         pieces = ", ".join(repr(pair.token_text(piece)) for piece in ids[:6])
         raise PromptError(f"{text!r} is {len(ids)} tokens ({pieces}): add one after the other.")
     return int(ids[0])
-
-
-def comparison(mine: Step, theirs: Step) -> str:
-    """`By hand 1 token from 13 drafted nodes; DynaTree had 3 from 23.`"""
-    count = len(mine.committed)
-    tokens = "1 token" if count == 1 else f"{count} tokens"
-    name = theirs.settings.get("strategy")
-    return (
-        f"By hand {tokens} from {len(mine.tree) - 1} drafted nodes; {name} had "
-        f"{len(theirs.committed)} from {len(theirs.tree) - 1}."
-    )
-
-
-def _row(result: Comparison, run: ComparedRun) -> Message:
-    """A compared run in numbers."""
-    row: Message = {
-        "name": run.name,
-        "problem": run.problem,
-        "tokens": len(run.token_ids),
-        "differs_at": result.differs_at(run),
-    }
-    if run.trace is not None:
-        metrics = run.trace.metrics
-        row |= metrics.as_dict()
-        row["seconds"] = metrics.counts.seconds
-        row["committed"] = [len(step.committed) for step in run.trace.steps]
-    return row

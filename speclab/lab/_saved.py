@@ -30,7 +30,6 @@ _STYLE = (
     f"{_CHILD}:not(:has(.speclab-lab)):has(+ {_CHILD} .speclab-saved) {{ display: none }}</style>"
 )
 """Hides the HTML below a live widget, and what JupyterLab writes in place of a dead one."""
-_MIMES = {"image/png", "image/svg+xml"}
 _LARGEST = 3_000_000
 """Most characters of a picture."""
 
@@ -145,10 +144,8 @@ def _image(image: Mapping[str, Any]) -> str:
     """A picture as an element that runs no script; empty if it is not a picture."""
     data = str(image["data"])
     mime = image["mime"]
-    if mime not in _MIMES or len(data) > _LARGEST:
+    if mime != "image/png" or len(data) > _LARGEST:
         return ""
-    if mime == "image/svg+xml":
-        data = base64.b64encode(data.encode()).decode()
     width = image.get("width")
     size = f' width="{width:.0f}"' if isinstance(width, int | float) else ""
     name = escape(str(image["name"]))

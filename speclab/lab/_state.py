@@ -1,14 +1,32 @@
-"""The state of the lab as one traitlets object."""
+"""The state of the lab, and what goes to the page and comes from it: messages, checked against the
+list in views/messages.json, and the changes of the state that the page has yet to receive.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from importlib.resources import files
+from threading import RLock
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ConfigDict, create_model
+from pydantic_core import from_json
 from traitlets import Bool, Dict, Float, HasTraits, Instance, Int, List, Tuple, Unicode
 
-from speclab.lab._form import FORM, LabConfig, Message, differences, on_screen
+from speclab.lab._form import (
+    FORM,
+    LabConfig,
+    Message,
+    catalog,
+    differences,
+    missing,
+    offered,
+    on_screen,
+)
 from speclab.trace.records import Step, Trace
+from speclab.views.run_data import run_header, step_data
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
@@ -26,7 +44,7 @@ class LabState(HasTraits):
     a node. `busy`: the running work, empty when idle; `progress`: its share that is done, None if
     unknown. `message`: its result. `errors`: sentences by place, newest last. `wanted`: the setup
     that the next Step applies; `applied`: that of the current run. `panels`: what stage and tabs
-    show (preview, curve, pinned, …), None if nothing; `posts`: messages to send once. `edits`: of
+    show (preview, curve, pinned, …), empty if nothing; `posts`: messages to send once. `edits`: of
     the tree shown, newest last. `guess`: whether the user guesses before verifying.
     `given`: the pair that the lab was given.
     """
@@ -79,10 +97,9 @@ class LabState(HasTraits):
         return self.new_run or (self.cursor == len(self.steps) and not open_end)
 
     @property
-    def diff(self) -> Message | None:
+    def diff(self) -> Any:
         """The comparison shown of two runs."""
-        panel = self.panels.get("diffed")
-        return None if panel is None else panel["diff"]
+        return self.panels.get("diffed", {}).get("diff")
 
     def fail(self, where: str, sentence: str) -> None:
         """Show an error next to its cause, in the words of the page."""
@@ -113,8 +130,165 @@ class LabState(HasTraits):
 
     def hide(self, *panels: str) -> None:
         """Clear panels that were shown."""
-        self.panels = {**self.panels, **dict.fromkeys(self.panels.keys() & set(panels))}
+        shown = self.panels.keys() & set(panels)
+        self.panels = {**self.panels, **{panel: {} for panel in shown}}
 
     def post(self, name: str, /, **fields: Any) -> None:
         """Send the page a message once."""
         self.posts.append((name, fields))
+
+
+@cache
+def _fields(group: str, name: str) -> type[BaseModel]:
+    """The fields of a message as a pydantic model; those that may be None may be absent."""
+    listed = from_json(files("speclab.views").joinpath("messages.json").read_bytes())
+    fields: dict[str, Any] = {
+        field: (kind, None if "None" in kind else ...)
+        for field, kind in listed[group][name].items()
+    }
+    return create_model(name, __config__=ConfigDict(extra="forbid", strict=True), **fields)
+
+
+def to_page(name: str, /, **fields: Any) -> Message:
+    """A message to the page.
+
+    Raises:
+        KeyError: the list has no such message.
+        ValueError: it has other fields.
+    """
+    _fields("to_page", name).model_validate(fields)
+    return {"type": name, **fields}
+
+
+def from_page(content: Any) -> tuple[str, Message]:
+    """The name and the fields of a message from the page.
+
+    Raises:
+        TypeError, KeyError, ValueError: this is not a message, the list has no such message, or it
+            has other fields.
+    """
+    name = content["do"]
+    fields = {key: value for key, value in content.items() if key != "do"}
+    _fields("to_kernel", name).model_validate(fields)
+    return name, fields
+
+
+class Outbox:
+    """Sends each iteration once; a new or reloaded page says hello and gets everything.
+
+    `send`: sends one envelope to every page.
+    """
+
+    def __init__(self, state: LabState, send: Callable[[Message], None]) -> None:
+        self.moves = 0  # how often the kernel moved the page; the page returns the number
+        self._state = state
+        self._send = send
+        self._lock = RLock()
+        self._busy_since = 0.0
+        self._forget()
+        self._steps: tuple[Step, ...] | None = None  # that the page has; None: no page
+
+    def _forget(self) -> None:
+        """Expect a page that has nothing."""
+        self._steps = ()
+        self._number = -1
+        self.position: tuple[Any, ...] = ()  # of the page
+        self._status: Message = {}
+        self._panels: dict[str, Message] = {}
+
+    @property
+    def has_page(self) -> bool:
+        """Whether a page has said hello."""
+        return self._steps is not None
+
+    def greet(self) -> None:
+        """Send a new page everything, from any thread: it must not wait for the running work."""
+        with self._lock:
+            self._forget()
+            self.flush(to_page("catalog", **catalog(self._state.given)))
+
+    def flush(self, *first: Message) -> None:
+        """Send the page the changes since the last flush, in one envelope."""
+        with self._lock:
+            messages = [*first, *self._changes()]
+            self._state.posts.clear()
+            if messages:
+                self._send({"messages": messages})
+
+    def _changes(self) -> Iterator[Message]:
+        state = self._state
+        if self._steps is None:
+            return
+        yield from self._run(self._steps)
+        position = (state.cursor, state.phase, state.selected)
+        if position != self.position and state.trace is not None:
+            self.position = position
+            self.moves += 1
+            cursor, phase, node = position
+            yield to_page("show", cursor=cursor, phase=phase, node=node, moves=self.moves)
+        for name, fields in state.panels.items():
+            if self._panels.get(name) is not fields:
+                yield to_page(name, **fields)
+        self._panels = state.panels
+        if changed := self._changed_status():
+            yield to_page("status", **changed)
+        for name, fields in state.posts:
+            yield to_page(name, **fields)
+
+    def _run(self, former: tuple[Step, ...]) -> Iterator[Message]:
+        """The iterations that the page lacks: new ones of the same run, or another run from where the two differ."""
+        state = self._state
+        trace = state.trace
+        if trace is None or (trace.steps is former and self._number == state.number):
+            return
+        self._steps = steps = trace.steps
+        same = 0
+        while same < min(len(former), len(steps)) and former[same] is steps[same]:
+            same += 1
+        records = [step_data(step) for step in steps[same:]]
+        if same == len(former) and self._number == state.number:
+            for index, record in enumerate(records, same):
+                yield to_page("step", index=index, step=record)
+            return
+        self._number = state.number
+        self.position = ()
+        yield to_page(
+            "run",
+            id=state.number,
+            header=run_header(trace),
+            keep=same,
+            steps=records,
+            cursor=state.cursor,
+        )
+
+    def _changed_status(self) -> Message:
+        former = self._status
+        self._status = status = self._current_status()
+        changed = {
+            name: value
+            for name, value in status.items()
+            if name not in former or former[name] != value
+        }
+        if status["busy"] and changed.keys() & {"busy", "progress"}:
+            if "busy" in changed:
+                self._busy_since = monotonic()
+            changed["since"] = monotonic() - self._busy_since
+        return changed
+
+    def _current_status(self) -> Message:
+        state = self._state
+        finished = state.trace.finished if state.trace is not None else ""
+        at_end = state.cursor == len(state.steps)
+        ended = bool(finished) and at_end and not state.pending
+        errors = [{"where": name, "sentence": words} for name, words in state.errors.items()]
+        plain = ("busy", "progress", "message", "live", "pending", "guess")
+        return {
+            **{name: getattr(state, name) for name in plain},
+            "error": errors[-1] if errors else None,
+            "finished": finished,
+            "can_step": (state.trace is None or state.live) and not ended,
+            "wanted": state.wanted.data(),
+            "new_run": state.starts_over,
+            "missing": missing(offered(state.wanted.models, state.given)),
+            "by_hand": bool(state.edits),
+        }

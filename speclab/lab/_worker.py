@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import CancelledError as Dropped
-from concurrent.futures import Future
-from threading import Condition, Event, Thread, current_thread
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from threading import Event, Thread, current_thread
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from speclab.errors import CancelledError, SpeclabError
 from speclab.lab._form import FORM
@@ -20,19 +20,6 @@ PAUSE = 0.3
 _log = logging.getLogger(__name__)
 
 
-class Request(NamedTuple):
-    """Queued work.
-
-    `where`: the place that shows its error; empty if the caller waits and gets the exception.
-    """
-
-    work: Callable[[], Any]
-    busy: str
-    where: str
-    key: str
-    result: Future[Any]
-
-
 class Worker:
     """Runs requests one after another, and reports work and errors in the state.
 
@@ -41,12 +28,11 @@ class Worker:
 
     def __init__(self, state: LabState, flush: Callable[[], None]) -> None:
         self.closed = False
+        self.cancelled = Event()  # set while the running work is to stop
         self._flush = flush
         self._state = state
-        self.cancelled = Event()  # set while the running work is to stop
-        self._waiting: list[Request] = []
-        self._changed = Condition()
-        self._running: Request | None = None
+        self._pool = ThreadPoolExecutor(1, "speclab-lab")
+        self._keys: dict[Future[Any], str] = {}  # of the work that waits or runs
         self._thread: Thread | None = None
         self._next_report = 0.0
 
@@ -74,84 +60,61 @@ class Worker:
     ) -> Future[Result]:
         """Queue work.
 
-        `busy`: shown while it runs. `key`: replaces a waiting request with the same key.
+        `busy`: shown while it runs. `where`: the place that shows its error; empty if the caller
+        waits and gets the exception. `key`: replaces a waiting request with the same key.
         """
-        request = Request(work, busy, where, key, Future())
         # a condition or an observer calls from this thread: it must not wait for itself
         if current_thread() is self._thread and not key:
-            request.result.set_result(work())
-            return request.result
-        with self._changed:
-            if self.closed:
-                raise CancelledError("The lab is closed: make a new one.")
-            if key:
-                self._drop(key)
-            self._waiting.append(request)
-            if self._thread is None:
-                self._thread = Thread(target=self._loop, name="speclab-lab", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
-        return request.result
+            result: Future[Result] = Future()
+            result.set_result(work())
+            return result
+        if self.closed:
+            raise CancelledError("The lab is closed: make a new one.")
+        for former, name in [*self._keys.items()]:
+            if key and name == key:
+                former.cancel()
+        result = self._pool.submit(self._run, work, busy, where)
+        self._keys[result] = key
+        result.add_done_callback(self._keys.pop)
+        return result
 
     def stop(self) -> None:
         """Drop waiting work and stop the running work."""
-        with self._changed:
-            self._drop()
-            if self._running is not None:
+        for request in [*self._keys]:
+            if not request.cancel():
                 self.cancelled.set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the worker is idle; False if `timeout` came first."""
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: self._running is None and not self._waiting, timeout
-            )
+        end = monotonic() + timeout if timeout is not None else None
+        while requests := [*self._keys]:
+            left = end - monotonic() if end is not None else None
+            if wait_for(requests, left).not_done:
+                return False
+        return True
 
     def close(self) -> None:
         """End the thread after the running work."""
-        with self._changed:
-            self.closed = True
-            self._changed.notify_all()
-        if self._thread is not None and self._thread is not current_thread():
-            self._thread.join(10)
+        self.closed = True
+        self._pool.shutdown(current_thread() is not self._thread, cancel_futures=True)
 
-    def _drop(self, key: str = "") -> None:
-        for request in [request for request in self._waiting if not key or request.key == key]:
-            self._waiting.remove(request)
-            request.result.set_exception(Dropped())
-
-    def _loop(self) -> None:
-        while True:
-            with self._changed:
-                self._running = None
-                self.cancelled.clear()
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: bool(self._waiting) or self.closed)
-                if self.closed:
-                    self._drop()
-                    return
-                self._running = self._waiting.pop(0)
-            self._run(self._running)
-
-    def _run(self, request: Request) -> None:
+    def _run(self, work: Callable[[], Result], busy: str, where: str) -> Result:
+        self._thread = current_thread()
+        self.cancelled.clear()
         self._next_report = 0.0
+        if busy:
+            self._state.moved()
+            self.report(busy)
         try:
-            if request.busy:
-                self._state.moved()
-                self.report(request.busy)
-            try:
-                result = request.work()
-                if request.where not in FORM:
-                    self._state.mend([request.where])
-            except BaseException as error:
-                self._explain(error, request.where)
-                raise
-            finally:
-                self.report("")
-        except BaseException as error:  # nothing may end the thread
-            request.result.set_exception(error)
-        else:
-            request.result.set_result(result)
+            result = work()
+            if where not in FORM:
+                self._state.mend([where])
+            return result
+        except BaseException as error:
+            self._explain(error, where)
+            raise
+        finally:
+            self.report("")
 
     def _explain(self, error: BaseException, where: str) -> None:
         """Show an error that no caller waits for."""

@@ -19,9 +19,9 @@ from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import CancelledError
 from speclab.lab._form import LabConfig, ModelChoice, chats_with, offered, refuse_empty
-from speclab.lab._page import Outbox, from_page
 from speclab.lab._runs import Runs
 from speclab.lab._saved import Saved
+from speclab.lab._state import Outbox, from_page
 from speclab.lab._worker import Worker
 from speclab.loading.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
@@ -229,8 +229,6 @@ class Lab(AnyWidget):
 
     def _submit(self, name: str, /, *args: Any, key: str = "", **fields: Any) -> None:
         """Queue a method of `Runs`; the page shows its error."""
-        if "from" in fields:  # a word of Python
-            fields["start"] = fields.pop("from")
         work = partial(getattr(self.state, name), *args, **fields)
         self._worker.submit(work, BUSY.get(name, ""), PLACES.get(name, "page"), key)
 

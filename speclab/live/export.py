@@ -109,7 +109,6 @@ def catalog() -> dict[str, Any]:
             for prompt in examples()
         ],
         "devices": [],
-        "session": {},
         "current": "",
         "note": NOTE,
     }

@@ -185,10 +185,10 @@ async function begin() {
   show(await new Session(lab.models, settingsOf(lab.wanted), ids, most).start(), 0);
 }
 
-/** The session at the cursor with all changes applied. @param {string} from */
-async function ready(from = "here") {
+/** The session at the cursor with all changes applied. @param {string} start */
+async function ready(start = "here") {
   const { session, cursor } = lab;
-  if (!session || from === "start" || startsOver()) await begin();
+  if (!session || start === "start" || startsOver()) await begin();
   else if (pending().length || cursor < session.steps.length) fork(cursor);
 }
 
@@ -360,8 +360,8 @@ const COMMANDS = {
     COMMANDS.want(asked());
     await COMMANDS.step({});
   },
-  async step({ from }) {
-    await ready(from);
+  async step({ start }) {
+    await ready(start);
     await decode();
   },
   async run({ until: { kind, value } }) {

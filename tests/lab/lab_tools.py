@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from speclab.lab import Lab
-from speclab.lab._page import to_page
+from speclab.lab._state import to_page
 from speclab.trace.codecs import adapter
 from speclab.trace.records import Step
 
@@ -88,7 +88,7 @@ class Page:
     @property
     def preview(self) -> dict[str, Any] | None:
         """The tree that lies over the step's own."""
-        return self.panels["preview"]["what_if"] if "preview" in self.panels else None
+        return self.panels.get("preview", {}).get("what_if")
 
     @property
     def error(self) -> dict[str, Any] | None:

@@ -185,7 +185,7 @@ def test_stop_ends_a_run_and_what_was_decoded_stays(make, sent, pair, held):
     held.go_on.set()
     running.join(PATIENCE)
     page.hear()
-    assert page.status["busy"] is None
+    assert page.status["busy"] == ""
     assert 1 < len(lab.session.token_ids) < 200
     assert page.holds_the_run()
     assert list(lab.session.token_ids) == list(plain(pair, 200))[: len(lab.session.token_ids)]
@@ -273,7 +273,7 @@ def test_a_message_goes_with_the_next_move(page):
     page.say(do="run", until={"kind": "expression", "value": "iteration >= 2"})
     assert page.status["message"]
     page.go(1)
-    assert page.status["message"] is None
+    assert page.status["message"] == ""
     page.say(do="switch", run=7)
     assert page.error
     page.go(2)
@@ -288,13 +288,13 @@ def test_at_the_end_of_the_text_one_starts_over_or_makes_it_longer(make, sent):
     count = len(page.steps)
     page.want(session={"max_new_tokens": 30})
     assert page.status["can_step"]
-    page.say(do="step", **{"from": "here"})
+    page.say(do="step", start="here")
     assert len(page.steps) > count
     assert page.steps[0] == first
     page.say(do="run", until={"kind": "end"})
     page.want(strategy={"name": "LinearSpeculation", "settings": {}})
     assert page.status["new_run"], "nothing can follow the end"
-    page.say(do="step", **{"from": "here"})
+    page.say(do="step", start="here")
     assert page.error is None
     assert page.place == (1, "all", None)
     assert page.steps[0]["settings"]["strategy"] == "LinearSpeculation"

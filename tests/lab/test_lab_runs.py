@@ -49,7 +49,7 @@ def test_runs_and_forks_are_one_tree_to_switch(page):
     assert page.holds_the_run()
     page.say(do="close", run=1)
     page.say(do="close", run=0)  # is shown, so it stays
-    page.say(do="step", **{"from": "start"})
+    page.say(do="step", start="start")
     names = [run["name"] for run in page.panels["runs"]["runs"]]
     assert names == ["A DynaTree", "A3 LinearSpeculation from 1", "B DynaTree"]
     page.say(do="switch", run=1)
@@ -66,11 +66,11 @@ def test_strategies_are_compared_on_this_prompt(page):
     assert shares == sorted(shares)
     assert all(0 <= share <= 1 for share in shares)
     page.hear()
-    assert page.status["busy"] is None
+    assert page.status["busy"] == ""
     mine, plain = page.panels["compared"]["rows"]
     assert [mine["name"], plain["name"]] == names
     assert plain["tokens_per_iteration"] == pytest.approx(1)
-    assert sum(mine["committed"]) + 1 == mine["tokens"] == 120
+    assert mine["tokens"] == 120
     assert mine["differs_at"] is plain["differs_at"] is None
     for wrong in ([], ["DynaTrie"]):
         page.say(do="compare", names=wrong)
@@ -84,7 +84,7 @@ def test_a_pinned_iteration_stays_beside_those_that_come(page):
     assert page.panels["pinned"]["step"] == page.steps[0]
     page.lab.pin()
     page.hear()
-    assert page.panels["pinned"]["step"] is None
+    assert page.panels["pinned"] == {}
 
 
 def test_a_run_is_saved_by_the_page_and_opened_again(page, tmp_path):
@@ -155,7 +155,7 @@ def test_two_runs_are_compared_and_exported(pair, sent, tmp_path):
     assert diff["names"][0] != diff["names"][1]
     assert diff["sentence"] in unpacked(lab.export(tmp_path / "run.html"))
     page.say(do="switch", run=0)
-    assert page.panels["diffed"]["diff"] is None
+    assert page.panels["diffed"] == {}
     assert diff["sentence"] not in unpacked(lab.export(tmp_path / "run.html"))
     assert lab.diff(wrong).side == "b"
     page.say(do="diff", run=7)

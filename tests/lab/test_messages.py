@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 
 import speclab
-from speclab.lab._page import from_page, to_page
+from speclab.lab._state import from_page, to_page
 
 LISTED = json.loads(files("speclab.views").joinpath("messages.json").read_text(encoding="utf-8"))
 VALUES = {"int": 0, "str": "x", "dict": {}, "list": [], "bool": False, "int | str": 0}

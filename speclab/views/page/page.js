@@ -261,15 +261,15 @@ function drawLines(state, parts, { send, dispatch, kernel }) {
   const line = words.join(" ");
   if (shows(parts.pending, [line, ended, status.busy, status.new_run])) return;
   const actions = [];
-  /** @param {string} label @param {string} from */
-  const step = (label, from) => asks(send, label, { do: "step", from }, WORDS.controls.link);
+  /** @param {string} label @param {string} start */
+  const step = (label, start) => asks(send, label, { do: "step", start }, WORDS.controls.link);
   if (!gone && status.pending?.length && !status.new_run && !status.busy)
     actions.push(step("from here", "here"), step("from the start", "start"));
   if (ended) {
     const length = status.wanted.session.max_new_tokens;
     const longer = () => {
       send({ do: "want", session: { max_new_tokens: 2 * length } });
-      send({ do: "step", from: "here" });
+      send({ do: "step", start: "here" });
     };
     actions.push(step("Start over", "start"));
     if (cut) actions.push(button("Longer", {}, longer));

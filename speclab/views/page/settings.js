@@ -236,7 +236,7 @@ export function settingsOf({ state, send, live, kernel }) {
     }
     drawDots(cells, fields, values, step?.settings.strategy === wanted.name ? step : null);
     for (const [name, { place, values: offers }] of Object.entries(cells)) {
-      place.hidden = name !== now.curve?.name || !now.curve.points.length;
+      place.hidden = name !== now.curve?.name || !now.curve.points?.length;
       const { clientWidth } = place;
       if (clientWidth) plot(place, [now.curve, clientWidth], () => curveFigure(now.curve, offers));
     }

@@ -161,7 +161,7 @@ function stepped(state) {
     return [next, [shownMessage(next)]];
   }
   if (state.gone || status.busy || status.can_step === false) return [state, []];
-  return [state, [{ do: "step", from: status.new_run ? "start" : "here" }]];
+  return [state, [{ do: "step", start: status.new_run ? "start" : "here" }]];
 }
 
 /**
