@@ -89,5 +89,14 @@ def test_an_answer_that_never_ends_is_refused_in_a_sentence(monkeypatch):
 def test_an_answer_may_not_call_the_course_s_version():
     given = version(double)
     assert given(3) == 6
+
+    def fourfold(number):  # the version of an exercise before
+        return 2 * given(number)
+
+    def asked(number):
+        return given(number)
+
+    check("B", fourfold, [(2, 8)])
+    asked.__name__ = double.__name__
     with pytest.raises(AssertionError, match="of your own"):
-        check("A", lambda number: given(number), [(2, 4)])
+        check("A", asked, [(2, 4)])

@@ -46,8 +46,7 @@ def _refusal(test: str, answer: str, names: dict[str, Any]) -> str:
 def test_right_answers_are_taken_and_wrong_ones_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`names` is the notebook with its exercises open. Only cells that exercises need run here, with
-    the solutions of those before them; nbval runs them all."""
+    """Each with all other exercises open; only cells that exercises need run here, nbval runs them all."""
     monkeypatch.chdir(path.parent)
     monkeypatch.syspath_prepend(path.parent)
     monkeypatch.setattr(plotly.io.renderers, "default", "json")
@@ -61,29 +60,21 @@ def test_right_answers_are_taken_and_wrong_ones_refused(
     kept = needed(code, [*tests, *known.values(), *given])
     cells = [cell for cell in code if cell in kept or tagged(cell, "test")]
     names: dict[str, Any] = {"__name__": "__main__", "display": display}
-    answers: dict[str, Any] = {}
     refused = []
     taken = []
-    open_exercise = ""
+    exercise = ""
     for cell in cells:
         if tagged(cell, "exercise"):
-            (open_exercise,) = re.findall(r"^def (\w+)", cell.source, re.MULTILINE)
+            (exercise,) = re.findall(r"^def (\w+)", cell.source, re.MULTILINE)
         if not tagged(cell, "test"):
-            stubs = {name: names[name] for name in answers}
-            names.update(answers)
             printed(cell.source, names)
-            names.update(stubs)
             continue
         test = cell.source
-        assert " is open: " in printed(test, names), open_exercise
-        solved = names | answers
-        for what, answer in right.get(open_exercise, ()):
-            refused.append((open_exercise, what, _refusal(test, answer, solved)))
-        for what, answer in wrong.get(open_exercise, ()):
-            taken.append((open_exercise, what, _refusal(test, answer, solved)))
-        printed(known[open_exercise], solved)
-        assert printed(test, solved).endswith("is right"), open_exercise
-        answers[open_exercise] = solved[open_exercise]
+        assert " is open: " in printed(test, names), exercise
+        for what, answer in [("the solution", known[exercise]), *right.get(exercise, ())]:
+            refused.append((exercise, what, _refusal(test, answer, names)))
+        for what, answer in wrong.get(exercise, ()):
+            taken.append((exercise, what, _refusal(test, answer, names)))
     assert [each for each in refused if each[2]] == [], "right answers that a test refuses"
     assert [each for each in taken if not each[2]] == [], "wrong ones it takes, or that cannot run"
     mute = [each for each in taken if not TRIED.search(each[2])]
