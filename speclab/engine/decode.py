@@ -56,35 +56,23 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     `propose` drafts in place of the drafter.
     """
     drafter = decoding.drafter
-    target = decoding.pair.target
-    prefix_length = target.length
+    prefix_length = decoding.pair.target.length
     strategy = drafter.settings
     lengths, calls = decoding.lengths_and_calls()
-    watch = Stopwatch(target.device)
+    watch = Stopwatch(decoding.pair.target.device)
 
-    context = decoding.context()
-    length = len(decoding.tokens)
-    draft = (propose or drafter.draft)(context)  # candidates: a tree of n nodes
-    if len(decoding.tokens) != length:
-        raise SettingsError(
-            f"{type(strategy).__name__} changed context.tokens, which is the text itself: copy it "
-            "first, as in list(context.tokens)."
-        )
-    draft = checked_draft(draft, context, type(strategy).__name__, target.vocab_size, drafter.root)
-    decoding.check()
+    draft = draft_tree(decoding, propose or drafter.draft)  # candidates: a tree of n nodes
     watch.mark("draft")
     verification = verify(decoding, draft)  # one target pass over the n nodes
     watch.mark("verify")
-    rule = rule_for(draft.tree.candidate_sampling, decoding.settings)
-    # a path of the tree, and a bonus token after it
-    acceptance = apply_rule(rule, decoding, draft, verification)
-    outcome = cut(decoding, draft, verification, acceptance)
+    rule, acceptance = accept(decoding, draft, verification)  # a path, and a bonus token after it
+    outcome = cut(decoding, draft, verification, acceptance)  # without what follows the text's end
     watch.mark("accept")
-    # tokens join the text, their rows every cache's prefix
-    commit(decoding, prefix_length, draft, outcome)
+    commit(decoding, prefix_length, draft, outcome)  # tokens join the text, rows every cache
     watch.mark("commit")
     adaptation = drafter.learn(outcome)  # what the drafter changes for the next iteration
     watch.mark("learn")
+
     spent = tuple(
         now - then for now, then in zip(decoding.lengths_and_calls()[1], calls, strict=True)
     )
@@ -103,6 +91,28 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     )
 
 
+def draft_tree(decoding: Decoding, propose: Propose) -> Draft:
+    """The tree that a drafter proposes, if the target can verify it.
+
+    Raises:
+        SettingsError: it is no tree of this text and vocabulary; the sentence names the strategy.
+    """
+    name = type(decoding.drafter.settings).__name__
+    context = decoding.context()
+    length = len(decoding.tokens)
+    draft = propose(context)
+    if len(decoding.tokens) != length:
+        raise SettingsError(
+            f"{name} changed context.tokens, which is the text itself: copy it first, as in "
+            "list(context.tokens)."
+        )
+    draft = checked_draft(
+        draft, context, name, decoding.pair.target.vocab_size, decoding.drafter.root
+    )
+    decoding.check()
+    return draft
+
+
 def verify(decoding: Decoding, draft: Draft) -> Verification:
     """One target pass over all nodes; each sees the prefix and its ancestors (DynaTree, section
     3.4).
@@ -111,8 +121,9 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     """
     target, tree, extra = decoding.pair.target, draft.tree, draft.extra  # n nodes, m extra rows
     prefix = target.length
+    # siblings share a position: prefix length + depth, as each would have in the text
     positions = [prefix + depth for depth in (*tree.depth.tolist(), *extra.depth)]
-    # [n + m, n + m] bool
+    # [n + m, n + m] bool: a node's ancestors and itself; the runner adds the prefix columns
     mask = extra.below(tree.ancestor_mask())
     answer = target.logits(
         [*tree.token.tolist(), *extra.token], positions, mask, topk=decoding.topk
@@ -132,26 +143,24 @@ def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
     """The acceptance rule. It depends on how the candidates were chosen, never on the strategy."""
     if settings.temperature == 0:
         return Rule.GREEDY
-    return {
-        CandidateSampling.DETERMINISTIC: Rule.SAMPLE_AND_MATCH,
-        CandidateSampling.INDEPENDENT: Rule.INDEPENDENT,
-        CandidateSampling.WITHOUT_REPLACEMENT: Rule.WITHOUT_REPLACEMENT,
-        CandidateSampling.BLOCK: Rule.BLOCK,
-    }[candidates]
+    if candidates is CandidateSampling.DETERMINISTIC:
+        return Rule.SAMPLE_AND_MATCH
+    return Rule(candidates)  # rules and ways of drawing share their names
 
 
-def apply_rule(
-    rule: Rule, decoding: Decoding, draft: Draft, verification: Verification
-) -> Acceptance:
-    """The path that `rule` accepts."""
-    tree = draft.tree
-    first = len(decoding.tokens)
-    if rule.follows_the_target:
-        return sample_and_match(tree, verification.targets.choose, verification.root_choice)
+def accept(decoding: Decoding, draft: Draft, verification: Verification) -> tuple[Rule, Acceptance]:
+    """The rule that fits how the candidates were chosen, and the path that it accepts."""
+    rule = rule_for(draft.tree.candidate_sampling, decoding.settings)
+    tree, targets = draft.tree, verification.targets
+    if rule.follows_the_target:  # greedy, and candidates chosen beforehand
+        return rule, sample_and_match(tree, targets.choose, verification.root_choice)
 
+    # samples are tried against the target's distribution; a draw depends on seed and position alone
     def rng(node: int) -> PositionalRng:
         return PositionalRng(
-            decoding.settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE
+            decoding.settings.seed,
+            len(decoding.tokens) + int(tree.depth[node]),
+            RngPurpose.ACCEPTANCE,
         )
 
     assert verification.root is None, "the root of a tree of samples is the target's own token"
@@ -160,7 +169,7 @@ def apply_rule(
         Rule.WITHOUT_REPLACEMENT: rejection_without_replacement,
         Rule.BLOCK: block_verification,
     }[rule]
-    return reject(tree, verification.targets.probs, draft.draft_probs.__getitem__, rng)
+    return rule, reject(tree, targets.probs, draft.draft_probs.__getitem__, rng)
 
 
 def cut(
@@ -168,11 +177,10 @@ def cut(
 ) -> Outcome:
     """What is committed: the accepted tokens and the bonus, cut at the end of the text."""
     path = draft.tree.token[list(acceptance.accepted)].tolist()
+    # max_new_tokens, then the first end token: what follows either is no part of the text
     tokens = [*path, acceptance.bonus][: decoding.room]
-    last = next(
-        (index for index, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1
-    )
-    committed = tuple(tokens[: last + 1])
+    ends = [*map(decoding.ends, tokens), True]
+    committed = tuple(tokens[: ends.index(True) + 1])
     accepted = acceptance.accepted[: len(committed)]
     return Outcome(draft.tree, accepted, committed, verification.answer, verification.extra)
 
@@ -181,9 +189,10 @@ def commit(decoding: Decoding, prefix_length: int, draft: Draft, outcome: Outcom
     """Appends the committed tokens and keeps their cache rows; all other rows of the pass are dropped."""
     target = decoding.pair.target
     drafter = decoding.drafter
-    if drafter.rebuild:
+    if drafter.rebuild:  # the paper's way (section 3.5): catch_up runs the committed tokens again
         target.crop(prefix_length)
     else:
+        # the bonus token has no row yet: it is the next root
         path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
         target.keep(
             prefix_length, [prefix_length + node for node in path[: len(outcome.committed)]]
@@ -332,7 +341,7 @@ class Decoding:
 
     def context(self) -> Context:
         target = self.pair.target
-        longest = 1 << 30 if target.context is None else target.context
+        longest = target.context or 1 << 30
         return Context(self.tokens, longest - 1 - target.length, self.check, self.settings)
 
     def targets(
@@ -362,9 +371,7 @@ class Decoding:
     def lengths_and_calls(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Cache length and calls so far of every runner."""
         models = runners(self.pair)
-        return tuple([runner.length for runner in models]), tuple(
-            [runner.calls for runner in models]
-        )
+        return tuple(runner.length for runner in models), tuple(runner.calls for runner in models)
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
