@@ -1,7 +1,6 @@
 """Methods side by side: calls, texts, alternation, executors, the page."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import distributed
@@ -116,13 +115,6 @@ def test_a_strategy_slower_than_plain_decoding_is_named(frame):
     assert "chain (0.50 times)" in said
     assert "lookup" not in said
     assert bench.verdict(changed[changed.method != "plain"]) == ""
-
-
-def test_threads_measure_the_same_calls(frame):
-    columns = ["method", "prompt", "repeat", "tokens", "same_text"]
-    with ThreadPoolExecutor(2) as threads:
-        threaded = measured(executor=threads)
-    pd.testing.assert_frame_equal(threaded[columns], frame[columns])
 
 
 def test_dasks_workers_load_their_models_by_name():

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -34,21 +35,18 @@ def bare():
 
 
 def test_texts_of_tokens_add_up_to_the_text(mini):
+    def as_bytes(piece):
+        if not piece.startswith("<0x"):
+            return piece.encode()
+        return bytes.fromhex("".join(re.findall("<0x(..)>", piece)))
+
     for text in ("the\n\tcat", " naïve – 日本 🦊", "x" * 40, "a  b<|endoftext|>"):
         ids = mini.encode(text)
-        joined = b"".join(
-            bytes(int(part[3:5], 16) for part in piece.replace("><", ">|<").split("|"))
-            if piece.startswith("<0x")
-            else piece.encode()
-            for piece in map(mini.token_text, ids)
-        )
-        assert joined.decode() == mini.decode(ids) == text
+        pieces = [*map(mini.token_text, ids)]
+        assert b"".join(map(as_bytes, pieces)).decode() == mini.decode(ids) == text
     assert mini.token_text(mini.encode("a the")[-1]) == " the"
-    assert mini.token_text(mini.encode("\n")[0]) == "\n"
     assert mini.token_text(mini.tokenizer.eos_token_id) == "<|endoftext|>"
-    assert mini.token_text(4096) == "#4096"
-    assert mini.token_text(-1) == "#-1"
-    assert {mini.token_text(token) for token in mini.encode("🦊")} & {"<0xF0>", "<0xF0><0x9F>"}
+    assert [mini.token_text(token) for token in (4096, -1)] == ["#4096", "#-1"]
 
 
 def test_modules_in_memory_work_on_ids_without_a_tokenizer(bare):
@@ -163,12 +161,10 @@ def test_a_pair_and_a_session_say_how_they_are_copied_and_a_callable_is(mini):
         for way in (copy.deepcopy, pickle.dumps):
             with refused(SettingsError, "fork"):
                 way(each)
-    inside = speclab.custom_generate(speclab.PromptLookup())
-    want, again = (
-        library_text(tiny("llama"), [5, 6, 5], 8, custom_generate=each)
-        for each in (inside, pickle.loads(pickle.dumps(inside)))
-    )
-    assert want == again == library_text(tiny("llama"), [5, 6, 5], 8)
+    inside = pickle.loads(pickle.dumps(speclab.custom_generate(speclab.PromptLookup())))
+    own = tiny("llama")
+    text = library_text(own, [5, 6, 5], 8, custom_generate=inside)
+    assert text == library_text(own, [5, 6, 5], 8)
 
 
 def test_a_draft_that_is_wrong_is_called_the_draft():

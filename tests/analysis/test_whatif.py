@@ -60,9 +60,7 @@ def assert_agrees(found, real):
         return
     assert columns(found.tree)[:2] == columns(real.tree)[:2]
     assert found.tree.log_prob.tolist() == pytest.approx(real.tree.log_prob.tolist(), abs=1e-5)
-    assert [(e.kind, e.node, e.values) for e in found.events] == [
-        (e.kind, e.node, e.values) for e in real.events
-    ]
+    assert found.events == real.events
     assert real.accepted[: len(found.accepted)] == found.accepted
     if found.settled:
         assert found.accepted == real.accepted

@@ -7,13 +7,10 @@ a later one. `waits.Gpu` counts. It has no kernels, no allocator and no concurre
 it rounds as the CPU does: these need a real GPU.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -32,7 +29,7 @@ _GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 """c10::impl::device_guard_impl_registry: what torch's C++ bindings call before they touch a device."""
 
 
-def absent() -> str:
+def absent():
     """Why there can be no double here; empty where there can be one."""
     if torch.cuda.is_available():
         return "there is a real CUDA device"
@@ -41,7 +38,7 @@ def absent() -> str:
     return ""
 
 
-def on_gpu(count: int = 1) -> contextlib.AbstractContextManager[object]:
+def on_gpu(count=1):
     """So many real devices where there are some, else doubles."""
     if not torch.cuda.is_available():
         return device(count)
@@ -51,14 +48,14 @@ def on_gpu(count: int = 1) -> contextlib.AbstractContextManager[object]:
 
 
 @contextlib.contextmanager
-def device(count: int = 1) -> Iterator[Gpu]:
+def device(count=1):
     """So many CUDA devices, each as `Gpu` says; skips a test where there can be none."""
     if why := absent():
         pytest.skip(why)
     machine = waits.put(Gpu(count))
     own_run = threading.Thread.run
 
-    def run(thread: threading.Thread) -> None:
+    def run(thread):
         with Operators(), Functions():
             own_run(thread)
 
@@ -72,7 +69,7 @@ def device(count: int = 1) -> Iterator[Gpu]:
         yield machine
 
 
-def _facts(machine: Gpu) -> dict[str, object]:
+def _facts(machine):
     class Properties:
         name = "Double H100"
         major = 9
@@ -86,7 +83,7 @@ def _facts(machine: Gpu) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def _bindings() -> Iterator[None]:
+def _bindings():
     """Makes torch's C++ bindings take a CUDA device for one that needs nothing done, as they take "meta"."""
     guards = _guards()
     lifts = torch._C._only_lift_cpu_tensors()
@@ -103,6 +100,6 @@ def _bindings() -> Iterator[None]:
         guards[_PLACES["cuda"]] = before
 
 
-def _guards() -> ctypes.Array:
+def _guards():
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     return (ctypes.c_void_p * (max(_PLACES.values()) + 1)).in_dll(library, _GUARDS)

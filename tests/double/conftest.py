@@ -1,7 +1,5 @@
 """The double's weights count as plain tensors, which they are not: one type in the place of CUDA's tensors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

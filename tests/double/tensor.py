@@ -6,9 +6,6 @@ waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Self
-
 import numpy as np
 import torch
 from torch.nn import functional as F
@@ -25,7 +22,7 @@ COPIES = {"copy_", "_to_copy", "to"}  # the last as it is in inference mode
 INDEXED = {"index", "index_put_", "index_put", "_index_put_impl_"}
 POINTWISE = {"fill", "fill_", "masked_fill", "masked_fill_", "where"}
 # held, so that no other storage can come to have its address
-_pinned: dict[int, torch.UntypedStorage] = {}
+_pinned = {}
 
 
 class Double(torch.Tensor):
@@ -34,7 +31,7 @@ class Double(torch.Tensor):
     inner: torch.Tensor
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor, device: torch.device) -> Self:
+    def __new__(cls, inner, device):
         made = torch.Tensor._make_wrapper_subclass(
             cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
             layout=inner.layout, device=device, requires_grad=inner.requires_grad,
@@ -48,7 +45,7 @@ class Double(torch.Tensor):
     def __torch_dispatch__(cls, operator, types, args=(), kwargs=None):
         return run(operator, args, kwargs or {})
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Double:
+    def __deepcopy__(self, memo):
         return Double(self.inner.clone(), self.device)
 
 
@@ -59,7 +56,7 @@ class Operators(TorchDispatchMode):
         return run(operator, args, kwargs or {})
 
 
-def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(operator, args, kwargs):
     """One operator on whatever device its tensors lie, or on the one that it is asked to make a tensor on."""
     name = operator.name().removeprefix("aten::").split(".")[0]
     writes = operator._schema.is_mutable
@@ -85,16 +82,14 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return answer if down else _wrapped(answer, asked or place, doubles, viewed=not (writes or new))
 
 
-def _to_host(name: str, args: tuple[Any, ...], asked: torch.device | None) -> bool:
+def _to_host(name, args, asked):
     """Whether what an operator answers lies in the host's memory."""
     if name == "copy_":
         return not isinstance(args[0], Double)
     return asked is not None and asked.type == "cpu"
 
 
-def _wait(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: torch.device | None
-) -> None:
+def _wait(name, args, kwargs, asked):
     """Waits if the operator makes the host wait."""
     if name in SCALARS:
         waits.wait("number")
@@ -118,9 +113,7 @@ def _wait(
         waits.wait("download" if asked.type == "cpu" else "upload")
 
 
-def _check_devices(
-    name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *, pointwise: bool
-) -> None:
+def _check_devices(name, tensors, args, *, pointwise):
     """Numbers of the host may meet a device's tensors where an operator works number by number, and as indices."""
     places = set()
     for tensor in tensors:
@@ -134,9 +127,7 @@ def _check_devices(
         )
 
 
-def _without_device(
-    operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[torch.device | None, tuple[Any, ...], dict[str, Any]]:
+def _without_device(operator, args, kwargs):
     """The device that an operator is asked for, and its arguments with the CPU in that place."""
     asked = None
     args = list(args)
@@ -152,11 +143,11 @@ def _without_device(
     return asked, tuple(args), kwargs
 
 
-def _wrapped(answer: Any, place: torch.device, doubles: list[Double], *, viewed: bool) -> Any:
+def _wrapped(answer, place, doubles, *, viewed):
     """The answer as doubles; what was written is the very double that was given."""
     given = {id(double.inner): double for double in doubles}
 
-    def wrapped(part: Any) -> Any:
+    def wrapped(part):
         if not isinstance(part, torch.Tensor) or isinstance(part, Double):
             return part
         return given[id(part)] if id(part) in given else Double(part, place)
@@ -170,11 +161,11 @@ def _wrapped(answer: Any, place: torch.device, doubles: list[Double], *, viewed:
         return tree_map(wrapped, answer)
 
 
-def _inner(value: Any) -> Any:
+def _inner(value):
     return value.inner if isinstance(value, Double) else value
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def _tensors(tree):
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
@@ -191,9 +182,7 @@ class Functions(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _moved(
-    function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any
-) -> torch.Tensor:
+def _moved(function, tensor, *args, **kwargs):
     """`to` and `cuda`."""
     if function is torch.Tensor.cuda:
         args = args or ("cuda",)
@@ -215,7 +204,7 @@ def _moved(
     return Double(tensor.detach().to(dtype, copy=True), place)
 
 
-def _made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+def _made(function, *args, **kwargs):
     """`tensor` and `as_tensor`: made on the host, and uploaded."""
     place = kwargs.pop("device", None)
     pinned = kwargs.pop("pin_memory", False)
@@ -225,7 +214,7 @@ def _made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tens
     return pin(made) if pinned else made
 
 
-def _device(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.device:
+def _device(function, *args, **kwargs):
     """A number alone names a CUDA device."""
     return (
         function("cuda", *args)
@@ -234,7 +223,7 @@ def _device(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.de
     )
 
 
-def _attention(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+def _attention(function, *args, **kwargs):
     """As one operator, as it is on CUDA, whose kernels answer in `[batch, row, head, dim]`."""
     if not isinstance(args[0], Double):
         return function(*args, **kwargs)
@@ -244,12 +233,12 @@ def _attention(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch
         return Double(answer.transpose(1, 2).contiguous().transpose(1, 2), args[0].device)
 
 
-def _indexed(function: Callable[..., Any], tensor: torch.Tensor, index: Any, *rest: Any) -> Any:
+def _indexed(function, tensor, index, *rest):
     """`[]`: lists and arrays are uploaded first."""
     if not isinstance(tensor, Double):
         return function(tensor, index, *rest)
 
-    def uploaded(part: Any) -> Any:
+    def uploaded(part):
         if isinstance(part, list) or (isinstance(part, np.ndarray) and part.ndim):
             return torch.as_tensor(part, dtype=None if len(part) else torch.int64).to(tensor.device)
         return part
@@ -258,31 +247,31 @@ def _indexed(function: Callable[..., Any], tensor: torch.Tensor, index: Any, *re
     return function(tensor, index, *rest)
 
 
-def _as_numpy(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def _as_numpy(function, tensor, *args, **kwargs):
     if isinstance(tensor, Double):
         raise TypeError(f"can't convert {tensor.device} device type tensor to numpy")
     return function(tensor, *args, **kwargs)
 
 
-def _as_list(function: Callable[..., Any], tensor: torch.Tensor) -> Any:
+def _as_list(function, tensor):
     if isinstance(tensor, Double):
         waits.wait("download")
     return function(_inner(tensor))
 
 
-def pin(tensor: torch.Tensor) -> torch.Tensor:
+def pin(tensor):
     """Takes the host's memory under a tensor for pinned from now on."""
     storage = tensor.untyped_storage()
     _pinned[storage.data_ptr()] = storage
     return tensor
 
 
-def is_pinned(tensor: torch.Tensor) -> bool:
+def is_pinned(tensor):
     """Whether copies from and to it need not block."""
     return tensor.untyped_storage().data_ptr() in _pinned
 
 
-OURS: dict[Any, Callable[..., Any]] = {
+OURS = {
     torch.Tensor.to: _moved,
     torch.Tensor.cuda: _moved,
     torch.device: _device,

@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 
@@ -23,12 +22,12 @@ class Gpu:
     waits: Counter[str] = field(default_factory=Counter)
     copies: Counter[str] = field(default_factory=Counter)
 
-    def reset(self) -> None:
+    def reset(self):
         """Counts from nothing again."""
         self.waits.clear()
         self.copies.clear()
 
-    def waited(self, *kinds: str) -> int:
+    def waited(self, *kinds):
         """Waits of these kinds, or of all."""
         return sum(count for kind, count in self.waits.items() if not kinds or kind in kinds)
 
@@ -36,14 +35,14 @@ class Gpu:
 _machine = [Gpu()]
 
 
-def put(machine: Gpu) -> Gpu:
+def put(machine):
     """The machine that counts from now on."""
     _machine[0] = machine
     _here.__dict__.clear()
     return machine
 
 
-def now() -> Gpu:
+def now():
     """The machine of the innermost `device`."""
     return _machine[0]
 
@@ -51,7 +50,7 @@ def now() -> Gpu:
 _here = threading.local()
 
 
-def indexed(device: Any) -> torch.device:
+def indexed(device):
     """A device with its number: `cuda` is the current one."""
     place = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if place.type == "cuda" and place.index is None:
@@ -59,49 +58,49 @@ def indexed(device: Any) -> torch.device:
     return place
 
 
-def current_device() -> int:
+def current_device():
     return getattr(_here, "device", 0)
 
 
 class Event:
     """A mark in a stream."""
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, **_):
         pass
 
-    def record(self, stream: object) -> None:
+    def record(self, stream):
         self._at = perf_counter()
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         wait("event")
 
-    def query(self) -> bool:
+    def query(self):
         return True
 
-    def elapsed_time(self, other: Event) -> float:
+    def elapsed_time(self, other):
         return 1000 * (other._at - self._at)
 
 
 class OnDevice:
     """`torch.cuda.device`: a device is the current one within."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device):
         self._index = indexed(device).index
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         self._before = current_device()
         _here.device = self._index
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         _here.device = self._before
 
 
-def wait(kind: str) -> None:
+def wait(kind):
     """The host waits until what is queued is done."""
     now().waits[kind] += 1
 
 
-def patches() -> dict[str, object]:
+def patches():
     """What stands in `torch.cuda`."""
     return {
         "Event": Event,

@@ -25,7 +25,7 @@ import speclab
 
 pytestmark = pytest.mark.model
 
-NEW = 16
+NEW = 12
 FAMILIES = ("gpt_neox", "llama", "qwen3", "gpt2", "opt", "mistral", "gemma3_text", "llama4_text")
 WINDOWED = ("mistral", "gemma3_text", "llama4_text")
 every_path = pytest.mark.parametrize("strategy", PATHS.values(), ids=PATHS)
@@ -99,13 +99,7 @@ def test_generate_is_the_session_without_records_and_a_check_passes(strategy):
                 pair, strategy, PROMPT, max_new_tokens=NEW, check=check, **settings
             )
             assert (result.token_ids, result.text) == (session.token_ids, session.text)
-            for name in (
-                "iterations",
-                "target_calls",
-                "draft_calls",
-                "acceptance_rate",
-                "tokens_per_iteration",
-            ):
+            for name in ("iterations", "target_calls", "draft_calls", "acceptance_rate"):
                 assert getattr(result.metrics, name) == getattr(session.metrics, name)
 
 

@@ -67,13 +67,13 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_every_strategy_writes_the_targets_text_and_leaves_fresh_caches(name):
-    """The prompt has the target's last id, which a smaller draft lacks."""
+def test_strategies_write_the_targets_text_and_leaves_fresh_caches(name):
+    """Every second strategy; the prompt has the target's last id, which a smaller draft lacks."""
     unequal = PAIRS[name]()
     prompt = [*(LONG if "longer" in name else SHORT), unequal.vocab_size - 1, 3]
     own = library_text(unequal.target.model, prompt, NEW)
     assert unequal.vocab_size < 90 or max(own) >= 64
-    for name, strategy in EVERY.items():
+    for name, strategy in [*EVERY.items()][[*PAIRS].index(name) % 2 :: 2]:
         check = name in ("chain", "prompt lookup")
         session = speclab.Session(unequal, strategy, prompt, max_new_tokens=NEW, check=check)
         session.run()
@@ -98,8 +98,7 @@ def test_the_stand_in_of_an_id_that_a_draft_lacks(words, unknown):
     for role, word in words.items():
         setattr(tokenizer, f"{role}_token", word)
     pair = speclab.load_pair(target=target(96), draft=resized(64), tokenizer=tokenizer)
-    facts = {name: fact for name, fact in pair.describe().items() if "lacks" in name}
-    assert facts == {"draft_lacks": "64 to 95"}
+    assert pair.describe()["draft_lacks"] == "64 to 95"
     assert pair.draft.shown([5, 63, 64, 95]) == [5, 63, unknown, unknown]
     shown = pair.draft.fork().extend([5, 95, 7])
     assert torch.equal(shown, pair.draft.fork().extend([5, unknown, 7]))
