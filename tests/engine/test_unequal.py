@@ -73,11 +73,12 @@ def test_strategies_write_the_targets_text_and_leaves_fresh_caches(name):
     prompt = [*(LONG if "longer" in name else SHORT), unequal.vocab_size - 1, 3]
     own = library_text(unequal.target.model, prompt, NEW)
     assert unequal.vocab_size < 90 or max(own) >= 64
-    for name, strategy in [*EVERY.items()][[*PAIRS].index(name) % 2 :: 2]:
-        check = name in ("chain", "prompt lookup")
+    half = [*EVERY.items()][[*PAIRS].index(name) % 2 :: 2]
+    for kind, strategy in half:
+        check = kind in ("chain", "prompt lookup")
         session = speclab.Session(unequal, strategy, prompt, max_new_tokens=NEW, check=check)
         session.run()
-        assert session.token_ids == own, name
+        assert session.token_ids == own, kind
         draft = session.pair.draft
         for runner in (session.pair.target, draft, *session.pair.heads):
             assert_cache_is_fresh(runner, prompt + own, session.pair.target.model)
@@ -85,7 +86,7 @@ def test_strategies_write_the_targets_text_and_leaves_fresh_caches(name):
             ids = step.tree.token[[source == "draft" for source in step.tree.source]]
             assert (ids < min(draft.known, unequal.vocab_size)).all()
             ended = draft.context == 24 and step.prefix_length >= 23
-            assert name != "chain" or step.note == "draft ended" * ended
+            assert kind != "chain" or step.note == "draft ended" * ended
 
 
 @pytest.mark.parametrize(
