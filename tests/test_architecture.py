@@ -68,13 +68,13 @@ SHARES = {
     "analysis": 9_800,
     "clinic": 31_000,
     "views": 5_900,
-    "lab": 13_660,
+    "lab": 13_050,
     "live": 1_100,
     "course": 4_000,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
 WHOLE = {"speclab": 156_000, "tests": 180_000}
-SCRIPTS = {"speclab/views": 40_170, "speclab/lab": 830, "speclab/live": 11_800}
+SCRIPTS = {"speclab/views": 40_005, "speclab/lab": 830, "speclab/live": 11_800}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""

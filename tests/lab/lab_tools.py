@@ -29,13 +29,17 @@ class Page:
         self.panels: dict[str, dict[str, Any]] = {}
         self.others: list[dict[str, Any]] = []
         assert lab.wait(PATIENCE)
-        self.say(do="hello")
+        self.do("hello")
 
-    def say(self, **message: Any) -> list[dict[str, Any]]:
+    def do(self, name: str, /, **fields: Any) -> list[dict[str, Any]]:
         """Sends a message as the page does, and waits; the envelopes that came back."""
         self.hear()
-        self.ask(**message)
+        self.ask(do=name, **fields)
         return self.hear()
+
+    def run_until(self, value: Any = None, kind: str = "expression") -> None:
+        """Runs until what the page's field says."""
+        self.do("run", until={"kind": kind, "value": value})
 
     def ask(self, **message: Any) -> None:
         """Sends a message and does not wait."""
@@ -106,11 +110,11 @@ class Page:
     ) -> None:
         """The person goes somewhere, and the page says so."""
         self.place = (cursor, phase, node)
-        self.say(do="shown", cursor=cursor, phase=phase, node=node, tab=tab)
+        self.do("shown", cursor=cursor, phase=phase, node=node, tab=tab)
 
     def want(self, **parts: Any) -> list[dict[str, Any]]:
         """The person changes parts of the form."""
-        return self.say(do="want", **parts)
+        return self.do("want", **parts)
 
     def set(self, **settings: Any) -> list[dict[str, Any]]:
         """The person changes settings of the form's strategy."""

@@ -103,7 +103,7 @@ def test_after_any_moves_the_page_holds_just_what_was_decoded(make, sent, pair, 
         count = len(page.steps)
         match chance.randrange(8):
             case 0 | 1 | 2 if not lab.session.done:
-                page.say(do="step")
+                page.do("step")
             case 3:
                 page.go(chance.randrange(count + 1), chance.choice(["draft", "accept", "all"]))
             case 4:
@@ -111,9 +111,9 @@ def test_after_any_moves_the_page_holds_just_what_was_decoded(make, sent, pair, 
             case 5 if lab.state.cursor:
                 lab.fork(node_budget=chance.randrange(2, 12))
             case 6:
-                page.say(do="switch", run=chance.randrange(len(page.panels["runs"]["runs"])))
+                page.do("switch", run=chance.randrange(len(page.panels["runs"]["runs"])))
             case 7:
-                page.say(do="hello")
+                page.do("hello")
         page.hear()
         assert page.error is None
         assert page.holds_the_run()
@@ -133,7 +133,7 @@ def test_after_any_moves_the_page_holds_just_what_was_decoded(make, sent, pair, 
     ],
 )
 def test_a_run_from_the_page_ends_where_its_condition_holds(page, kind, value, expression):
-    page.say(do="run", until={"kind": kind, "value": value})
+    page.run_until(value, kind)
     again = speclab.Session(
         page.lab.session.pair, page.lab.session.strategy, PROMPT, max_new_tokens=120
     )
@@ -146,10 +146,10 @@ def test_a_run_from_the_page_ends_where_its_condition_holds(page, kind, value, e
 def test_a_run_ends_at_a_text_that_comes_and_at_the_end(make, sent):
     lab = make("mini", prompt="Once upon a time", max_new_tokens=60)
     page = Page(lab, sent)
-    page.say(do="run", until={"kind": "token", "value": "the"})
+    page.run_until("the", "token")
     assert "the" in lab.session.text
     assert not page.status["finished"]
-    page.say(do="run", until={"kind": "end"})
+    page.run_until(kind="end")
     assert page.status["finished"]
     assert page.status["can_step"] is False
     page.go(1)
@@ -189,7 +189,7 @@ def test_stop_ends_a_run_and_what_was_decoded_stays(make, sent, pair, held):
     assert 1 < len(lab.session.token_ids) < 200
     assert page.holds_the_run()
     assert list(lab.session.token_ids) == list(plain(pair, 200))[: len(lab.session.token_ids)]
-    page.say(do="step")
+    page.do("step")
     assert page.error is None
 
 
@@ -212,15 +212,15 @@ def test_ctrl_c_in_a_cell_stops_what_runs_and_keeps_what_was_decoded(make, monke
 
 
 def test_a_condition_is_checked_while_it_is_typed_and_refused_beside_it(page):
-    page.say(do="condition", until={"kind": "expression", "value": "acepted < 2"})
+    page.do("condition", until={"kind": "expression", "value": "acepted < 2"})
     assert "accepted" in page.others[-1]["sentence"], "the name that was meant"
-    page.say(do="condition", until={"kind": "expression", "value": "accepted < 2"})
+    page.do("condition", until={"kind": "expression", "value": "accepted < 2"})
     assert page.others[-1] == {"type": "hint", "sentence": ""}
     count = len(page.steps)
-    page.say(do="run", until={"kind": "expression", "value": "accepted <"})
+    page.run_until("accepted <")
     assert page.error["where"] == "until"
     assert len(page.steps) == count
-    page.say(do="run", until={"kind": "expression", "value": "iteration >= 2"})
+    page.run_until("iteration >= 2")
     assert page.error is None, "gone when it is mended"
 
 
@@ -231,14 +231,12 @@ def test_phases_and_nodes_from_python_move_the_page_and_from_the_page_the_state(
     assert page.place == (1, "verify", 0)
     page.go(1, "accept", 1)
     assert (page.lab.state.phase, page.lab.state.selected) == ("accept", 1)
-    assert page.say(do="shown", cursor=1, phase="commit", node=1) == [], (
-        "the page knows where it is"
-    )
+    assert page.do("shown", cursor=1, phase="commit", node=1) == [], "the page knows where it is"
     with pytest.raises(SettingsError):
         page.lab.show_phase("learn")
-    page.say(do="shown", cursor=99, phase="all", tab="node")
+    page.do("shown", cursor=99, phase="all", tab="node")
     assert page.holds_the_run(), "there is no such iteration"
-    page.say(do="step")
+    page.do("step")
     assert page.place == (2, "all", None)
 
 
@@ -249,14 +247,14 @@ def test_an_iteration_that_fails_is_undone_and_said_beside_step(page, monkeypatc
     before = list(page.lab.session.token_ids)
     with monkeypatch.context() as patched:
         patched.setattr("speclab.engine.session.iterate", broken)
-        page.say(do="step")
+        page.do("step")
         assert page.error["where"] == "page"
         assert "out of luck" in page.error["sentence"]
         with pytest.raises(RuntimeError):
             page.lab.step()
     assert list(page.lab.session.token_ids) == before
     assert page.holds_the_run()
-    page.say(do="step")
+    page.do("step")
     assert page.error is None
     assert len(page.steps) == 2
 
@@ -264,17 +262,17 @@ def test_an_iteration_that_fails_is_undone_and_said_beside_step(page, monkeypatc
 def test_a_lab_that_lets_people_guess_says_so_to_the_page_which_ends_it(make, sent):
     page = Page(make(predict=True), sent)
     assert page.status["guess"] is True
-    page.say(do="guess", on=False)
-    page.say(do="step")
+    page.do("guess", on=False)
+    page.do("step")
     assert page.status["guess"] is False
 
 
 def test_a_message_goes_with_the_next_move(page):
-    page.say(do="run", until={"kind": "expression", "value": "iteration >= 2"})
+    page.run_until("iteration >= 2")
     assert page.status["message"]
     page.go(1)
     assert page.status["message"] == ""
-    page.say(do="switch", run=7)
+    page.do("switch", run=7)
     assert page.error
     page.go(2)
     assert page.error is None
@@ -282,19 +280,19 @@ def test_a_message_goes_with_the_next_move(page):
 
 def test_at_the_end_of_the_text_one_starts_over_or_makes_it_longer(make, sent):
     page = Page(make(max_new_tokens=12), sent)
-    page.say(do="run", until={"kind": "end"})
+    page.run_until(kind="end")
     assert (page.status["finished"], page.status["can_step"]) == ("max_new_tokens", False)
     first = page.steps[0]
     count = len(page.steps)
     page.want(session={"max_new_tokens": 30})
     assert page.status["can_step"]
-    page.say(do="step", start="here")
+    page.do("step", start="here")
     assert len(page.steps) > count
     assert page.steps[0] == first
-    page.say(do="run", until={"kind": "end"})
-    page.want(strategy={"name": "LinearSpeculation", "settings": {}})
+    page.run_until(kind="end")
+    page.want(strategy={"name": "LinearSpeculation"})
     assert page.status["new_run"], "nothing can follow the end"
-    page.say(do="step", start="here")
+    page.do("step", start="here")
     assert page.error is None
     assert page.place == (1, "all", None)
     assert page.steps[0]["settings"]["strategy"] == "LinearSpeculation"

@@ -27,10 +27,10 @@ OPENING_WIDGETS = 3
 
 
 def test_runs_and_forks_are_one_tree_to_switch(page):
-    page.say(do="step")
+    page.do("step")
     first = page.lab.session
     page.lab.fork(node_budget=3)
-    page.say(do="step")
+    page.do("step")
     page.lab.goto(1)
     page.lab.fork(speclab.LinearSpeculation())
     page.hear()
@@ -41,18 +41,18 @@ def test_runs_and_forks_are_one_tree_to_switch(page):
         ("A3 LinearSpeculation from 1", 1, True),
     ]
     assert [run["iterations"] for run in runs] == [2, 3, 1]
-    page.say(do="step")
+    page.do("step")
     assert page.panels["runs"]["runs"][2]["iterations"] == 2, "always true"
-    page.say(do="switch", run=0)
+    page.do("switch", run=0)
     assert page.lab.session is first
     assert page.place[0] == 2, "where it was left"
     assert page.holds_the_run()
-    page.say(do="close", run=1)
-    page.say(do="close", run=0)  # is shown, so it stays
-    page.say(do="step", start="start")
+    page.do("close", run=1)
+    page.do("close", run=0)  # is shown, so it stays
+    page.do("step", start="start")
     names = [run["name"] for run in page.panels["runs"]["runs"]]
     assert names == ["A DynaTree", "A3 LinearSpeculation from 1", "B DynaTree"]
-    page.say(do="switch", run=1)
+    page.do("switch", run=1)
     assert page.error["where"] == "compare"
 
 
@@ -73,14 +73,14 @@ def test_strategies_are_compared_on_this_prompt(page):
     assert mine["tokens"] == 120
     assert mine["differs_at"] is plain["differs_at"] is None
     for wrong in ([], ["DynaTrie"]):
-        page.say(do="compare", names=wrong)
+        page.do("compare", names=wrong)
         assert page.error["where"] == "compare"
     assert page.panels["compared"]["rows"], "the former comparison stays"
 
 
 def test_a_pinned_iteration_stays_beside_those_that_come(page):
     page.lab.pin()
-    page.say(do="step")
+    page.do("step")
     assert page.panels["pinned"]["step"] == page.steps[0]
     page.lab.pin()
     page.hear()
@@ -88,29 +88,29 @@ def test_a_pinned_iteration_stays_beside_those_that_come(page):
 
 
 def test_a_run_is_saved_by_the_page_and_opened_again(page, tmp_path):
-    page.say(do="step")
-    page.say(do="save", what="run")
+    page.do("step")
+    page.do("save", what="run")
     file = page.others.pop()
     assert file["name"] == "run.json.gz"
     path = tmp_path / file["name"]
     path.write_bytes(base64.b64decode(file["data"]))
     assert speclab.load_trace(path).token_ids == page.lab.session.token_ids
-    page.say(do="save", what="page")
+    page.do("save", what="page")
     assert page.others.pop()["mime"] == "text/html"
     session = page.lab.session
-    page.say(do="open", name="run.json.gz", data=file["data"])
+    page.do("open", name="run.json.gz", data=file["data"])
     assert page.status["can_step"] is False
     assert page.holds_the_run()
     assert page.place[0] == 1
-    page.say(do="step")
+    page.do("step")
     assert "file" in page.error["sentence"]
-    page.say(do="switch", run=0)
-    page.say(do="step")
+    page.do("switch", run=0)
+    page.do("step")
     assert page.error is None
     assert page.lab.session is session
     assert len(session.steps) == 3
     for wrong in (base64.b64encode(b"nothing").decode(), "not base64!"):
-        page.say(do="open", name="run.json.gz", data=wrong)
+        page.do("open", name="run.json.gz", data=wrong)
         assert page.error["where"] == "page"
         assert page.holds_the_run()
 
@@ -135,7 +135,7 @@ def test_steps_of_another_decoder_are_opened(sent, tmp_path):
     for run_on in (lab.step, lab.fork):
         with pytest.raises(speclab.SettingsError, match="opened from a file"):
             run_on()
-    page.say(do="open", name="run.jsonl", data=base64.b64encode(path.read_bytes()).decode())
+    page.do("open", name="run.jsonl", data=base64.b64encode(path.read_bytes()).decode())
     assert len(lab.state.trace.steps) == 2
     lab.close()
 
@@ -147,18 +147,18 @@ def test_two_runs_are_compared_and_exported(pair, sent, tmp_path):
     lab = speclab.Lab(pair, trace=right)
     page = Page(lab, sent)
     data = base64.b64encode((tmp_path / "wrong").read_bytes()).decode()
-    page.say(do="open", name="wrong.jsonl", data=data)
-    page.say(do="diff", run=0)
+    page.do("open", name="wrong.jsonl", data=data)
+    page.do("diff", run=0)
     diff = page.panels["diffed"]["diff"]
     assert (diff["verdict"], diff["side"]) == ("fault", "a")
     assert [len(passes) for passes in diff["passes"]] == [len(wrong.steps), len(right.steps)]
     assert diff["names"][0] != diff["names"][1]
     assert diff["sentence"] in unpacked(lab.export(tmp_path / "run.html"))
-    page.say(do="switch", run=0)
+    page.do("switch", run=0)
     assert page.panels["diffed"] == {}
     assert diff["sentence"] not in unpacked(lab.export(tmp_path / "run.html"))
     assert lab.diff(wrong).side == "b"
-    page.say(do="diff", run=7)
+    page.do("diff", run=7)
     assert page.error["where"] == "page"
     lab.close()
 
@@ -176,11 +176,11 @@ def test_a_check_marks_an_opened_run_and_can_be_stopped(pair, sent, tmp_path):
     page = Page(lab, sent)
     stop = lambda change: change["new"] and lab.stop()  # noqa: E731
     lab.state.observe(stop, "busy")
-    page.say(do="check")
+    page.do("check")
     assert page.status["message"].startswith("Stopped")
     assert not any(step["findings"] for step in page.steps)
     lab.state.unobserve(stop, "busy")
-    page.say(do="check")
+    page.do("check")
     findings = clinic.check(trace, pair)
     assert {finding.kind for finding in findings} == {"mask"}
     assert page.holds_the_run()
@@ -213,7 +213,7 @@ def test_python_exports_and_shows_a_snapshot(page, tmp_path):
 
 
 def test_a_second_page_and_one_that_comes_back_get_everything(page, sent):
-    page.say(do="step")
+    page.do("step")
     page.lab.show_phase("accept")
     other = Page(page.lab, sent)
     assert other.holds_the_run()
@@ -225,7 +225,7 @@ def test_a_second_page_and_one_that_comes_back_get_everything(page, sent):
 def test_a_step_is_two_messages_and_its_iteration_is_sent_once(make, sent):
     lab = make("mini", prompt="Once upon a time", max_new_tokens=200)
     page = Page(lab, sent)
-    page.say(do="step")
+    page.do("step")
     page.hear()
     page.ask(do="step")
     assert lab.wait(PATIENCE)
@@ -272,9 +272,9 @@ def test_nothing_of_a_closed_lab_is_left(pair, sent):
     lab = speclab.Lab(pair, prompt=PROMPT, max_new_tokens=40)
     page = Page(lab, sent)
     page.set(node_budget=4)
-    page.say(do="step")
+    page.do("step")
     lab.fork(speclab.LinearSpeculation())
-    page.say(do="prune", node=1)
+    page.do("prune", node=1)
     lab.run()
     left = [weakref.ref(one) for one in (lab, lab.session, lab.state)]
     lab.close()

@@ -22,7 +22,7 @@ SMALL = speclab.DynaTree(
 @pytest.fixture
 def page(make, sent):
     page = Page(make(strategy=SMALL, max_new_tokens=120), sent)
-    page.say(do="step")
+    page.do("step")
     page.go(2, tab="settings")
     return page
 
@@ -51,7 +51,7 @@ def test_a_setting_previews_at_once_what_would_have_been_drafted(page):
     assert page.preview["recorded"] == list(expected.recorded)
     assert page.preview["accepted"] == list(expected.accepted)
     assert len(page.steps) == 2, "nothing was decoded"
-    page.say(do="reset")
+    page.do("reset")
     assert page.preview is None
     assert page.status["pending"] == []
     assert page.status["wanted"]["strategy"]["settings"]["node_budget"] == 12
@@ -61,7 +61,7 @@ def test_apply_decodes_the_iteration_again_in_a_fork_and_shows_both_trees(page):
     former = page.lab.session
     old = page.lab.state.step
     page.set(node_budget=4)
-    page.say(do="redo")
+    page.do("redo")
     assert page.lab.session is not former
     assert former.steps[1] is old
     assert page.lab.state.cursor == 2, "the same iteration"
@@ -69,7 +69,7 @@ def test_apply_decodes_the_iteration_again_in_a_fork_and_shows_both_trees(page):
     pinned = page.panels["pinned"]["step"]
     assert (pinned["index"], pinned["tree"]["token"]) == (1, old.tree.token.tolist())
     assert page.holds_the_run()
-    page.say(do="redo")
+    page.do("redo")
     assert page.error is not None
     assert len(page.panels["runs"]["runs"]) == 2, "without a change there is no fork"
     assert page.preview is None
@@ -79,7 +79,7 @@ def test_apply_decodes_the_iteration_again_in_a_fork_and_shows_both_trees(page):
 def test_step_applies_what_is_pending_from_here_on(page):
     before = page.lab.session.steps
     page.set(node_budget=4)
-    page.say(do="step")
+    page.do("step")
     assert page.lab.session.steps[:2] == before
     assert len(page.lab.state.step.tree) <= 4
     assert page.status["pending"] == []
@@ -92,12 +92,12 @@ def test_settings_that_contradict_each_other_are_refused_until_mended(page):
     assert page.error["where"] == "strategy"
     assert "above high confidence (0.2)" in page.error["sentence"], "the words of the screen"
     count = len(page.steps)
-    page.say(do="step")
+    page.do("step")
     assert len(page.steps) == count, "nothing pending is ignored"
     assert page.error["where"] in {"strategy", "page"}
     page.set(low_confidence=0.1)
     assert page.error is None
-    page.say(do="step")
+    page.do("step")
     assert page.lab.session.strategy.high_confidence == 0.2
     assert page.lab.session.strategy.low_confidence == 0.1
 
@@ -122,23 +122,23 @@ def test_bad_input_is_refused_in_a_sentence_and_gone_when_it_is_reset(page, wher
     assert page.error["where"] == where
     assert 10 < len(page.error["sentence"]) < 500
     assert page.status["wanted"] == before
-    page.say(do="reset")
+    page.do("reset")
     assert page.error is None
-    page.say(do="step")
+    page.do("step")
     assert page.error is None
 
 
 def test_a_curve_replays_the_text_over_the_range_of_a_setting(page):
-    page.say(do="run", until={"kind": "expression", "value": "iteration >= 8"})
+    page.run_until("iteration >= 8")
     calls = page.lab.session.metrics.target_calls
-    page.say(do="curve", name="node_budget")
+    page.do("curve", name="node_budget")
     assert page.error is None
     curve = page.panels["curve"]
     assert [point["value"] for point in curve["points"]] == curve["values"]
     assert curve["here"] == 12
     assert curve["plain"]["tokens_per_iteration"] == pytest.approx(1)
     assert page.lab.session.metrics.target_calls == calls, "no target runs"
-    page.say(do="curve", name="colour")
+    page.do("curve", name="colour")
     assert page.error["where"] == "strategy"
 
 
@@ -149,14 +149,14 @@ def test_a_tree_built_by_hand_is_verified_in_a_fork_and_the_strategy_goes_on(pag
     lab = page.lab
     old = page.lab.state.step
     former = lab.session
-    page.say(do="prune", node=1)
+    page.do("prune", node=1)
     assert page.preview["by"] == "hand"
     assert page.status["by_hand"]
     choice = old.nodes[0].target_choice
     have = {int(old.tree.token[child]) for child in old.tree.children[0]} - {int(old.tree.token[1])}
     if choice not in have:
-        page.say(do="add", node=0, token=choice, text=None)
-    page.say(do="verify")
+        page.do("add", node=0, token=choice, text=None)
+    page.do("verify")
     assert page.error is None
     assert page.place == (2, "all", None)
     step = lab.state.step
@@ -166,7 +166,7 @@ def test_a_tree_built_by_hand_is_verified_in_a_fork_and_the_strategy_goes_on(pag
     assert not page.status["by_hand"]
     assert lab.session is not former
     assert lab.session.strategy == SMALL, "the former strategy goes on"
-    page.say(do="step")
+    page.do("step")
     assert lab.state.step.counts.drafted > 0
     assert page.holds_the_run()
     lab.run()
@@ -179,23 +179,23 @@ def test_a_tree_built_by_hand_is_verified_in_a_fork_and_the_strategy_goes_on(pag
 def test_edits_name_rows_of_the_edited_tree_and_are_taken_back(page):
     step = page.lab.state.step
     leaf = len(step.tree) - 1
-    page.say(do="add", node=leaf, token=7, text=None)
+    page.do("add", node=leaf, token=7, text=None)
     new = page.preview["recorded"].index(None)
-    page.say(do="add", node=new, token=9, text=None)
+    page.do("add", node=new, token=9, text=None)
     tree = page.preview["tree"]
     assert len(tree["token"]) == len(step.tree) + 2
     last = page.preview["recorded"].index(None, new + 1)
     assert [tree["token"][tree["parent"][last]], tree["token"][last]] == [7, 9]
-    page.say(do="undo")
-    page.say(do="undo")
+    page.do("undo")
+    page.do("undo")
     assert page.preview is None
     assert not page.status["by_hand"]
-    page.say(do="verify")
+    page.do("verify")
     assert page.error["where"] == "page", "nothing was edited"
     for node in (0, -1, 99):
-        page.say(do="prune", node=node)
+        page.do("prune", node=node)
         assert page.error["where"] == "page"
-    page.say(do="prune", node=leaf)
+    page.do("prune", node=leaf)
     assert page.error is None
     page.go(1)
     assert page.preview is None, "another iteration is shown"
@@ -203,9 +203,9 @@ def test_edits_name_rows_of_the_edited_tree_and_are_taken_back(page):
 
 def test_a_token_is_typed_as_it_is_shown(make, sent):
     page = Page(make("mini", prompt="Once upon a time", max_new_tokens=40), sent)
-    page.say(do="add", node=0, token=None, text="zebra crossing")
+    page.do("add", node=0, token=None, text="zebra crossing")
     assert page.error["where"] == "page"
-    page.say(do="add", node=0, token=None, text="#500")
+    page.do("add", node=0, token=None, text="#500")
     assert page.error is None
     assert 500 in page.preview["tree"]["token"]
     assert page.preview["texts"]["500"]

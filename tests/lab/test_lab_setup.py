@@ -22,7 +22,7 @@ def page(make, sent):
 def test_a_typed_prompt_is_what_the_next_step_decodes(page):
     page.want(prompt="The storm had been growing")
     assert (page.status["pending"], page.status["new_run"]) == (["prompt"], True)
-    page.say(do="step")
+    page.do("step")
     session = page.lab.session
     assert session.pair.decode(session.prompt_ids) == "The storm had been growing"
     assert page.place == (1, "all", None)
@@ -35,20 +35,20 @@ def test_a_prompt_that_cannot_be_is_refused_where_it_is_typed_until_it_is_mended
     page.want(prompt=prompt)
     assert page.error["where"] == "prompt"
     run = page.lab.session
-    page.say(do="step")
+    page.do("step")
     assert page.lab.session is run
     assert len(page.steps) == 1
     page.want(prompt="A short one")
     assert page.error is None
-    page.say(do="step")
+    page.do("step")
     assert page.lab.session is not run
     assert page.error is None
 
 
 def test_strategies_and_presets_are_chosen(page):
-    page.want(strategy={"name": "LinearSpeculation", "settings": {}})
+    page.want(strategy={"name": "LinearSpeculation"})
     assert page.status["pending"] == ["strategy DynaTree → LinearSpeculation"]
-    page.say(do="step")
+    page.do("step")
     assert type(page.lab.session.strategy).__name__ == "LinearSpeculation"
     assert page.lab.state.cursor == 2, "a fork goes on from where it was"
     name, preset = list(speclab.DynaTree.presets().items())[-1]
@@ -63,7 +63,7 @@ def test_length_and_sampling_are_applied_in_a_fork(page):
     values = {"temperature": 0.8, "seed": 3, "top_p": 0.9, "top_k": 40, "max_new_tokens": 30}
     for name, value in values.items():
         page.want(session={name: value})
-    page.say(do="step")
+    page.do("step")
     settings = page.lab.session.settings
     assert {name: getattr(settings, name) for name in values} == values
     assert page.lab.session.steps[0] is first
@@ -78,16 +78,16 @@ def test_models_of_ones_own_are_named_and_loaded_and_a_wrong_name_keeps_the_form
     page.want(strategy={"name": "PromptLookup"}, prompt="5 17 3 40 11")
     assert page.error is None
     run = page.lab.session
-    page.say(do="step")
+    page.do("step")
     assert page.error["where"] == "page"
     assert page.lab.session is run
     assert page.holds_the_run()
     page.want(models={"name": "", "target": str(tmp_path / "llama")})
-    page.say(do="step")
+    page.do("step")
     assert page.error is None
     assert page.lab.session.prompt_ids == [5, 17, 3, 40, 11]
     page.want(models={"name": "", "target": str(tmp_path / "llama"), "heads": ["mtp"]})
-    page.say(do="step")
+    page.do("step")
     assert "MTP layers" in page.error["sentence"]
 
 
@@ -100,7 +100,7 @@ def test_a_fork_and_a_switch_are_shown_in_the_form(page):
     page.hear()
     assert shown() == ("LinearSpeculation", 33)
     assert page.status["pending"] == []
-    page.say(do="switch", run=0)
+    page.do("switch", run=0)
     assert shown() == ("DynaTree", 60)
     assert page.status["pending"] == []
     assert page.status["wanted"]["prompt"] == "Once upon a time"
@@ -173,7 +173,7 @@ def test_a_load_that_fails_is_said_and_tried_again(make, sent, monkeypatch):
         assert page.status["can_step"]
         with pytest.raises(speclab.OfflineError):
             lab.step()
-    page.say(do="step")
+    page.do("step")
     assert page.error is None
     assert page.holds_the_run()
 

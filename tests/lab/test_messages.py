@@ -43,7 +43,7 @@ def test_other_messages_to_a_page_are_refused():
 def test_python_answers_every_message(page, caplog):
     for name, kinds in LISTED["to_kernel"].items():
         fields = {field: VALUES[kind.removesuffix(" | None")] for field, kind in kinds.items()}
-        page.say(do=name, **fields)
+        page.do(name, **fields)
         assert "inside speclab" not in ((page.error or {}).get("sentence") or ""), name
     assert not caplog.records
 

@@ -480,7 +480,7 @@ function drawPanel(state, parts, plot, context) {
   const some = state.diffed || state.steps.some(one => one.findings.length || one.gaps.length);
   for (const tab of parts.tabs.children) {
     tab.setAttribute("aria-selected", String(tab.dataset.tab === state.tab));
-    tab.tabIndex = [state.tab, state.tab || "caches"].includes(tab.dataset.tab) ? 0 : -1;
+    tab.tabIndex = tab.dataset.tab === (state.tab || "caches") ? 0 : -1;
     tab.hidden =
       (tab.dataset.tab === "check" && !context.kernel && !some) ||
       (tab.dataset.tab === "settings" && !state.status.wanted);
@@ -520,6 +520,8 @@ function placeOf(part) {
  * @returns {any[]}
  */
 function panelParts(state, parts, context) {
+  const { steps, cursor } = state;
+  const node = state.node ?? 0;
   const asked = asking(state);
   if (asked && ["caches", "node", "metrics"].includes(state.tab))
     return ["Shown after your guess."];
@@ -536,9 +538,22 @@ function panelParts(state, parts, context) {
       pinned?.index === step?.index && pair(),
       ...(step ? [blockTable(step), decidedRows(step)] : [])
     ],
-    caches: () => (step ? cacheParts(step, state.header.prompt_ids.length) : []),
-    node: () => (step ? nodeParts(step, state.node ?? 0) : []),
-    metrics: () => metricParts(state),
+    caches: () =>
+      step
+        ? [keyLine(step), cacheFigure(step, state.header.prompt_ids.length), ...cacheLines(step)]
+        : [],
+    node: () =>
+      step
+        ? [
+            nodeSentence(step, node),
+            Number.isInteger(node) && nodeFigure(step, node),
+            residualFigure(step)
+          ]
+        : [],
+    metrics: () =>
+      cursor
+        ? [numbersOf(state), metricsFigure(steps.slice(0, cursor), firstShown(cursor, cursor))]
+        : [],
     compare: () => [
       parts.compare.element,
       rows &&
@@ -551,24 +566,6 @@ function panelParts(state, parts, context) {
     check: () => checkParts(state, context)
   };
   return tabs[state.tab]?.() ?? [];
-}
-
-/** @param {Step} step @param {number} promptLength */
-function cacheParts(step, promptLength) {
-  return [keyLine(step), cacheFigure(step, promptLength), ...cacheLines(step)];
-}
-
-/** @param {Step} step @param {any} node */
-function nodeParts(step, node) {
-  const figure = Number.isInteger(node) ? nodeFigure(step, node) : null;
-  return [nodeSentence(step, node), figure, residualFigure(step)];
-}
-
-/** @param {State} state */
-function metricParts(state) {
-  const { steps, cursor } = state;
-  if (!cursor) return [];
-  return [numbersOf(state), metricsFigure(steps.slice(0, cursor), firstShown(cursor, cursor))];
 }
 
 /**
@@ -673,12 +670,11 @@ async function pictureOf(stage, Plotly) {
   let [width, height, inside] = [0, 0, ""];
   for (const { data, layout, clientWidth } of stage.querySelectorAll(".js-plotly-plot")) {
     if (!clientWidth) continue; // hidden
-    const size = { width: Math.ceil(layout.width), height: Math.ceil(layout.height) };
     const figure = { data, layout: { ...layout, paper_bgcolor: paper } };
-    const look = { ...size, format: "svg", imageDataOnly: true };
+    const look = { width: layout.width, height: layout.height, format: "svg", imageDataOnly: true };
     inside += `<svg x="${width}">${await Plotly.toImage(figure, look)}</svg>`;
-    width += size.width;
-    height = Math.max(height, size.height);
+    width += layout.width;
+    height = Math.max(height, layout.height);
   }
   const start = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"`;
   const image = new Image();
