@@ -9,7 +9,7 @@ in the order in which nodes were added. `s`: the settings by their public names.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from reference import lookup
 
@@ -18,11 +18,11 @@ Tree = dict[Path, tuple[float, str]]
 After = Callable[[Path], dict[int, float]]
 
 
-def after_root(table, text: Sequence[int], *, shares: bool = False) -> After:
+def after_root(table, text, *, shares=False):
     """What the table has after a path below the text's last token; as shares these add up to 1."""
     whole = (-1, *text)
 
-    def after(path: Path) -> dict[int, float]:
+    def after(path):
         found = {
             token: score
             for token, score in table.successors(*(*whole, *path)[-2:]).items()
@@ -34,13 +34,13 @@ def after_root(table, text: Sequence[int], *, shares: bool = False) -> After:
     return after
 
 
-def ratio(s: dict, acceptance: float) -> float:
+def ratio(s, acceptance):
     if acceptance < 0.5:
         return s["low_ratio"]
     return s["mid_ratio"] if acceptance < 0.8 else s["high_ratio"]
 
 
-def bypasses(s: dict, found: Sequence[tuple[int, int, Path]], acceptance: float) -> bool:
+def bypasses(s, found, acceptance):
     """Section 4.3: matches that agree, and a long one; either or both."""
     agree = sum(tokens[0] == found[0][2][0] for _, _, tokens in found) >= 2
     long = len(found[0][2]) >= 8
@@ -48,7 +48,7 @@ def bypasses(s: dict, found: Sequence[tuple[int, int, Path]], acceptance: float)
     return signal[s["bypass"]] and acceptance >= s["bypass_acceptance"]
 
 
-def weight(tree: Tree, path: Path) -> float:
+def weight(tree, path):
     """What a score after `path` is worth: what the copied token after it leaves."""
     copied = [
         prob
@@ -58,17 +58,15 @@ def weight(tree: Tree, path: Path) -> float:
     return 1.0 - sum(copied)
 
 
-def reach(tree: Tree, path: Path) -> float:
+def reach(tree, path):
     return math.prod(tree[path[: end + 1]][0] for end in range(len(path)))
 
 
-def may_grow(s: dict, path: Path, point: Path, depth: int) -> bool:
+def may_grow(s, path, point, depth):
     return len(path) - len(point) < s["branch_depth"] and len(path) < depth
 
 
-def candidates(
-    tree: Tree, after: After, spine: Sequence[Path], left: Sequence[float], s: dict, depth: int
-):
+def candidates(tree, after, spine, left, s, depth):
     """(probability of the path, new path, its own probability, number of its branching point on the spine)."""
     for path in tree:
         point = max((point for point in spine if path[: len(point)] == point), key=len)
@@ -83,14 +81,14 @@ def candidates(
 
 
 def spend(
-    tree: Tree,
-    after: After,
-    spine: Sequence[Path],
-    left: Sequence[float],
-    s: dict,
-    depth: int,
-    budget: int,
-) -> None:
+    tree,
+    after,
+    spine,
+    left,
+    s,
+    depth,
+    budget,
+):
     """The likeliest candidate that its branching point can pay for, again and again."""
     left = list(left)
     while len(tree) < budget:
@@ -102,7 +100,7 @@ def spend(
         left[place] -= 1
 
 
-def shares(s: dict, length: int, rest: int) -> list[float]:
+def shares(s, length, rest):
     """For the root, and for each spine node: 1 - beta of the rest, and beta of it as 1, 1/2, 1/3, ..."""
     beta = s["spine_branch_ratio"]
     if length == 0 or beta == 0:
@@ -111,19 +109,19 @@ def shares(s: dict, length: int, rest: int) -> list[float]:
     return [(1 - beta) * rest, *(beta * rest / total / place for place in range(1, length + 1))]
 
 
-def lay(tree: Tree, chain: Sequence[int], prob: float) -> None:
+def lay(tree, chain, prob):
     for end in range(1, len(chain) + 1):
         tree[tuple(chain[:end])] = (prob, "context")
 
 
-def greedy(after: After, length: int) -> Path:
+def greedy(after, length):
     path: Path = ()
     while len(path) < length and after(path):
         path = (*path, next(iter(after(path))))
     return path
 
 
-def draft_tree(table, text: Sequence[int], s: dict, acceptance: float, depth: int) -> Tree:
+def draft_tree(table, text, s, acceptance, depth):
     """Sections 4.1 and 4.3."""
     after = after_root(table, text, shares=True)
     prob = min(max(acceptance, 0.01), 0.99)
@@ -150,7 +148,7 @@ def draft_tree(table, text: Sequence[int], s: dict, acceptance: float, depth: in
     return tree
 
 
-def build(after: After, s: dict, spine: Path, prob: float, depth: int, budget: int) -> Tree:
+def build(after, s, spine, prob, depth, budget):
     tree: Tree = {(): (1.0, "target")}
     if s["spine"] == "transitions":
         spine = greedy(after, len(spine))
@@ -168,27 +166,27 @@ def build(after: After, s: dict, spine: Path, prob: float, depth: int, budget: i
 class Rate:
     """Accepted over tried, both as running means."""
 
-    def __init__(self, accepted: float):
+    def __init__(self, accepted):
         self.accepted = accepted
         self.tried = 1.0
 
     @property
-    def mean(self) -> float:
+    def mean(self):
         return self.accepted / self.tried
 
-    def add(self, accepted: float, tried: float, smoothing: float) -> None:
+    def add(self, accepted, tried, smoothing):
         if tried:
             self.accepted += smoothing * (accepted - self.accepted)
             self.tried += smoothing * (tried - self.tried)
 
 
-def tries(spine: Sequence[Path], accepted: Sequence[int]) -> tuple[int, int]:
+def tries(spine, accepted):
     """(accepted, tried) spine tokens: the first one that is rejected ends the spine."""
     on_spine = sum(tuple(accepted[:end]) in spine for end in range(1, len(accepted) + 1))
     return on_spine, min(on_spine + 1, len(spine))
 
 
-def isotropic_tree(table, text: Sequence[int], s: dict, depth: int) -> list[Path]:
+def isotropic_tree(table, text, s, depth):
     """Uniform, breadth-first: the copied token first, then the likeliest transitions, `branching` in all."""
     after = after_root(table, text)
     lengths = range(s["shortest_ngram"], s["longest_ngram"] + 1)
