@@ -271,12 +271,12 @@ def clinic(
     files = sorted([*file.glob("*.jsonl*"), *file.glob("*.json.gz")]) if file.is_dir() else [file]
     if not files:
         raise SpeclabError(f"{file} contains no steps (.jsonl) and no saved trace (.json.gz).")
-    others = [_opened(path, pair) for path in files]
     results = {}
-    for path, trace in zip(files, others, strict=True):
+    for path in files:
+        trace = _opened(path, pair)
         with _progress(pair is not None) as progress:
             results[path.name] = speclab.clinic.examined(
-                trace, pair, progress, close=close, others=others, measured=report
+                trace, pair, progress, close=close, measured=report
             )
     for name, result in {} if json else results.items():
         typer.echo(f"{name}: {result}" if file.is_dir() else str(result))

@@ -105,6 +105,8 @@ interface Finding {
   kind: string;
   sentence: string;
   fault?: string;
+  count?: number;
+  text_is_right?: boolean;
 }
 
 interface Step {

@@ -7,50 +7,50 @@ is close. If nothing wins, the finding says what was measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from math import log
 from statistics import median
+from typing import NamedTuple
 
 from speclab.clinic._detectors import name
-from speclab.clinic._measure import TINY, Measured
-from speclab.clinic._oracle import HALF, Oracle
-from speclab.clinic._passes import UNCHANGED, Bench, Change
-from speclab.clinic._search import Search
-from speclab.clinic._variants import variants
+from speclab.clinic._passes import UNCHANGED, Change
+from speclab.clinic._plain import HALF, TINY, Measured, Oracle
+from speclab.clinic._search import Search, variants
 from speclab.trace.records import Finding
 
-LEVEL = 3.0
+AT_LEVEL = 3.0
 """A row is at the level of rounding if its gap is below this many times the expected one."""
 MOST = 0.6
 """Share of the wrong rows that a cause must bring to the level."""
 THIRD = 1 / 3
+"""Of the right pass's gap: a cause must bring a row below it."""
+HALVED = 0.5
+"""Of the right pass's cost: a cause must cost less."""
 CLOSE_CALL = 1.5
 """Another kind is named beside the best if its cost is below this many times the best one's."""
-STRUCTURE = 0.85
-"""Below this share of the right pass's cost, a change has something to do with the cause."""
 CLEAR = 0.15
 """Below this share of the right pass's cost, nothing else is tried."""
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """A change and how it fits: the `gaps` it leaves; its `cost`, the sum over rows of the logarithm of
-    gap over level, plus the change's weight."""
+    gap over level, plus the change's weight; whether it `wins`: most wrong rows fall to three times
+    rounding and to a third of their gap."""
 
     change: Change
     gaps: tuple[float, ...]
     cost: float
+    wins: bool
 
-    def wins(self, measured: Measured) -> bool:
-        """Whether most wrong rows come to the level, and to a third."""
-        good = [
-            row
-            for row in measured.wrong
-            if self.gaps[row] <= LEVEL * measured.levels[row]
-            and self.gaps[row] <= THIRD * measured.gaps[row]
-        ]
-        return len(good) >= MOST * len(measured.wrong)
+
+def fit_of(change: Change, gaps: Sequence[float], measured: Measured) -> Fit:
+    good = [
+        row
+        for row in measured.wrong
+        if gaps[row] <= min(AT_LEVEL * measured.levels[row], THIRD * measured.gaps[row])
+    ]
+    wins = len(good) >= MOST * len(measured.wrong)
+    return Fit(change, tuple(gaps), cost_of(gaps, measured.levels) + change.weight, wins)
 
 
 def cost_of(gaps: Sequence[float], levels: Sequence[float]) -> float:
@@ -59,36 +59,39 @@ def cost_of(gaps: Sequence[float], levels: Sequence[float]) -> float:
 
 
 def explain_answers(
-    oracle: Oracle, measured: Measured, before: Measured | None
+    oracle: Oracle, measured: Measured, before: Sequence[Measured]
 ) -> tuple[Finding, bool]:
     """What is wrong with the answers of an iteration, and which change of its pass gives what was
-    recorded; and whether one does."""
-    step = measured.step
+    recorded; and whether one does. `before`: the iteration before, if there is one."""
     if not measured.wrong:
         return _missed(measured), True
-    bench = Bench(oracle, step, None if before is None else before.step)
-    (unchanged,) = _fits(bench, measured, [UNCHANGED])
-    if unchanged.wins(measured):  # on the rows that were accepted before, whatever was committed
+    step = measured.step
+    search = Search(oracle, measured, *[one.step for one in before])
+    unchanged = fit_of(UNCHANGED, search.gaps(UNCHANGED), measured)
+    if unchanged.wins:  # on the rows that were accepted before, whatever was committed
         says = "the cache holds the tokens of the accepted path, and not those that were committed"
-        return _named(measured, replace(unchanged, change=Change("commit", says)), ()), True
-    fits = _tried(bench, measured)
+        return _named(measured, [unchanged._replace(change=Change("commit", says))]), True
     right = cost_of(measured.gaps, measured.levels)
-    best = _winner(fits, measured)
-    if best is not None:
-        return _named(measured, best, fits), True
-    nearest = min(fits, key=lambda fit: fit.cost)
-    structure = nearest.cost < STRUCTURE * right
-    if not structure and oracle.dtype not in ("float32", *HALF):
-        sentence = (
-            f"{_measured(measured)} No change of the pass explains it, and the recorded precision is "
-            f"{oracle.dtype or 'not known'}."
-        )
-        return Finding(step.index, measured.wrong[0], "precision", sentence), False
+    fits: list[Fit] = []
+    tries = ((search.simple(), CLEAR), (search.scanned(), HALVED), (variants(search), HALVED))
+    for changes, enough in tries:  # the fastest first
+        fits += [fit_of(change, search.gaps(change), measured) for change in changes]
+        fits.sort(key=lambda fit: fit.cost)
+        best = fits[0]
+        won = best.wins and best.cost <= HALVED * right
+        if won and best.cost <= enough * right:
+            break
+    if won:
+        return _named(measured, fits), True
+    kind = "answer"
     more = "No change of the pass that was tried explains it"
-    if structure:
-        more += f"; the nearest is that {nearest.change.says} ({nearest.change.kind})"
+    if measured.before:
+        more += f"; the gaps of the passes before are {measured.before:.2g} in the median"
+    elif oracle.dtype not in ("float32", *HALF):
+        kind = "precision"
+        more += f", and the recorded precision is {oracle.dtype or 'not known'}"
     sentence = f"{_measured(measured)} {more}."
-    return Finding(step.index, measured.wrong[0], "answer", sentence), False
+    return Finding(step.index, measured.wrong[0], kind, sentence, count=len(measured.wrong)), False
 
 
 def _missed(measured: Measured) -> Finding:
@@ -105,63 +108,36 @@ def _missed(measured: Measured) -> Finding:
     return Finding(step.index, row, "choice", f"{sentence}, though the recorded top-k is right.")
 
 
-def _tried(bench: Bench, measured: Measured) -> list[Fit]:
-    """All fits, the best first; what is slower to try is tried only if nothing simpler wins."""
-    search = Search(bench, measured)
-    fits = _fits(bench, measured, search.simple())
-    best = _winner(fits, measured)
-    if best is None or best.cost >= CLEAR * cost_of(measured.gaps, measured.levels):
-        fits += _fits(bench, measured, search.scanned())
-        if _winner(fits, measured) is None:
-            fits += _fits(bench, measured, variants(bench, measured))
-    return sorted(fits, key=lambda fit: fit.cost)
-
-
-def _fits(bench: Bench, measured: Measured, changes: Iterable[Change]) -> list[Fit]:
-    tried = list(changes)
-    return [
-        Fit(change, tuple(gaps), cost_of(gaps, measured.levels) + change.weight)
-        for change, gaps in zip(tried, bench.gaps(tried), strict=True)
-    ]
-
-
-def _winner(fits: Sequence[Fit], measured: Measured) -> Fit | None:
-    """The best fit, if it wins."""
-    right = cost_of(measured.gaps, measured.levels)
-    best = min(fits, key=lambda fit: fit.cost, default=None)
-    if best is not None and best.cost <= right / 2 and best.wins(measured):
-        return best
-    return None
-
-
-def _named(measured: Measured, best: Fit, fits: Sequence[Fit]) -> Finding:
-    change = best.change
+def _named(measured: Measured, fits: Sequence[Fit]) -> Finding:
+    best = fits[0]
+    kind = best.change.kind
     left = median([best.gaps[row] for row in measured.wrong])
-    sentence = f"{_measured(measured)} It is as if {change.says}: then the median is {left:.2g}"
-    close = next(
-        (fit for fit in fits if fit.change.kind != change.kind and fit.wins(measured)), None
+    sentence = (
+        f"{_measured(measured)} It is as if {best.change.says}: then the median is {left:.2g}"
     )
-    if close is not None and close.cost < CLOSE_CALL * best.cost + 1:
+    enough = CLOSE_CALL * best.cost + 1
+    for close in [
+        fit for fit in fits if fit.change.kind != kind and fit.wins and fit.cost < enough
+    ][:1]:
         sentence += f"; almost as well, as if {close.change.says} ({close.change.kind})"
-    node = measured.wrong[0]
-    return Finding(measured.step.index, node, change.kind, sentence + ".", change.fault)
+    count = len(measured.wrong)
+    fault = best.change.fault
+    return Finding(measured.step.index, measured.wrong[0], kind, sentence + ".", fault, count)
 
 
 def _measured(measured: Measured) -> str:
     """Which rows are wrong, and by how much."""
-    step = measured.step
-    wrong = list(measured.wrong)
+    wrong = measured.wrong
     n = len(measured.gaps)
-    depths = sorted({int(step.tree.depth[row]) for row in wrong})
-    rows = ", ".join(map(str, wrong[:6])) + (", …" if len(wrong) > 6 else "")
-    which = "All rows" if len(wrong) == n else f"Row{'s' * (len(wrong) > 1)} {rows} of {n}"
+    depths = sorted({int(measured.step.tree.depth[row]) for row in wrong})
+    about = f"depth{f's {depths[0]} to' if depths[1:] else ''} {depths[-1]}"
+    rows = ", ".join(map(str, wrong[:6])) + ", …" * (len(wrong) > 6)
+    which = f"{'Rows' if len(wrong) > 1 else 'Row'} {rows} of {n}"
+    if len(wrong) == n:
+        which = f"All {n} rows" if n > 1 else "The only row"
+    has = f"{'have wrong answers' if len(wrong) > 1 else 'has a wrong answer'}"
     gaps = [measured.gaps[row] for row in wrong]
-    about = (
-        f"at depth {depths[0]}" if len(depths) == 1 else f"at depths {depths[0]} to {depths[-1]}"
-    )
-    has = "have wrong answers" if len(wrong) > 1 else "has a wrong answer"
-    usual = median(measured.levels)
     return (
-        f"{which} {has} ({about}; gap to the plain pass: median {median(gaps):.2g}, largest "
-        f"{max(gaps):.2g}; rounding: {usual:.1g})."
+        f"{which} {has} (at {about}; gap to the plain pass: median {median(gaps):.2g}, largest "
+        f"{max(gaps):.2g}; rounding: {median(measured.levels):.1g})."
     )

@@ -7,7 +7,8 @@ text.
         print(finding)
 
 A check takes records, so it examines a run of speclab, a run with an injected fault, and a run that
-another decoder wrote down. It never asks whether a fault was injected.
+another decoder wrote down. It never asks whether a fault was injected. One check is one way:
+trace → plain answers → gaps → findings → cause → report (`examine`).
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from speclab.clinic._causes import explain_answers
-from speclab.clinic._detectors import DETECTORS, RECORDED, Before, name
+from speclab.clinic._detectors import DETECTORS, Before, name
 from speclab.clinic._draft_side import explain_draft
-from speclab.clinic._measure import Measured, measure
-from speclab.clinic._oracle import FLOOR, SAMPLE, Oracle, Progress
+from speclab.clinic._plain import FLOOR, SAMPLE, Measured, Oracle, Progress, measure
 from speclab.clinic._report import COLUMNS, Report
-from speclab.clinic._runs import checked
-from speclab.clinic._sampled import SampledChecks
+from speclab.clinic._runs import acceptance, checked
+from speclab.clinic._sampled import SampledRun
 from speclab.clinic.steps_file import load_steps
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
@@ -64,8 +65,7 @@ def check(
         SettingsError: `run` is not a run, or nothing is decoded yet.
     """
     trace, pair = checked(run, pair)
-    oracle = None if pair is None else Oracle(trace, pair, progress, close)
-    return _found(trace, oracle)[1]
+    return examine(trace, pair, progress, close).findings
 
 
 def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | None = None) -> Trace:
@@ -76,22 +76,20 @@ def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | Non
     """
     trace, pair = checked(trace, pair)
     steps = list(trace.steps)
-    oracle = None if pair is None else Oracle(trace, pair, progress)
-    measured, findings = _found(trace, oracle, REFERENCES)
-    gaps = {one.step.index: _gaps(one) for one in measured}
+    result = examine(trace, pair, progress, references=REFERENCES)
+    gaps = {one.step.index: _gaps(one) for one in result.measured}
     for index, step in enumerate(steps):
-        own = tuple([finding for finding in findings if finding.iteration == index])
-        if (own, gaps.get(index, ())) != (step.findings, step.gaps) or step.plain:
-            steps[index] = replace(step, findings=own, plain=(), gaps=gaps.get(index, ()))
-    if pair is not None and findings and findings[0].kind != TIE:
-        wrong = findings[0].iteration
+        own = tuple([finding for finding in result.findings if finding.iteration == index])
+        steps[index] = replace(step, findings=own, plain=(), gaps=gaps.get(index, ()))
+    if pair is not None and result.findings and result.findings[0].kind != TIE:
+        wrong = result.findings[0].iteration
         # a fresh oracle: the first one has read past this iteration
         steps[wrong] = _with_plain(Oracle(trace, pair, progress), steps[wrong])
     return replace(trace, steps=tuple(steps))
 
 
 def _gaps(one: Measured) -> tuple[tuple[float, float | None] | None, ...]:
-    """By node, as `Step.gaps`."""
+    """The gap of each node and that of the reference, as `Step.gaps`."""
     reference = one.reference or [None] * len(one.gaps)
     return tuple(
         [
@@ -120,14 +118,13 @@ def explain(
 ) -> Finding | None:
     """The cause of the first wrong answers, measured; None if every recorded answer is right.
 
-    Its `kind`: position, mask, prefix, order (rows that were kept), commit, token, answer (another row's, or
-    no cause won), norm, scale, window, temperature, cache, layer, stale_logits, precision or choice.
+    Its `kind`: position, mask, prefix, order (rows that were kept), cache, commit, token, choice,
+    answer (another row's, or no cause won), stale_logits, temperature, window, norm or precision.
 
     Raises:
         SettingsError: nothing is decoded yet, or the pair has another vocabulary.
     """
-    trace, models = checked(run, pair)
-    oracle = Oracle(trace, _needed(models), close=close)
+    oracle = Oracle(*_with_models(run, pair), close=close)
     return next(iter(on_answers(oracle, measure(oracle))[0]), None)
 
 
@@ -144,8 +141,7 @@ def report(
     Raises:
         SettingsError: as `check`; or no pair was given.
     """
-    trace, models = checked(run, pair)
-    return examined(trace, _needed(models), progress, close=close, measured=True)
+    return examined(*_with_models(run, pair), progress, close=close, measured=True)
 
 
 def examined(
@@ -154,20 +150,14 @@ def examined(
     progress: Progress | None = None,
     *,
     close: float | None = None,
-    others: Sequence[Trace] = (),
     measured: bool = False,
 ) -> Report:
-    """What the command line shows: a check with notes, and with tables of gaps if `measured`.
-
-    Args:
-        others: runs of one batch; a wrong answer may be another request's.
-    """
+    """What the command line shows: a check with notes, and with tables of gaps if `measured`."""
     trace, pair = checked(trace, pair)
-    oracle = None if pair is None else Oracle(trace, pair, progress, close)
-    steps, findings = _found(trace, oracle, REFERENCES if measured else SAMPLE)
+    result = examine(trace, pair, progress, close, REFERENCES if measured else SAMPLE)
     rows = [
-        (one.step.index + 1, node, int(depth), len(one.gaps), "drafted" if node else "root", *gaps)
-        for one in steps
+        (one.step.index, node, int(depth), len(one.gaps), "drafted" if node else "root", *gaps)
+        for one in result.measured
         for node, (depth, gaps) in enumerate(zip(one.step.tree.depth, _gaps(one), strict=True))
         if gaps is not None
     ]
@@ -175,33 +165,21 @@ def examined(
         pd.DataFrame(rows, columns=COLUMNS).astype({"gap": float, "reference": float}),
         sum(len(step.nodes) for step in trace.steps),
         len(trace.steps),
-        (oracle.dtype if oracle else "") or str(trace.models.get("target_dtype") or ""),
-        tuple([other_request(finding, trace, others) for finding in findings]),
-        notes(trace),
+        str(trace.models.get("target_dtype") or ""),
+        result.findings,
+        (*notes(trace), *result.notes),
         measured,
+        acceptance(trace),
     )
-
-
-def other_request(finding: Finding, trace: Trace, others: Sequence[Trace]) -> Finding:
-    """The finding, or that its answer is one that another request of the batch recorded, too."""
-    if finding.kind != "answer" or finding.node is None:
-        return finding
-    top = trace.steps[finding.iteration].nodes[finding.node].target_top
-    for other in others:
-        if other is trace or not top:
-            continue
-        for step in other.steps:
-            if any(node.target_top == top for node in step.nodes):
-                whose = f"request {step.request!r}, iteration {step.index + 1}"
-                sentence = f"{finding.sentence} It is an answer of {whose}."
-                return replace(finding, sentence=sentence)
-    return finding
 
 
 def assert_lossless(
     path: str | os.PathLike[str], target: str | ModelPair, *, close: float | None = None
 ) -> None:
-    """For tests of an engine: fails with the findings if a recorded run is not what its target gives.
+    """For tests of an engine: fails if a recorded run is not what its target gives.
+
+    Drafts that are worse than they should be, and paths shorter than the target allows, leave the
+    text right and do not fail.
 
     Args:
         path: steps of a decoder.
@@ -212,7 +190,11 @@ def assert_lossless(
     """
     pair = target if isinstance(target, ModelPair) else load_target(target)
     findings = check(load_steps(path, pair), pair, close=close)
-    wrong = [str(finding) for finding in findings if finding.kind != TIE]
+    wrong = [
+        str(finding)
+        for finding in findings
+        if finding.kind not in (TIE, "draft") and not finding.text_is_right
+    ]
     if wrong:
         raise AssertionError("\n".join(wrong))
 
@@ -233,35 +215,51 @@ def load_target(target: str, **options: Any) -> ModelPair:
     return load_pair(target=target, **options)
 
 
-def _needed(pair: ModelPair | None) -> ModelPair:
-    if pair is None:
+def _with_models(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelPair]:
+    trace, models = checked(run, pair)
+    if models is None:
         raise SettingsError("Answers are compared with models: pass the pair of this run.")
-    return pair
+    return trace, models
 
 
-def _found(
-    trace: Trace, oracle: Oracle | None, references: int = SAMPLE
-) -> tuple[list[Measured], tuple[Finding, ...]]:
-    """What was measured; and what is wrong with answers, proposals and draws, what contradicts
-    itself, and ties."""
-    if oracle is None:
-        return [], on_records(trace, None)
-    draws = SampledChecks(trace) if oracle.outside and trace.settings.get("temperature") else None
-    measured = measure(oracle, references, draws.add if draws else None)
-    wrong, ties = on_answers(oracle, measured)
-    if draws is not None and not wrong:
-        wrong = tuple(draws.findings())
-    first = wrong[0].iteration if wrong else len(trace.steps)
-    drafts = explain_draft(trace, oracle.pair, oracle.progress, first)
-    found = [*wrong, *drafts, *on_records(trace, oracle.pair)]
+class Examined(NamedTuple):
+    """The measured iterations, all findings, and notes on the draft."""
+
+    measured: list[Measured]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+
+
+def examine(
+    trace: Trace,
+    pair: ModelPair | None,
+    progress: Progress | None = None,
+    close: float | None = None,
+    references: int = SAMPLE,
+) -> Examined:
+    """One check: the record, then answers and draws beside the plain run, then the draft's side."""
+    if pair is None or not trace.models.get("text", True):  # or the text is not recorded
+        return Examined([], on_records(trace, pair))
+    oracle = Oracle(trace, pair, progress, close)
+    drawn = (
+        oracle.outside and trace.settings.get("temperature") and not trace.models.get("processed")
+    )
+    sampled = SampledRun(trace) if drawn else None
+    measured = measure(oracle, references, sampled.add if sampled else None)
+    answers, ties = on_answers(oracle, measured)
+    drawn_wrong = sampled.finding() if sampled and not answers else None
+    first = answers[0].iteration if answers else len(trace.steps)
+    drafts, said = explain_draft(trace, pair, progress, first)
+    found = [*answers, *drafts, *on_records(trace, pair)]
+    found += [drawn_wrong] if drawn_wrong else []
     found.sort(key=lambda finding: finding.iteration)
-    return measured, (*found, *ties)
+    return Examined(measured, (*found, *ties), tuple(said))
 
 
 def on_answers(
     oracle: Oracle, measured: Sequence[Measured]
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """The first iteration with wrong answers, explained; and ties."""
+    """The first iteration with wrong answers, explained; and the ties before it."""
     ties = [
         Finding(
             one.step.index,
@@ -276,14 +274,20 @@ def on_answers(
     first = next((one.step.index for one in measured if one.wrong or one.misses), None)
     if first is None:
         return (), tuple(ties)
-    before = measured[first - 1] if first else None
-    wrong, _ = explain_answers(oracle, measured[first], before)
+    wrong, _ = explain_answers(oracle, measured[first], measured[:first][-1:])
     return (wrong,), tuple([tie for tie in ties if tie.iteration < first])
 
 
 def on_records(trace: Trace, pair: ModelPair | None) -> tuple[Finding, ...]:
-    """What contradicts itself, of the kinds of the first wrong iteration."""
-    findings = list(_contradictions(trace, pair))
+    """Contradictions in the record, of the kinds found in the first wrong iteration; one for each kind
+    and iteration."""
+    findings = []
+    for _, group in groupby(_contradictions(trace, pair), lambda one: (one.iteration, one.kind)):
+        first, *more = group
+        if more:
+            sentence = f"{first.sentence[:-1]}; {len(more)} more in this iteration."
+            first = replace(first, sentence=sentence, count=len(more) + 1)
+        findings.append(first)
     kinds = {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
     return tuple([finding for finding in findings if finding.kind in kinds])
 
@@ -295,11 +299,14 @@ def _contradictions(trace: Trace, pair: ModelPair | None) -> Iterator[Finding]:
     processed = bool(trace.models.get("processed"))
     offset = position_offset(trace)
     for step in trace.steps:
-        trimmed = step.note == RECORDED and step.index == len(trace.steps) - 1
-        before = Before(text, room, _eos_ids(trace, pair), offset, processed, trimmed)
+        last = step.index == len(trace.steps) - 1
+        before = Before(text, room, _eos_ids(trace, pair), offset, processed, last)
         for kind, detector in DETECTORS.items():
-            for node, sentence in detector(step, before):
-                yield Finding(step.index, node, kind, sentence, faults.get(kind, ""))
+            for node, sentence, *right in detector(step, before):
+                fault = faults.get(kind, "")
+                yield Finding(
+                    step.index, node, kind, sentence, fault, text_is_right=right == [True]
+                )
         text = text + step.committed
         room = room - len(step.committed)
 
@@ -313,7 +320,7 @@ def _eos_ids(trace: Trace, pair: ModelPair | None) -> frozenset[int]:
 
 
 def position_offset(trace: Trace) -> int:
-    """Of all recorded positions: the header's, or what all rows have from the first pass on."""
+    """The offset of every position: from the header, else the one that all rows share."""
     if given := int(trace.models.get("position_offset") or 0):
         return given
     offsets = {
@@ -327,15 +334,10 @@ def position_offset(trace: Trace) -> int:
 def notes(trace: Trace) -> tuple[str, ...]:
     """What is unusual in a record and no fault."""
     found = []
+    if note := trace.models.get("note"):
+        found.append(str(note))
     if offset := position_offset(trace):
         found.append(f"All positions are {offset:+d} off the text's, from the first pass on.")
-    twice = sum(
-        len(set(zip(step.tree.parent.tolist(), step.tree.token.tolist(), strict=True)))
-        < len(step.tree)
-        for step in trace.steps
-    )
-    if twice:
-        found.append(f"Siblings have the same token in {twice} iterations; this only wastes rows.")
     if trace.models.get("processed"):
         found.append("Choices were made after logits processors, so answers are compared by top-k.")
     return tuple(found)

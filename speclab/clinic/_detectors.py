@@ -17,13 +17,16 @@ from speclab.tree import CandidateSampling
 
 FOLLOWS_THE_TARGET = {"greedy", "sample and match"}
 """Acceptance rules under which exactly the child with the target's choice is accepted."""
+BLOCK = "a block of draws"
+REJECTION = ("independent draws", "draws without replacement")
+"""With the block rule, those that draw from what a refusal leaves, where the refused token has no mass."""
 GREEDY = "greedy"
 NEARLY = 1e-3
 """Share by which the choice's probability may be below the best: equal in half precision."""
 RECORDED = "recorded"
 """The note of another decoder's steps, and their rule if they were sampled without naming one."""
-Fault = tuple[int | None, str]
-"""A node, None for the whole step, and what is wrong, a sentence."""
+Fault = tuple[int | None, str] | tuple[int | None, str, bool]
+"""A node, None for the whole step; what is wrong, a sentence; and True if the text stays right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Before:
     """What comes before a step: the `text` with its prompt, how many more tokens may be committed.
 
     `eos_ids`: what ends a text. `offset`: of all positions. `processed`: choices were made after
-    logits processors, and top-k before. `trimmed`: the engine may cut the text later.
+    logits processors, and top-k before. `last`: no pass comes after this one.
     """
 
     text: tuple[int, ...]
@@ -39,7 +42,7 @@ class Before:
     eos_ids: frozenset[int] = frozenset()
     offset: int = 0
     processed: bool = False
-    trimmed: bool = False
+    last: bool = False
 
 
 def name(step: Step, node: int) -> str:
@@ -151,6 +154,8 @@ def choice(step: Step, before: Before) -> Iterator[Fault]:
     """An accepted child carries the target's choice, and no child that carries it is rejected; a
     recorded choice is the best of its recorded top-k.
     """
+    if step.rule in (*REJECTION, BLOCK):
+        yield from _drawn_again(step)
     if step.rule not in FOLLOWS_THE_TARGET:
         return
     if step.rule == GREEDY and not before.processed and "choice" not in step.missing:
@@ -166,7 +171,16 @@ def choice(step: Step, before: Before) -> Iterator[Fault]:
     last = path_of(step)[-1] if path_of(step) else -1
     for node in step.tree.children[last] if last >= 0 and step.bonus is not None else ():
         if int(step.tree.token[node]) == step.nodes[last].target_choice:
-            yield node, f"{name(step, node)} was rejected, but it is the target's choice."
+            sentence = f"{name(step, node)} was rejected, but it is the target's choice."
+            yield node, sentence, step.nodes[last].target_choice == step.bonus
+
+
+def _drawn_again(step: Step) -> Iterator[Fault]:
+    """The pass's own token is one that it refused."""
+    end = path_of(step)[-1:] if step.bonus is not None else ()
+    for node in (child for last in end for child in step.tree.children[last]):
+        if int(step.tree.token[node]) == step.bonus:
+            yield node, f"{name(step, node)} was refused, and then drawn as the pass's own token."
 
 
 def _not_best(step: Step) -> Iterator[Fault]:
@@ -193,7 +207,7 @@ def answer(step: Step, _: Before) -> Iterator[Fault]:
         )
 
 
-def commit(step: Step, _: Before) -> Iterator[Fault]:
+def commit(step: Step, before: Before) -> Iterator[Fault]:
     """The committed tokens are those of the path, then the target's choice after it."""
     expected = [int(step.tree.token[node]) for node in step.accepted]
     last = path_of(step)[-1] if path_of(step) else None
@@ -205,6 +219,8 @@ def commit(step: Step, _: Before) -> Iterator[Fault]:
                 last,
                 f"Token {step.bonus} was committed after the path, but the target chose {chosen}.",
             )
+    elif not before.last:
+        yield last, "No token of the target's own was committed after the accepted path.", True
     if list(step.committed) != expected:
         yield (
             None,
@@ -229,13 +245,14 @@ def text(step: Step, before: Before) -> Iterator[Fault]:
 
 
 def end(step: Step, before: Before) -> Iterator[Fault]:
-    """Nothing is committed beyond the token limit or behind an end-of-text token."""
+    """Nothing is committed beyond the token limit or after an end-of-text token."""
     if len(step.committed) > before.room:
         yield (
             None,
             f"{len(step.committed)} tokens were committed, but only {max(before.room, 0)} more were allowed.",
         )
-    inside = () if before.trimmed else step.committed[:-1]
+    trimmed = before.last and step.note == RECORDED  # the engine may cut the text later
+    inside = () if trimmed else step.committed[:-1]
     ended = [token for token in (before.text[-1], *inside) if token in before.eos_ids]
     if ended:
         yield None, f"The text went on after the end-of-text token {ended[0]}."

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import log
-from typing import Any
+from statistics import mean
+from typing import Any, NamedTuple
 
-from speclab.clinic._measure import measure
-from speclab.clinic._oracle import Oracle
-from speclab.clinic._runs import checked
+from speclab.clinic._check import examine
+from speclab.clinic._detectors import path_of
+from speclab.clinic._runs import acceptance, checked
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
 from speclab.pair import ModelPair
-from speclab.trace.records import Step, Trace
+from speclab.trace.records import TIE, Finding, Trace
 
 SAME = 5e-3
 """Differences of log-probabilities below this are none: kernels differ in float32, too."""
-Decided = dict[int, tuple[tuple[int, float], ...]]
+CLOSE = 0.5
+"""Larger differences are not taken for rounding without asking the target."""
+IMPROBABLE = 1e-5
+"""Less probable tokens are not compared."""
 Passes = tuple[tuple[int, int, int], ...]
 
 
@@ -26,12 +30,13 @@ class Diff:
     """Where two runs part; positions count from 0 in prompt and text, and None means nowhere.
 
     `text`, `proposals`, `answers`: the first position where they differ. `verdict`: "same", "ties"
-    (answers differ by rounding alone), "drafts" (other proposals, the same answers), "fault"; and
-    `sentence`. `side`: the run that is wrong, "a", "b" or "both", as the target decides, "" if it was
-    not asked or nothing is. `gaps`: (position, largest difference of log-probabilities) where both have answers.
-    `acceptance`: of each run, by depth: (accepted, tried). `passes`: of each run, by iteration: the
-    position of its first committed token, and how many tokens were accepted and the target's own.
-    `names`: of the runs, for pictures.
+    (answers differ by rounding alone), "drafts" (other proposals, the same answers), "acceptance"
+    (texts are right, but accepted tokens per pass differ), "fault", or "unknown" (without the
+    target); and `sentence`. `side`: the run that is wrong, "a", "b" or "both"; "" if none is.
+    `gaps`: (position, largest difference of log-probabilities) where both have answers. `acceptance`:
+    of each run, by depth: (accepted, tried); `accepted`: tokens per pass. `passes`: of each run, by
+    iteration: the position of its first committed token, and how many tokens were accepted and the
+    target's own. `names`: of the runs, for pictures.
     """
 
     text: int | None
@@ -44,22 +49,23 @@ class Diff:
     acceptance: tuple[Mapping[int, tuple[int, int]], Mapping[int, tuple[int, int]]] = ({}, {})
     passes: tuple[Passes, Passes] = ((), ())
     names: tuple[str, str] = ("a", "b")
+    accepted: tuple[float, float] = (0.0, 0.0)
 
     def __str__(self) -> str:
         lines = [self.sentence]
-        for name, position in (
-            ("text", self.text),
-            ("proposals", self.proposals),
-            ("answers", self.answers),
-        ):
+        for name in ("text", "proposals", "answers"):
+            position = getattr(self, name)
             where = "do not part" if position is None else f"part at position {position}"
             lines.append(f"  {name}: {where}")
         if self.gaps:
             most = max(self.gaps, key=lambda pair: pair[1])
             lines.append(f"  largest difference of an answer: {most[1]:.2g}, at position {most[0]}")
+        lines.append("  accepted per pass: {:.2f}, and {:.2f}".format(*self.accepted))
         for depth in sorted({*self.acceptance[0], *self.acceptance[1]}):
-            a, b = [side.get(depth, (0, 0)) for side in self.acceptance]
-            lines.append(f"  accepted at depth {depth}: {a[0]} of {a[1]}, and {b[0]} of {b[1]}")
+            first, second = [side.get(depth, (0, 0)) for side in self.acceptance]
+            lines.append(
+                f"  accepted at depth {depth}: {first[0]} of {first[1]}, and {second[0]} of {second[1]}"
+            )
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -74,7 +80,7 @@ def diff(
     *,
     close: float | None = None,
 ) -> Diff:
-    """Compares two runs of one prompt up to where their texts part; after that nothing is compared.
+    """Compare two runs of one prompt up to where their texts part; after that nothing is compared.
 
     Args:
         pair: decides, where the runs differ, which of them is wrong; by default a session's own.
@@ -84,133 +90,117 @@ def diff(
     """
     a, pair = checked(a, pair)
     b, pair = checked(b, pair)
-    prompt = len(_prompt(a))
-    if _prompt(a) != _prompt(b):
+    texts = [[*run.prompt_ids, *run.token_ids] for run in (a, b)]
+    prompt = len(a.prompt_ids) + 1
+    if len(b.prompt_ids) + 1 != prompt or texts[0][:prompt] != texts[1][:prompt]:
         raise SettingsError("These runs have different prompts: compare two runs of one prompt.")
-    texts = [(*run.prompt_ids, *run.token_ids) for run in (a, b)]
-    shared = min(map(len, texts))
-    text = next((at for at in range(prompt, shared) if texts[0][at] != texts[1][at]), None)
-    end = shared if text is None else text
-    found = [_answers(run, end) for run in (a, b)]
+    end = min(map(len, texts))
+    text = next((at for at in range(prompt, end) if texts[0][at] != texts[1][at]), None)
+    end = end if text is None else text
+    first, second = _Run.of(a, end), _Run.of(b, end)
     gaps = {}
-    for at in sorted(found[0].keys() & found[1].keys()):
-        gap = _difference(found[0][at], found[1][at])
+    for at in sorted(first.answers.keys() & second.answers.keys()):
+        gap = _difference(first.answers[at], second.answers[at])
         if gap is not None:
             gaps[at] = gap
-    answers = next((at for at, gap in gaps.items() if gap > SAME), None)
-    drafts = [_proposals(run, end) for run in (a, b)]
-    both = sorted(drafts[0].keys() & drafts[1].keys())
-    proposals = next((at for at in both if drafts[0][at] != drafts[1][at]), None)
-    verdict, side, sentence = _judged(a, b, pair, text, proposals, gaps, close)
+    both = sorted(first.proposals.keys() & second.proposals.keys())
+    proposals = next((at for at in both if first.proposals[at] != second.proposals[at]), None)
+    wrong = {name: _wrong(run, pair, close) for name, run in (("a", a), ("b", b))}
+    verdict, side, sentence = _judged(text, proposals, gaps, wrong, pair is not None)
+    accepted = mean([one[1] for one in first.passes]), mean([one[1] for one in second.passes])
+    stop = end + (len(texts[0]) == len(texts[1]))  # the last pass of a shorter run may be cut
+    shared = [[one for one in run.passes if sum(one) < stop] for run in (first, second)]
+    if shared[0] != shared[1]:
+        slower = f"Acceptance: {accepted[0]:.1f} against {accepted[1]:.1f} tokens per pass."
+        verdict = "acceptance" if verdict == "same" else verdict
+        sentence = f"{slower} {sentence}" if verdict == "acceptance" else f"{sentence} {slower}"
     return Diff(
-        text, proposals, answers, verdict, sentence, side,
-        tuple(gaps.items()), (_acceptance(a), _acceptance(b)), (_passes(a), _passes(b)),
-    )  # fmt: skip
+        text,
+        proposals,
+        next((at for at, gap in gaps.items() if gap > SAME), None),
+        verdict,
+        sentence,
+        side,
+        tuple(gaps.items()),
+        (acceptance(a), acceptance(b)),
+        (first.passes, second.passes),
+        accepted=accepted,
+    )
 
 
-def _prompt(run: Trace) -> tuple[int, ...]:
-    return (*run.prompt_ids, run.first_token)
+class _Run(NamedTuple):
+    """By position: recorded answers (of the token that they decide) and drafted paths (of the token
+    after the root), and the passes."""
+
+    answers: Mapping[int, Mapping[int, float]]
+    proposals: Mapping[int, frozenset[tuple[int, ...]]]
+    passes: Passes
+
+    @classmethod
+    def of(cls, run: Trace, end: int) -> _Run:
+        answers: dict[int, Mapping[int, float]] = {}
+        proposals = {}
+        passes = []
+        start = len(run.prompt_ids) + 1
+        for step in run.steps:
+            accepted = min(len(step.accepted), len(step.committed))
+            passes.append((start, accepted, len(step.committed) - accepted))
+            tree = step.tree
+            if start <= end:
+                paths = [tree.token[list(tree.path(node))].tolist() for node in range(len(tree))]
+                proposals[start] = frozenset(map(tuple, paths))
+            for at, node in enumerate(path_of(step), start + (step.root_choice is not None)):
+                if at <= end and step.nodes[node].target_top:
+                    answers.setdefault(at, dict(step.nodes[node].target_top))
+            start += len(step.committed)
+        return cls(answers, proposals, tuple(passes))
 
 
-def _committed(run: Trace) -> list[tuple[Step, int]]:
-    """Each step, with the position of its first committed token."""
-    start = len(run.prompt_ids) + 1
-    starts = []
-    for step in run.steps:
-        starts.append((step, start))
-        start += len(step.committed)
-    return starts
-
-
-def _passes(run: Trace) -> Passes:
-    passes = []
-    for step, start in _committed(run):
-        accepted = min(len(step.accepted), len(step.committed))
-        passes.append((start, accepted, len(step.committed) - accepted))
-    return tuple(passes)
-
-
-def _answers(run: Trace, end: int) -> Decided:
-    """The recorded answers by the position that they decide, up to `end`."""
-    found: Decided = {}
-    for step, start in _committed(run):
-        nodes = ([] if step.root_choice is not None else [0]) + list(step.accepted)
-        for offset, node in enumerate(nodes):
-            at = start + offset + (step.root_choice is not None)
-            if at <= end and step.nodes[node].target_top:
-                found.setdefault(at, step.nodes[node].target_top)
-    return found
-
-
-def _difference(a: Any, b: Any) -> float | None:
+def _difference(a: Mapping[int, float], b: Mapping[int, float]) -> float | None:
     """The largest difference of log-probabilities of tokens that both list."""
-    first, second = dict(a), dict(b)
-    shared = [
-        token for token in first if token in second and min(first[token], second[token]) > 1e-5
-    ]
-    return max((abs(log(first[token]) - log(second[token])) for token in shared), default=None)
+    shared = [token for token in a.keys() & b.keys() if min(a[token], b[token]) > IMPROBABLE]
+    return max((abs(log(a[token] / b[token])) for token in shared), default=None)
 
 
-def _proposals(run: Trace, end: int) -> dict[int, tuple[tuple[int, ...], ...]]:
-    """The drafted paths of each step, by the position of its root."""
-    found = {}
-    for step, start in _committed(run):
-        tree = step.tree
-        if start <= end:
-            paths = [tuple(tree.token[list(tree.path(node))].tolist()) for node in range(len(tree))]
-            found[start] = tuple(sorted(paths))
-    return found
-
-
-def _acceptance(run: Trace) -> dict[int, tuple[int, int]]:
-    """By depth: accepted nodes, and steps that had any node whose parent was accepted."""
-    counts: dict[int, tuple[int, int]] = {}
-    for step in run.steps:
-        tried = {
-            int(step.tree.depth[node.index])
-            for node in step.nodes
-            if node.verdict in ("accepted", "rejected")
-        }
-        accepted = {int(step.tree.depth[node]) for node in step.accepted}
-        for depth in tried:
-            hits, tries = counts.get(depth, (0, 0))
-            counts[depth] = hits + (depth in accepted), tries + 1
-    return counts
+def _wrong(run: Trace, pair: ModelPair | None, close: float | None) -> Finding | None:
+    """The first finding of the target's side: of a wrong text before one of a right one."""
+    found = examine(run, pair, close=close).findings
+    found = tuple([one for one in found if one.kind not in (TIE, "draft")])
+    return min(found, key=lambda one: one.text_is_right, default=None)
 
 
 def _judged(
-    a: Trace,
-    b: Trace,
-    pair: ModelPair | None,
     text: int | None,
     proposals: int | None,
     gaps: Mapping[int, float],
-    close: float | None,
+    wrong: Mapping[str, Finding | None],
+    decided: bool,
 ) -> tuple[str, str, str]:
-    """The verdict, the wrong side, and a sentence."""
-    most = max(gaps.values(), default=0.0)
-    if text is None and most <= SAME:
-        if proposals is None:
-            return "same", "", "The runs are the same."
-        where = f"Only the drafts differ, first at position {proposals}"
-        return "drafts", "", f"{where}: texts and answers are the same."
+    """The verdict, the wrong side, and a sentence. `decided`: the target was asked."""
     where = "The texts do not part"
     if text is not None:
         where = f"The texts part at position {text}; nothing is compared after it"
+    found = {name: one for name, one in wrong.items() if one is not None}
+    if found:
+        side = "both" if len(found) == 2 else next(iter(found))
+        which = [
+            f"{name} in iteration {one.iteration + 1} ({one.kind})" for name, one in found.items()
+        ]
+        who = "The target finds" if decided else "The record shows"
+        verdict = "acceptance" if all(one.text_is_right for one in found.values()) else "fault"
+        return verdict, side, f"{where}. {who} a fault: {', '.join(which)}."
+    most = max(gaps.values(), default=0.0)
+    if text is None and most <= SAME:
+        if proposals is None:
+            return "same", "", "Texts, proposals and answers are the same."
+        where = f"Only the drafts differ, first at position {proposals}"
+        return "drafts", "", f"{where}: texts and answers are the same."
     differ = f"differ by up to {most:.2g}"
-    if pair is None:
-        kind = "ties" if text is None and most < 0.5 else "unknown"
-        way = "give the target to decide whether one is wrong"
-        return kind, "", f"{where}. Answers {differ}; {way}."
-    indices = {"a": _first_wrong(a, pair, close), "b": _first_wrong(b, pair, close)}
-    wrong = {side: index + 1 for side, index in indices.items() if index is not None}
-    if not wrong:
+    if decided:
         return "ties", "", f"{where}. The target finds both right: they {differ} by rounding."
-    which = ", ".join([f"{side} in iteration {number}" for side, number in wrong.items()])
-    side = "both" if len(wrong) == 2 else next(iter(wrong))
-    return "fault", side, f"{where}. The target finds a fault: {which}."
-
-
-def _first_wrong(run: Trace, pair: ModelPair, close: float | None) -> int | None:
-    measured = measure(Oracle(run, pair, close=close))
-    return next((one.step.index for one in measured if one.wrong or one.misses), None)
+    verdict = "ties" if text is None and most < CLOSE else "unknown"
+    return (
+        verdict,
+        "",
+        f"{where}. Answers {differ}; give the target to decide whether one is wrong.",
+    )

@@ -8,6 +8,7 @@ and the given pair stays unchanged.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -45,6 +46,9 @@ class BrokenPair(ModelPair):
         return {**super().describe(), "fault": self.fault}
 
 
+Given = tuple[Sequence[int], Bools]
+
+
 class _TreePasses(Runner):
     """Passes over trees go wrong; the prompt's pass into an empty cache is right."""
 
@@ -60,7 +64,7 @@ class _TreePasses(Runner):
             return super().logits(tokens, positions, visible, **more)
         return self.changed(super().logits(tokens, *self.given(positions, visible)), tokens)
 
-    def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
+    def given(self, positions: Sequence[int], visible: Bools) -> Given:
         """The positions and the mask that the model receives."""
         return positions, visible
 
@@ -72,7 +76,7 @@ class _TreePasses(Runner):
 class SiblingVisible(_TreePasses):
     """A row also sees its earlier siblings."""
 
-    def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
+    def given(self, positions: Sequence[int], visible: Bools) -> Given:
         above = visible & ~np.eye(len(visible), dtype=np.bool_)
         return positions, visible | np.tril((above[:, None] == above[None]).all(axis=-1))
 
@@ -80,14 +84,14 @@ class SiblingVisible(_TreePasses):
 class WrongPositions(_TreePasses):
     """Drafted rows are one position too far; the root is right."""
 
-    def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
+    def given(self, positions: Sequence[int], visible: Bools) -> Given:
         return [position + (row > 0) for row, position in enumerate(positions)], visible
 
 
 class PaddedPositions(_TreePasses):
     """Rows after the prompt count padding that the prompt's positions do not count."""
 
-    def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
+    def given(self, positions: Sequence[int], visible: Bools) -> Given:
         return [position + PADDING for position in positions], visible
 
 
@@ -112,15 +116,12 @@ class PhantomRows(Runner):
         super().keep(prefix, sorted([*slots, *later[:1]]))
 
 
-def norms(model: PreTrainedModel) -> list[str]:
-    """The names of its norms."""
-    return [name for name, part in model.named_modules() if "norm" in type(part).__name__.lower()]
-
-
 def final_norm(model: PreTrainedModel) -> str:
     """The name of the norm before the output layer, or empty."""
     outside_layers = [
-        name for name in norms(model) if not any(piece.isdigit() for piece in name.split("."))
+        name
+        for name, part in model.named_modules()
+        if "norm" in type(part).__name__.lower() and not re.search(r"\b\d+\b", name)
     ]
     return outside_layers[-1] if outside_layers else ""
 

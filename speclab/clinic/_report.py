@@ -1,8 +1,9 @@
-"""The drift report: gaps to the plain pass beside those of a measured reference."""
+"""The report: acceptance, then gaps to the plain pass beside those of a measured reference."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -18,13 +19,15 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class Report:
-    """What `clinic.report` measured.
+    """What `clinic.report` measured. Iterations count from 0, as in `Trace.steps`; the text prints them
+    from 1.
 
     `gaps`: a row per compared node: iteration, node, depth, width (rows of its pass), part ("root"
     or "drafted"), gap (largest difference of a recorded log-probability to the plain pass), and
     reference (the same of the pair's own pass in `dtype`; NaN where not measured). `rows`: nodes of
     the run. `measured`: whether tables of gaps are part of the text. `exit_status`: 0 nothing is
-    wrong, 1 the text or the target's answers, 3 only the draft's proposals.
+    wrong, 1 the text or the target's answers, 3 only the draft's proposals. `acceptance`: by depth:
+    (accepted nodes, passes in which the target looked at that depth).
     """
 
     gaps: pd.DataFrame
@@ -34,6 +37,12 @@ class Report:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     measured: bool = True
+    acceptance: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> float:
+        """Accepted nodes per pass."""
+        return sum(hits for hits, _ in self.acceptance.values()) / max(self.iterations, 1)
 
     @property
     def exit_status(self) -> int:
@@ -60,21 +69,22 @@ class Report:
             frame = table.reset_index().astype(object)
             tables[by] = frame.where(frame.notna(), None).to_dict("records")
         return {
+            "accepted": self.accepted,
+            "acceptance": dict(self.acceptance),
             "rows": self.rows,
             "compared": len(self.gaps),
             "iterations": self.iterations,
             "dtype": self.dtype,
-            "findings": [
-                asdict(finding) | {"iteration": finding.iteration + 1} for finding in self.findings
-            ],
+            "findings": [asdict(finding) for finding in self.findings],
             "notes": list(self.notes),
             "gaps": tables,
             "status": self.exit_status,
         }
 
     def __str__(self) -> str:
+        lines = [f"{self.accepted:.2f} tokens accepted per pass{by_depth(self.acceptance)}."]
         wrong = [finding for finding in self.findings if finding.kind != TIE]
-        lines = [str(finding) for finding in (self.findings if not self.measured else wrong)]
+        lines += [str(finding) for finding in (self.findings if not self.measured else wrong)]
         lines += [f"Note: {note}" for note in self.notes]
         lines.append(
             f"{self.iterations} iterations, answers of {len(self.gaps)} of {self.rows} rows "
@@ -85,6 +95,17 @@ class Report:
                 continue
             columns = [name.replace("reference", "ref") for name in table.columns]
             shown = table.set_axis(columns, axis=1).iloc[:SHOWN]
+            if by == "iteration":
+                shown = shown.set_axis(shown.index + 1)
             text = shown.to_string(float_format="{:.2g}".format, na_rep="-", index_names=False)
             lines += ["", f"Gaps by {by}, beside the reference (ref: {self.dtype}):", text]
         return "\n".join(lines)
+
+
+def by_depth(acceptance: Mapping[int, tuple[int, int]]) -> str:
+    """`; at depth 1 0.80 (8 of 10), at depth 2 …`."""
+    parts = [
+        f"at depth {depth} {hits / tries:.2f} ({hits} of {tries})"
+        for depth, (hits, tries) in acceptance.items()
+    ]
+    return "; " + ", ".join(parts) if parts else ""

@@ -1,4 +1,5 @@
-"""What the clinic examines: the trace of a run, and the healthy pair that should have decoded it."""
+"""What the clinic examines: the trace of a run, the healthy pair that should have decoded it, and
+what was accepted."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from speclab.clinic._faults import BrokenPair
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
 from speclab.pair import ModelPair, checked_pair
+from speclab.trace.metrics import survival
 from speclab.trace.records import Trace, trace_of
 
 
@@ -28,6 +30,8 @@ def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelP
     pair = checked_pair(pair)
     if isinstance(pair, BrokenPair) and pair.healthy is not None:
         pair = pair.healthy
+    if not trace.models.get("text", True):
+        return trace, pair
     texts = (token for step in trace.steps for token in step.texts)
     most = max((*trace.prompt_ids, *trace.token_ids, *texts))
     if most >= pair.vocab_size:
@@ -36,3 +40,10 @@ def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelP
             "run."
         )
     return trace, pair
+
+
+def acceptance(trace: Trace) -> dict[int, tuple[int, int]]:
+    """By depth: accepted nodes, and passes in which the target looked at that depth. Their ratio is the
+    hazard, which does not depend on how many tokens are drafted."""
+    rows = survival([step.counts for step in trace.steps])
+    return {row.depth: (row.accepted, row.looked) for row in rows}

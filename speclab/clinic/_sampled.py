@@ -1,131 +1,209 @@
-"""Sampled runs of another decoder: whether what was accepted and drawn has the target's distribution.
+"""Sampled runs of another decoder: does the text have the target's distribution?
 
-Over many passes the number of accepted nodes of each depth, and the ranks of drawn tokens, are compared
-with what the acceptance rule gives: one test each, with its p-value, corrected by Bonferroni.
+A run is lossless if each committed token, given the text before it, has the target's distribution
+under the header's temperature, top-k, top-p and min-p. That holds for every acceptance rule, and
+needs nothing of the draft. So the ranks of the committed tokens are tested, and no committed token
+may have probability 0. Where the rule is known, the number of accepted nodes at each depth is
+compared with the rule's expectation, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from math import erfc, exp, sqrt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from math import erfc, exp, log, prod, sqrt
 
 import torch
 from torch import Tensor
 
-from speclab.clinic._detectors import path_of
+from speclab.clinic._detectors import BLOCK, REJECTION, name, path_of
 from speclab.sampling import transform
 from speclab.settings import SessionSettings
-from speclab.trace.records import UNKNOWN, Finding, Step, Trace
+from speclab.trace.records import Finding, Step, Trace
 
 ALPHA = 1e-4
-"""Probability that a right run is called wrong (speclab default)."""
-FEWEST = 20
-"""Draws below which a rank is not tested."""
-VARIANCE = 4.0
-"""Variance of a sum below which it is not tested: a normal distribution fits it badly."""
-SAMPLE_AND_MATCH = "sample and match"
+"""Probability that a lossless run is reported (speclab default)."""
+MIN_VARIANCE = 9.0
+"""Variance of a sum below which it is not tested, because a normal distribution fits it badly."""
+TEXT = "committed tokens"
+SCALE = sqrt(12)
+"""Ranks are counted in standard deviations of a uniform rank."""
+COVERED = 0.99
+"""Share of the draft's distribution that `draft_topk` must list to stand for all of it."""
+ROUNDING = 3.0
+"""A recorded answer is off by at most so many times the usual size of rounding."""
+MATCH = "sample and match"
 
 
-@dataclass
-class _Sum:
-    """Draws of numbers, each with its expected value and its variance."""
+class SampledRun:
+    """Collects the draws of a sampled run, pass by pass.
 
-    draws: int = 0
-    excess: float = 0.0
-    variance: float = 0.0
+    Attributes:
+        sums: by what is tested: number of draws, sum of their excess over the expectation, variance
+            of the sum.
+        impossible: committed tokens of probability 0: (iteration, node before it, token).
+        tokens: committed tokens whose distribution is known.
+    """
 
-    def add(self, value: float, expected: float, variance: float) -> None:
-        self.draws += 1
-        self.excess += value - expected
-        self.variance += variance
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.cuts = Cuts.of(trace) or Cuts()
+        self.sums: dict[str, tuple[int, float, float]] = {}
+        self.impossible: list[tuple[int, int, int]] = []
+        self.tokens = 0
 
-    @property
-    def p_value(self) -> float:
-        """Two-sided, of a normal distribution."""
-        return erfc(abs(self.excess) / sqrt(2 * max(self.variance, 1e-12)))
-
-
-@dataclass
-class SampledChecks:
-    """Collects the draws of a run, step by step."""
-
-    trace: Trace
-    accepted: dict[int, _Sum] = field(default_factory=dict)
-    drawn: _Sum = field(default_factory=_Sum)
-
-    def add(self, step: Step, log_probs: Tensor) -> None:
-        """A step, and its right log-probabilities `[n, V]` before temperature and top-p."""
+    def add(self, step: Step, logits: Tensor, level: float) -> None:
+        """One pass: the plain logits `[n, V]` after each node, and the usual size of rounding."""
         path = list(path_of(step))
-        probs = self._transformed(log_probs)
-        matches = step.rule == SAMPLE_AND_MATCH
-        if matches or step.rule == "independent draws":
-            for node in path:
-                self._accept(step, node, probs[node], matches)
-        if matches and "choice" not in step.missing:
-            for record in step.nodes:
-                if record.target_choice != UNKNOWN:
-                    self._draw(probs[record.index], record.target_choice, ())
-        elif path and step.bonus is not None:
-            children = step.tree.children[path[-1]]
-            if not children or matches:
-                self._draw(probs[path[-1]], step.bonus, step.tree.token[list(children)].tolist())
+        probs = transformed(logits, self.cuts)
+        for depth, (node, token) in enumerate(zip(path, step.committed, strict=False)):
+            self.tokens += 1
+            excess, variance = _mid_rank(probs[node], token)
+            self._count(TEXT, excess, variance)
+            if step.rule != BLOCK:  # whose tokens at one depth depend on the later ones
+                self._count(f"{TEXT} at depth {depth}", excess, variance)
+            if self._excluded(logits[node], token, ROUNDING * level):
+                self.impossible.append((step.index, node, token))
+        for depth, chance in accept_chances(step, path, probs):
+            excess = (len(step.accepted) >= depth) - chance
+            self._count(f"nodes accepted at depth {depth}", excess, chance * (1 - chance))
 
-    def _transformed(self, log_probs: Tensor) -> Tensor:
-        settings = self.trace.settings
-        names = ("temperature", "top_k", "top_p")
-        given = {name: settings[name] for name in names if settings.get(name)}
-        probs = transform(log_probs, SessionSettings(**given))
-        if least := settings.get("min_p"):
-            probs = torch.where(
-                probs < float(str(least)) * probs.amax(-1, keepdim=True), 0.0, probs
-            )
-            probs = probs / probs.sum(-1, keepdim=True)
-        return probs
+    def _count(self, test: str, excess: float, variance: float) -> None:
+        draws, total, spread = self.sums.get(test, (0, 0.0, 0.0))
+        self.sums[test] = draws + 1, total + excess, spread + variance
 
-    def _accept(self, step: Step, node: int, probs: Tensor, matches: bool) -> None:
-        """Whether any child was accepted, against its probability."""
-        children = step.tree.children[node]
-        tokens = {int(step.tree.token[child]) for child in children}
-        expected = float(probs[sorted(tokens)].sum()) if tokens else 0.0
-        if not matches:
-            if len(children) != 1 or "log_prob" in step.missing:
-                return  # what is left after a rejection needs the draft's whole distribution
-            expected = min(1.0, expected / max(exp(step.tree.log_prob[children[0]]), 1e-12))
-        if children and not (step.bonus is None and node == path_of(step)[-1]):
-            depth = int(step.tree.depth[node]) + 1
-            hit = any(child in step.accepted for child in children)
-            total = self.accepted.setdefault(depth, _Sum())
-            total.add(float(hit), expected, expected * (1 - expected))
+    def _excluded(self, logits: Tensor, token: int, rounding: float) -> bool:
+        """Whether top-k, min-p or top-p exclude the token, whatever rounding may do."""
+        cuts = self.cuts
+        scores = (logits.double() / cuts.temperature).log_softmax(-1)
+        off = rounding / cuts.temperature
+        best = scores.sort(descending=True).values[: cuts.top_k or None]
+        own = float(scores[token]) + 2 * off
+        if own < best[-1] or own < best[0] + log(cuts.min_p or 1e-300):
+            return True
+        above = float(best[best > own].exp().sum() / best.exp().sum())
+        return above * exp(-off) > (cuts.top_p or 1.0)
 
-    def _draw(self, probs: Tensor, token: int, refused: tuple[int, ...] | list[int]) -> None:
-        """The share of more probable tokens, and half its own, whose mean is a half."""
-        rest = probs.clone()
-        rest[list(refused)] = 0
-        rest = rest / rest.sum().clamp_min(1e-30)
-        ordered, order = rest.sort(descending=True)
-        middle = ordered.cumsum(0) - ordered / 2
-        variance = float((ordered * (middle - 0.5) ** 2).sum())
-        self.drawn.add(float(middle[order == token].sum()), 0.5, variance)
-
-    def findings(self) -> Iterator[Finding]:
-        """At most one, the most certain."""
-        tests = {
-            f"accepted nodes of depth {depth}": total
-            for depth, total in self.accepted.items()
-            if total.variance >= VARIANCE
-        }
-        if self.drawn.draws >= FEWEST:
-            tests["ranks of the drawn tokens"] = self.drawn
-        if not tests:
-            return
-        what = min(tests, key=lambda name: tests[name].p_value)
-        total = tests[what]
-        p = min(1.0, total.p_value * len(tests))
-        if p < ALPHA:
+    def finding(self) -> Finding | None:
+        """Tokens that cannot be, else the most certain test."""
+        if self.impossible:
+            iteration, node, token = self.impossible[0]
+            step = self.trace.steps[iteration]
             sentence = (
-                f"Over {len(self.trace.steps)} passes the {what} are not what the rule and the target's "
-                f"distribution give ({total.excess / total.draws:+.2f} in the mean of {total.draws} draws; "
-                f"p = {p:.1g} after Bonferroni's correction of {len(tests)} tests)."
+                f"{len(self.impossible)} of {self.tokens} committed tokens have probability 0 under the "
+                f"header's {self.cuts}; the first is {step.texts.get(token, str(token))!r} after "
+                f"{name(step, node)}."
             )
-            yield Finding(0, None, "choice", sentence)
+            return Finding(iteration, node, "choice", sentence)
+        tests = {test: sums for test, sums in self.sums.items() if sums[2] >= MIN_VARIANCE}
+        scores = {test: total / sqrt(spread) for test, (_, total, spread) in tests.items()}
+        test = max(scores, key=lambda test: abs(scores[test]), default=None)
+        p = 1.0 if test is None else erfc(abs(scores[test]) / sqrt(2)) * len(tests)
+        if test is None or p >= ALPHA:
+            return None
+        draws, total, _ = tests[test]
+        what = f"not what the acceptance rule gives ({total / draws:+.2f} a pass"
+        if test.startswith(TEXT):
+            rank = 0.5 + total / draws / SCALE
+            what = f"not drawn from the target's distribution (mean rank {rank:.2f}, not 0.50"
+        sentence = (
+            f"Over {len(self.trace.steps)} passes the {test} are {what}, {draws} draws, "
+            f"z = {scores[test]:.1f}, p = {p:.1g} after Bonferroni's correction of {len(tests)} tests)."
+        )
+        return Finding(0, None, "choice", sentence)
+
+
+def _mid_rank(probs: Tensor, token: int) -> tuple[float, float]:
+    """The token's mid-rank in the distribution less its mean, 1/2, and its variance, both scaled so
+    that the variance of a uniform rank is 1."""
+    ordered, order = probs.sort(descending=True)
+    middle = SCALE * (ordered.cumsum(0) - ordered / 2 - 0.5)
+    return float(middle[order == token]), float((ordered * middle**2).sum())
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """The sampling settings of a header."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 0.0
+    min_p: float = 0.0
+
+    @classmethod
+    def of(cls, trace: Trace, prefix: str = "") -> Cuts | None:
+        """The target's, or with "draft_" the draft's; None if none is written."""
+        given = {each.name: trace.settings.get(prefix + each.name) for each in fields(cls)}
+        given = {key: value for key, value in given.items() if value}
+        return cls(**given) if given else None  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        named = {"top-k": self.top_k, "top-p": self.top_p, "min-p": self.min_p}
+        return ", ".join([f"{name} {value:g}" for name, value in named.items() if value])
+
+
+def transformed(logits: Tensor, cuts: Cuts) -> Tensor:
+    """`[n, V]`: what temperature, top-k, top-p and then min-p make of logits."""
+    settings = SessionSettings(
+        temperature=cuts.temperature, top_k=cuts.top_k or None, top_p=cuts.top_p or None
+    )
+    probs = transform(logits, settings)
+    if cuts.min_p:
+        probs = probs.masked_fill(probs < cuts.min_p * probs.amax(-1, keepdim=True), 0.0)
+        probs = probs / probs.sum(-1, keepdim=True)
+    return probs
+
+
+def draft_probs(step: Step, node: int, size: int) -> Tensor | None:
+    """`[V]`: what the children of a node were drawn from; None if too little of it is recorded."""
+    listed = step.nodes[node].draft_top
+    children = list(step.tree.children[node])
+    if not listed and "log_prob" not in step.missing and (step.tree.log_prob[children] == 0).all():
+        listed = tuple([(int(step.tree.token[child]), 1.0) for child in children])  # a greedy draft
+    probs = torch.zeros(size, dtype=torch.float64)
+    for token, prob in listed:
+        probs[token] = prob
+    return probs / probs.sum() if probs.sum() >= COVERED else None
+
+
+def accept_chances(step: Step, path: Sequence[int], probs: Tensor) -> Iterator[tuple[int, float]]:
+    """(depth, probability that a node of it is accepted), where the rule gives one.
+
+    Given the drafted tokens; for rules but the block rule also given that the node above is accepted.
+    """
+    if step.rule == BLOCK:
+        yield from _block_chances(step, probs)
+        return
+    for depth, node in enumerate(path, start=1):
+        children = step.tree.children[node]
+        ended_here = step.bonus is None and node == path[-1]
+        if not children or ended_here:
+            continue
+        if step.rule == MATCH:
+            tokens = {int(step.tree.token[child]) for child in children}
+            yield depth, float(probs[node][sorted(tokens)].sum())
+        elif step.rule in REJECTION and len(children) == 1 and "log_prob" not in step.missing:
+            # with siblings it depends on the draft's whole distribution
+            token = int(step.tree.token[children[0]])
+            draft = exp(step.tree.log_prob[children[0]])
+            yield depth, min(1.0, float(probs[node][token]) / max(draft, 1e-12))
+
+
+def _block_chances(step: Step, probs: Tensor) -> Iterator[tuple[int, float]]:
+    """That at least so many nodes of a chain are accepted (Sun et al. 2024, Algorithm 2)."""
+    chain = step.tree.token.tolist()[1:]
+    drafts = [draft_probs(step, node, probs.shape[-1]) for node in range(len(chain))]
+    known = [draft for draft in drafts if draft is not None]
+    if len(known) < len(chain):
+        return
+    ratio = 1.0  # of the joint probabilities of the prefix
+    refused = []  # the probability that each prefix alone is refused
+    for node, token in enumerate(chain):
+        ratio = min(1.0, ratio * float(probs[node][token] / known[node][token].clamp_min(1e-12)))
+        accept = ratio
+        if node + 1 < len(chain):
+            mass = float((ratio * probs[node + 1] - known[node + 1]).clamp_min(0).sum())
+            accept = mass / (mass + 1 - ratio) if mass + 1 > ratio else 1.0
+        refused.append(1 - accept)
+    for depth in range(len(chain)):
+        yield depth + 1, 1 - prod(refused[depth:])

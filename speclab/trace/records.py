@@ -208,7 +208,8 @@ class Finding:
 
     `kind`: what the record contradicts, or what the models answer otherwise (docs/steps.md); `TIE`,
     where two tokens are closer than rounding, which is no fault. `fault`: the name in
-    `clinic.FAULTS` whose signature it is, if any.
+    `clinic.FAULTS` whose signature it is, if any. `count`: rows of the iteration that are wrong in
+    this way; `node` is the first. `text_is_right`: it only costs accepted tokens.
     """
 
     iteration: Natural
@@ -216,6 +217,8 @@ class Finding:
     kind: str
     sentence: str
     fault: str = ""
+    count: Natural = 1
+    text_is_right: bool = False
 
     def __str__(self) -> str:
         return f"iteration {self.iteration + 1}, {self.kind}: {self.sentence}"

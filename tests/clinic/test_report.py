@@ -5,19 +5,17 @@ from __future__ import annotations
 import copy
 import json
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from support.outside_decoder import decode
 from support.pairs import PROMPT, pair_of
-from support.refusals import refused
 from typer.testing import CliRunner
 
 import speclab
 from speclab import clinic
 from speclab.cli import app
-from speclab.errors import SettingsError, TraceError
+from speclab.errors import TraceError
 
 pytestmark = pytest.mark.model
 
@@ -55,24 +53,6 @@ def test_half_precision_is_measured_and_no_fault(family, tmp_path):
     assert len(report.gaps) == report.rows == sum(len(step.nodes) for step in trace.steps)
     assert report.exit_status == 0
     assert json.loads(json.dumps(report.as_dict()))["compared"] == report.rows
-
-
-@pytest.mark.parametrize("fault", ["position +3", "sibling", "first hidden", "stale", "first rows"])
-def test_causes_win_in_half_precision_too(fault, tmp_path):
-    trace, pair = recorded(tmp_path / "run.jsonl", fault, dtype="bfloat16")
-    kind = {"position +3": "position", "sibling": "mask", "first rows": "order"}.get(
-        fault, "prefix"
-    )
-    assert clinic.explain(trace, pair).kind == kind
-
-
-@pytest.mark.parametrize("name", ["bf16", "half", "torch.bfloat16", "fp8", "q8_0", "mxfp6"])
-def test_a_precision_is_known_by_many_names_and_never_silently_float32(name, tmp_path):
-    path = tmp_path / "run.jsonl"
-    recorded(path, dtype="bfloat16")
-    assert kinds(changed(path, 0, dtype=name), pair_of("llama")) <= (
-        {"answer", "precision"} if name == "half" else set()
-    )
 
 
 def test_a_tolerance_can_be_given(tmp_path):
@@ -171,53 +151,6 @@ def test_the_draft_s_side_is_compared(tmp_path):
     assert report.exit_status == 3
 
 
-@pytest.mark.parametrize("choice", [True, False])
-def test_sampled_runs_are_tested_by_their_distribution(choice, tmp_path):
-    path = tmp_path / "run.jsonl"
-    torch.manual_seed(0)
-    trace, pair = recorded(path, temperature=1.2, iterations=70, rule="sample_and_match")
-    lines = path.read_text().splitlines()
-    if not choice:
-        lines = [
-            json.dumps(
-                {name: value for name, value in json.loads(line).items() if name != "choice"}
-            )
-            for line in lines
-        ]
-        path.write_text("\n".join(lines) + "\n")
-        trace = speclab.load_steps(path, pair)
-    assert kinds(trace, pair) == set()
-    colder = changed(path, 0, temperature=0.4)
-    assert kinds(colder, pair) == {"choice"}
-
-
-def test_two_runs_are_compared_up_to_where_they_part(tmp_path):
-    a, pair = recorded(tmp_path / "a.jsonl", iterations=4)
-    assert clinic.diff(a, a).verdict == "same"
-    half, _ = recorded(tmp_path / "b.jsonl", dtype="bfloat16", iterations=4)
-    assert clinic.diff(a, half, pair).verdict == "ties"
-    other, _ = recorded(tmp_path / "c.jsonl", seed=5, iterations=4)
-    drafts = clinic.diff(a, other, pair)
-    assert (drafts.verdict, drafts.text, drafts.answers) == ("drafts", None, None)
-    assert drafts.proposals is not None
-    wrong, _ = recorded(tmp_path / "d.jsonl", "chain", iterations=4)
-    for pairs, side in (((a, wrong), "b"), ((wrong, a), "a")):
-        result = clinic.diff(*pairs, pair)
-        assert (result.verdict, result.side) == ("fault", side)
-        assert json.loads(json.dumps(result.as_dict()))["verdict"] == "fault"
-    with refused(SettingsError, "prompt"):
-        clinic.diff(a, replace(a, prompt_ids=(1, 2)))
-
-
-def test_a_test_of_an_engine_asserts_that_it_is_lossless(tmp_path):
-    path = tmp_path / "run.jsonl"
-    _, pair = recorded(path, iterations=3)
-    clinic.assert_lossless(path, pair)
-    recorded(path, "sibling", iterations=3)
-    with pytest.raises(AssertionError, match="mask"):
-        clinic.assert_lossless(path, pair)
-
-
 def test_the_command_checks_folders_and_prints_json(tmp_path):
     recorded(tmp_path / "a.jsonl", iterations=2)
     recorded(tmp_path / "b.jsonl", iterations=2, seed=3)
@@ -242,37 +175,28 @@ LINE = {
     "accepted": [2],
     "committed": [9, 4],
 }
-HEADERS = [
-    {"prompt_ids": "abc"}, {"prompt_ids": []}, {"prompt_ids": [-1]}, {"prompt_ids": [1.5]}, {"prompt_ids": None},
-    {"prompt_ids": {"a": 1}}, {"temperature": -1}, {"temperature": "hot"}, {"temperature": math.nan},
-    {"engine": 3}, {"dtype": 16}, {"rule": "guess"}, {"rule": "greedy", "temperature": 0.8}, {"eos_ids": 2},
-    {"rule": "rejection"}, {"position_offset": -99},
-    {"eos_ids": [-2]}, {"processed": "perhaps"}, {"position_offset": 1.5}, {"top_p": 2}, {"top_k": -1}, {"seed": -1},
-    {"colour": "red"}, {"format": "speclab.steps/2"}, {"format": None}, {"min_p": "x"}, {"ignore_eos": 7},
-]  # fmt: skip
 ROW = [[4, -0.1], [5, -3.0]]
-LINES = [
-    {"prefix_length": -1}, {"prefix_length": "3"}, {"prefix_length": 1 << 30}, {"prefix_length": None}, {"token": []},
-    {"token": [7, 8]}, {"token": [7, -8, 9]}, {"token": "789"}, {"token": [[7], [8], [9]]}, {"token": [1 << 64, 1, 2]},
-    {"parent": [0, 0, 0]}, {"parent": [-1, 2, 0]}, {"parent": [-1, -1, 0]}, {"parent": [-1, 0]}, {"parent": [-1, 0, 9]},
-    {"accepted": [3]}, {"accepted": [-1]}, {"accepted": [2, 2]}, {"accepted": 2}, {"committed": [-9]},
-    {"committed": "x"},
-    {"position": [3, 4]}, {"position": [3, 4, "5"]}, {"mask": "!"}, {"mask": "AAAA/w=="}, {"mask": [[1]]},
-    {"hidden_prefix": [[0, 2, 3]]}, {"hidden_prefix": [[5, 0, 1]]}, {"hidden_prefix": [[0, 1]]}, {"slot": [1, 2]},
-    {"slot": [-1, 1, 2]}, {"log_prob": [0, 0.5, -1]}, {"log_prob": [0, -1]}, {"choice": [1]}, {"choice": [1, 2, -3]},
-    {"topk": [ROW]}, {"topk": [[[4, 2.5]], ROW, ROW]}, {"topk": [[[4, -0.1], [4, -3.0]], ROW, ROW]},
-    {"topk": [[[4, -0.1], [5, -0.2]], ROW, ROW]}, {"topk": [[[4, -30.0], [5, -31.0]], ROW, ROW]}, {"topk": [7, 7, 7]},
-    {"topk": [[[4]], ROW, ROW]}, {"topk": [[[-4, -0.1]], ROW, ROW]}, {"kept_slots": [-1]}, {"seconds": 3},
-    {"seconds": {"draft": -1}}, {"tokens": [7]}, {"draft_topk": [ROW]}, {"hidden": ["x"]},
+WRONG = [
+    {"prefix_length": -1}, {"prefix_length": "3"}, {"prefix_length": 1 << 60}, {"token": []}, {"token": [7, 8]},
+    {"token": [7, -8, 9]}, {"token": [[7], [8], [9]]}, {"parent": [0, 0, 0]}, {"parent": [-1, 2, 0]},
+    {"parent": [-1, 1, 0]}, {"accepted": [3]}, {"accepted": [2, 2]}, {"committed": [-9]}, {"position": [3, 4]},
+    {"mask": "AAAA/w=="}, {"mask": "!"}, {"hidden_prefix": [[0, 2, 3]]}, {"log_prob": [0, 0.5, -1]}, {"tokens": [7]},
+    {"topk": [[[4, -0.1], [4, -3.0]], ROW, ROW]}, {"topk": [[[4, -0.1], [5, -0.2]], ROW, ROW]},
+    {"topk": [[[4, -30.0], [5, -31.0]], ROW, ROW]}, {"seconds": {"draft": -1}}, {"hidden": ["x"]},
+]  # fmt: skip
+WRONG_HEADERS = [
+    {"prompt_ids": []}, {"prompt_ids": [1.5]}, {"temperature": math.nan}, {"dtype": 16}, {"rule": "guess"},
+    {"rule": "greedy", "temperature": 0.8}, {"rule": "rejection"}, {"position_offset": -99}, {"top_p": 2},
+    {"draft_temperature": -1}, {"colour": "red"}, {"format": "speclab.steps/2"},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("change", HEADERS, ids=str)
+@pytest.mark.parametrize("change", WRONG_HEADERS, ids=str)
 def test_a_malformed_header_is_one_sentence(change, tmp_path):
     assert_refused(tmp_path / "run.jsonl", [HEADER | change, LINE], 1)
 
 
-@pytest.mark.parametrize("change", LINES, ids=str)
+@pytest.mark.parametrize("change", WRONG, ids=str)
 def test_a_malformed_pass_is_one_sentence(change, tmp_path):
     assert_refused(tmp_path / "run.jsonl", [HEADER, LINE | change], 2)
 

@@ -12,11 +12,9 @@ import torch
 from support.outside_decoder import FAULTS, decode
 from support.pairs import PROMPT, pair_of
 from support.refusals import refused
-from typer.testing import CliRunner
 
 import speclab
 from speclab import clinic
-from speclab.cli import app
 from speclab.errors import CancelledError, SettingsError, SpeclabError, TraceError
 from speclab.recorder import Recorder
 
@@ -61,20 +59,6 @@ def test_sampled_runs_are_explained_too(fault, tmp_path):
     assert_found(pair_of("qwen3"), tmp_path / "run.jsonl", fault, temperature=0.8)
 
 
-@pytest.mark.model
-@pytest.mark.parametrize(
-    "fault", ["positions of drafted -2", "exchanged", "stale", "first rows", "scaled down"]
-)
-def test_so_it_is_on_the_mini_family(fault, tmp_path):
-    pair = speclab.load_pair()
-    assert_found(
-        pair,
-        tmp_path / "run.jsonl",
-        fault,
-        pair.tokenizer("The ship left the harbour")["input_ids"],
-    )
-
-
 def test_the_right_rows_in_another_order_give_the_same_answers(tmp_path):
     pair = pair_of("llama")
     trace = recorded(pair, tmp_path / "run.jsonl", "reversed rows")
@@ -114,47 +98,10 @@ def test_a_check_tells_how_far_it_is_and_can_be_ended(tmp_path):
     assert len(told) == 12
 
 
-def test_bfloat16_has_ties_and_no_faults(tmp_path):
-    pair = pair_of("llama")
-    model = copy.deepcopy(pair.target.model).to(torch.bfloat16)
-    decode(model, PROMPT, tmp_path / "run.jsonl", dtype="bfloat16")
-    trace = speclab.load_steps(tmp_path / "run.jsonl")
-    assert {finding.kind for finding in clinic.check(trace, pair)} <= {"tie"}
-
-
 def written(path, *lines, header=None):
     first = {"format": "speclab.steps/1", "prompt_ids": [1, 2, 3]} | (header or {})
     path.write_text("".join(json.dumps(line) + "\n" for line in (first, *lines)))
     return path
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"parent": [-1, 2, 0]}, "line 2: row 1 has parent 2, and parents come before"),
-        ({"parent": [-1, 1, 0]}, "line 2: row 1 has parent 1, and parents come before"),
-        ({"parent": [0, 0, 0]}, "line 2: row 0 is the root"),
-        ({"position": [3, 4]}, "line 2: position has 2 values for 3 rows"),
-        ({"mask": "AAAA/w=="}, "line 2: the mask does not have 3 rows"),
-        ({"mask": "!"}, "line 2: the mask does not have 3 rows"),
-        ({"accepted": [3]}, "line 2: row 3 does not exist"),
-        ({"hidden_prefix": [[0, 2, 3]]}, "line 2: row 0 hides entries 2 to 3 of a prefix of 3"),
-        ({"token": [7, -8, 9]}, "line 2: token must be a list of token ids, .* token.1. is not"),
-        ({"token": [7, 64, 9]}, "line 2: token 64 is outside the vocabulary of 64"),
-        ({"tokens": [7]}, "line 2: a pass has no field 'tokens'"),
-        ({"token": []}, "line 2: it has no row"),
-        ({"topk": [[[64, -1.0]], [], []]}, "line 2: token 64 is outside the vocabulary of 64"),
-    ],
-)
-def test_a_wrong_line_is_one_sentence_with_its_number(change, sentence, tmp_path):
-    with pytest.raises(TraceError, match=sentence):
-        speclab.load_steps(written(tmp_path / "run.jsonl", ROOT | change), pair_of("llama"))
-
-
-def test_a_path_that_goes_on_below_another_node_is_found(tmp_path):
-    line = ROOT | {"parent": [-1, 0, 0], "accepted": [1, 2], "committed": [8, 9, 4]}
-    trace = speclab.load_steps(written(tmp_path / "run.jsonl", line))
-    assert "path" in {finding.kind for finding in clinic.check(trace)}
 
 
 def test_other_files_are_refused(tmp_path):
@@ -263,21 +210,6 @@ def test_a_text_may_end_inside_the_accepted_path(count, tmp_path):
     trace = speclab.load_steps(path)
     assert clinic.check(trace) == ()
     assert len(trace.token_ids) - 1 == count
-
-
-@pytest.mark.model
-def test_the_command_prints_findings_and_exits_by_them(tmp_path):
-    pair = speclab.load_pair()
-    path = tmp_path / "run.jsonl"
-    prompt = pair.tokenizer("The ship left the harbour")["input_ids"]
-    for fault, status in (("", 0), ("position +3", 1)):
-        recorded(pair, path, fault, prompt=prompt)
-        for models in ([], ["--target", "mini"]):
-            done = CliRunner().invoke(app, ["clinic", str(path), *models])
-            found = status and bool(models)  # a constant offset alone is no fault
-            assert done.exit_code == found, done.output
-            assert (", position:" in done.output) == found
-    assert CliRunner().invoke(app, ["clinic", str(tmp_path / "none.jsonl")]).exit_code == 1
 
 
 def test_a_prefix_that_no_picture_can_draw_is_refused(tmp_path):

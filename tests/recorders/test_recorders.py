@@ -1,4 +1,5 @@
-"""Recorders of engines, on objects with the engines' field names, and the helpers beside the recorder."""
+"""Recorders of engines, on objects that hold what the engines' sources put there (file and class beside
+each), and the helpers beside the recorder."""
 
 from __future__ import annotations
 
@@ -73,46 +74,140 @@ def test_values_of_any_kind_are_written_and_a_later_error_stops_the_recording(tm
     assert trace.steps[0].nodes[0].target_top[0][0] == 8
 
 
-class Sampler:
-    """A vLLM sampler that accepts one of two drafts."""
+def on_both_sides(*values):
+    """`UvaBackedTensor` of vllm/v1/worker/gpu/buffer_utils.py."""
+    return Object(np=np.array(values), gpu=torch.tensor(values))
 
-    def __init__(self):
-        states = Object(
-            req_id_to_index={"a": 0},
-            prompt_len=np.array([3]),
-            all_token_ids=Object(gpu=torch.tensor([PROMPT])),
+
+class Sampler:
+    """`Sampler` of vllm/v1/worker/gpu/sample/sampler.py, with two requests: "a" decodes, "b" runs the
+    end of its prompt; "c" runs a part of it."""
+
+    def __init__(self, temperature=0.0):
+        self.req_states = Object(  # RequestState of vllm/v1/worker/gpu/states.py
+            req_id_to_index={"a": 2, "b": 0, "c": 1},
+            prompt_len=on_both_sides(4, 9, 3),
+            all_token_ids=Object(
+                gpu=torch.tensor([[5, 6, 7, 2, 0, 0], [1] * 6, [*PROMPT, 7, 0, 0]])
+            ),
         )
-        sampling = Object(temperature=Object(np=np.array([0.0])))
-        self.sampler = Object(req_states=states, sampling_states=sampling)
+        self.sampling_states = Object(  # SamplingStates of vllm/v1/worker/gpu/sample/states.py
+            vocab_size=VOCAB,
+            temperature=on_both_sides(temperature, 0.0, temperature),
+            top_k=on_both_sides(VOCAB, VOCAB, 5),  # the vocabulary if none was asked for
+            top_p=on_both_sides(1.0, 1.0, 0.9),
+            min_p=on_both_sides(0.0, 0.0, 0.05),
+        )
+        # PenaltiesState, LogitBiasState of vllm/v1/worker/gpu/sample
+        self.penalties_state = Object(use_penalty=np.zeros(3, bool))
+        self.logit_bias_state = Object(use_logit_bias=np.zeros(3, bool))
+
+    def __call__(self, logits, input_batch):
+        logits.zero_()  # as sampling parameters in place
+        return Object(sampled_token_ids=torch.tensor([[4]]), num_sampled=torch.tensor([1]))
+
+
+class RejectionSampler:
+    """`RejectionSampler` of vllm/v1/worker/gpu/spec_decode/rejection_sampler.py: accepts one of two."""
+
+    def __init__(self, temperature=0.0, block=False, rates=None):
+        self.sampler = Sampler(temperature)
+        self.use_block_verification = block
+        self.synthetic_conditional_rates = rates
 
     def __call__(self, logits, input_batch, draft_logits=None):
-        logits.zero_()  # as sampling parameters in place
-        return Object(num_sampled=torch.tensor([2]), sampled_token_ids=torch.tensor([[8, 2, -1]]))
+        logits.zero_()
+        sampled = torch.tensor([[8, 2, -1], [4, -1, -1], [0, -1, -1]])
+        return Object(sampled_token_ids=sampled, num_sampled=torch.tensor([2, 1, 0]))
 
 
-def test_vllm_s_rows_become_a_chain(tmp_path):
+def batch():
+    """`InputBatch` of vllm/v1/worker/gpu/input_batch.py: the scheduler counted two drafts as accepted."""
+    starts = [0, 3, 4, 5]
+    return Object(
+        req_ids=["a", "b", "c"],
+        logits_indices=torch.tensor([0, 1, 2, 6, 9]),
+        input_ids=torch.tensor([7, 8, 9, 5, 6, 7, 2, 1, 1, 1]),
+        positions=torch.tensor([3, 4, 5, 0, 1, 2, 3, 0, 1, 2]),
+        cu_num_logits=torch.tensor(starts),
+        cu_num_logits_np=np.array(starts),
+        num_computed_tokens_np=np.array([5, 0, 0]),
+        prefill_len_np=np.array([3, 4, 9]),
+    )
+
+
+def recorded_by_vllm(folder, *, drafts=None, **how):
+    class Own(RejectionSampler):
+        pass
+
+    requests = Requests("vllm", folder)
+    vllm.wrap(Own, requests)
+    Own(**how)(rows(5, [8, 2, 1, 4, 6]), batch(), drafts)
+    requests.close()
+    assert not (folder / "vllm-c.jsonl").exists(), "a part of a prompt is no pass"
+    return [speclab.load_steps(folder / f"vllm-{request}.jsonl") for request in "ab"]
+
+
+def test_vllm_s_passes_are_chains_and_the_end_of_a_prompt_is_a_pass_of_one_row(tmp_path):
+    trace, other = recorded_by_vllm(tmp_path)
+    step = trace.steps[0]
+    assert (trace.prompt_ids, trace.token_ids) == (tuple(PROMPT), [7, 8, 2])
+    assert (step.prefix_length, step.accepted, step.position) == (3, (1,), (3, 4, 5))
+    assert step.nodes[0].target_top[0][0] == 8, "the logits before sampling"
+    assert (other.prompt_ids, other.first_token, other.token_ids) == ((5, 6, 7), 2, [2, 4])
+    assert speclab.clinic.check(trace) == speclab.clinic.check(other) == ()
+
+
+@pytest.mark.parametrize(
+    ("how", "drawn", "rule"),
+    [
+        ({}, False, "sample and match"),
+        ({}, True, "independent draws"),
+        ({"block": True}, True, "a block of draws"),
+    ],
+)
+def test_vllm_s_rule_and_sampling_are_written(how, drawn, rule, tmp_path):
+    drafts = torch.zeros(3, 2, VOCAB)
+    drafts[2, 0, 8] = drafts[2, 1, 9] = 2.0
+    trace, _ = recorded_by_vllm(tmp_path, temperature=0.8, drafts=drafts if drawn else None, **how)
+    step = trace.steps[0]
+    wanted = {"temperature": 0.8, "top_k": 5, "top_p": 0.9, "min_p": 0.05}
+    assert {name: pytest.approx(trace.settings[name]) for name in wanted} == wanted
+    assert step.rule == rule
+    assert ("log_prob" in step.missing) is not drawn
+    if drawn:
+        expected = (drafts[2, 0] / 0.8).softmax(-1)
+        assert step.nodes[1].draft_prob == pytest.approx(float(expected[8]))
+        assert dict(step.nodes[0].draft_top)[8] == pytest.approx(float(expected[8]))
+        assert trace.settings["draft_temperature"] == pytest.approx(0.8)
+
+
+def test_vllm_s_passes_without_drafts_and_requests_that_come_back(tmp_path):
     class Own(Sampler):
         pass
 
     requests = Requests("vllm", tmp_path)
     vllm.wrap(Own, requests)
-    batch = Object(
-        logits_indices=torch.tensor([0, 1, 2]),
-        input_ids=torch.tensor([7, 8, 9]),
-        positions=torch.tensor([3, 4, 5]),
-        cu_num_logits_np=np.array([0, 3]),
-        num_computed_tokens_np=np.array([3]),
+    alone = Object(
         req_ids=["a"],
+        logits_indices=torch.tensor([0]),
+        input_ids=torch.tensor([7]),
+        positions=torch.tensor([3]),
+        cu_num_logits=torch.tensor([0, 1]),
+        cu_num_logits_np=np.array([0, 1]),
+        prefill_len_np=np.array([3]),
     )
-    output = Own()(rows(3, [8, 2, 1]), batch)
-    assert output.num_sampled.tolist() == [2]
+    Own()(rows(1, [4]), alone)
+    requests.keep(())
+    Own()(rows(1, [4]), alone)
     requests.close()
-    trace = speclab.load_steps(tmp_path / "vllm-a.jsonl")
-    step = trace.steps[0]
-    assert (trace.prompt_ids, trace.token_ids) == (tuple(PROMPT), [7, 8, 2])
-    assert (step.accepted, step.position, step.request) == ((1,), (3, 4, 5), "a")
-    assert step.nodes[0].target_top[0][0] == 8, "the logits before sampling"
-    assert speclab.clinic.check(trace) == ()
+    for name in ("vllm-a.jsonl", "vllm-a-2.jsonl"):
+        assert speclab.load_steps(tmp_path / name).token_ids == [7, 4]
+
+
+def test_vllm_s_synthetic_acceptance_is_said(tmp_path):
+    trace, _ = recorded_by_vllm(tmp_path, rates=torch.tensor([0.8, 0.6]))
+    assert any("synthetic" in note for note in speclab.clinic.notes(trace))
 
 
 def test_an_engine_goes_on_when_its_names_have_moved(tmp_path):
@@ -137,32 +232,90 @@ def test_nothing_is_recorded_by_default(monkeypatch):
             register()
 
 
-def test_sglang_s_tree_with_its_mask_and_slots(tmp_path):
-    requests = Requests("sglang", tmp_path)
-    tree = Object(
+def recorded_by_sglang(folder, *, topk=2, device="cuda", greedy=True, drafts=None):
+    """`eagle_sample` of python/sglang/srt/speculative/eagle_utils.py with two requests of three rows."""
+    lengths = [3, 5]
+    blocks = []
+    for length in lengths:  # build_tree_kernel_efficient, FULL_MASK
+        block = torch.ones(3, length + 3, dtype=torch.bool)
+        block[:, length:] = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
+        blocks.append(block.flatten())
+    unused = torch.randint(0, 2, (500,)).bool()  # the buffer is made for the largest batch
+    tree = Object(  # EagleVerifyInput of python/sglang/srt/speculative/eagle_info.py
         draft_token_num=3,
-        draft_token=torch.tensor([7, 8, 9]),
-        positions=torch.tensor([3, 4, 4]),
-        retrieve_next_token=torch.tensor([[1, -1, -1]]),
-        retrieve_next_sibling=torch.tensor([[-1, 2, -1]]),
-        custom_mask=torch.tensor(
-            [1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0, 1], dtype=torch.bool
-        ),
+        topk=topk,
+        draft_token=torch.tensor([7, 8, 9, 7, 8, 9]),
+        positions=torch.tensor([3, 4, 4, 5, 6, 6]),
+        retrieve_next_token=torch.tensor([[1, -1, -1]] * 2),
+        retrieve_next_sibling=torch.tensor([[-1, 2, -1]] * 2),
+        custom_mask=torch.cat([*blocks, unused]),
+        draft_probs=drafts,
     )
-    batch = Object(
-        reqs=[Object(rid="r1", origin_input_ids=PROMPT)],
-        seq_lens=torch.tensor([3]),
-        out_cache_loc=torch.tensor([20, 21, 22]),
-        sampling_info=Object(is_all_greedy=True, acc_additive_penalties=None, logit_bias=None),
+    info = Object(  # SamplingBatchInfo of python/sglang/srt/sampling/sampling_batch_info.py
+        is_all_greedy=greedy,
+        temperatures=torch.tensor([[0.8], [1.0]]),
+        top_ks=torch.tensor([5, 1]),  # 1: temperature 0; 1 << 30: none was asked for
+        top_ps=torch.tensor([0.9, 1.0]),
+        need_min_p_sampling=False,
+        vocab_size=VOCAB,
+        acc_additive_penalties=None,
+        acc_scaling_penalties=None,
+        logit_bias=None,
     )
-    result = torch.tensor([9, 0, 2]), torch.tensor([2]), torch.tensor([[0, 2, -1]])
-    sglang.hook(requests)(result, tree, batch, Object(next_token_logits=rows(3, [9, 1, 2])))
+    requests_ = [
+        Object(rid="r1", origin_input_ids=PROMPT, output_ids=[7]),
+        Object(rid="r2", origin_input_ids=[*PROMPT, 1, 5], output_ids=[7]),
+    ]
+    batch = Object(  # ScheduleBatch of python/sglang/srt/managers/schedule_batch.py
+        reqs=requests_,
+        seq_lens=torch.tensor(lengths),
+        out_cache_loc=torch.arange(20, 26),
+        sampling_info=info,
+        device=device,
+    )
+    result = (
+        torch.tensor([9, 0, 2, 9, 0, 2]),
+        torch.tensor([1, 1]),
+        torch.tensor([[0, 2, -1], [3, 5, -1]]),
+    )
+    requests = Requests("sglang", folder)
+    sglang.hook(requests)(result, tree, batch, Object(next_token_logits=rows(6, [9, 1, 2] * 2)))
     requests.close()
-    step = speclab.load_steps(tmp_path / "sglang-r1.jsonl").steps[0]
-    assert step.tree.parent.tolist() == [-1, 0, 0]
-    assert (step.accepted, step.committed) == ((2,), (9, 2))
-    assert [node.kv_slot for node in step.nodes] == [20, 21, 22]
-    assert step.mask[1:, 1:].tolist() == [[True, False], [False, True]]
+    return [speclab.load_steps(folder / f"sglang-{name}.jsonl") for name in ("r1", "r2")]
+
+
+def test_sglang_s_trees_with_masks_and_slots(tmp_path):
+    for trace, slots in zip(
+        recorded_by_sglang(tmp_path), ([20, 21, 22], [23, 24, 25]), strict=True
+    ):
+        step = trace.steps[0]
+        assert step.tree.parent.tolist() == [-1, 0, 0]
+        assert (step.accepted, step.committed) == ((2,), (9, 2))
+        assert [node.kv_slot for node in step.nodes] == slots
+        assert step.mask.tolist() == [
+            [True, False, False],
+            [True, True, False],
+            [True, False, True],
+        ]
+        assert speclab.clinic.check(trace) == ()
+    assert "mask" in recorded_by_sglang(tmp_path, topk=1)[0].steps[0].missing, "no kernel reads it"
+
+
+def test_sglang_s_rule_and_sampling_are_written(tmp_path):
+    first, second = recorded_by_sglang(tmp_path, greedy=False)
+    wanted = {"temperature": 0.8, "top_k": 5, "top_p": 0.9}
+    assert {name: pytest.approx(first.settings[name]) for name in wanted} == wanted
+    assert (first.steps[0].rule, second.steps[0].rule) == ("sample and match", "greedy")
+    assert second.settings["temperature"] == 0
+    assert speclab.clinic.notes(first) == ()
+    assert (
+        "argmax"
+        in speclab.clinic.notes(recorded_by_sglang(tmp_path, greedy=False, device="cpu")[0])[0]
+    )
+    drafts = torch.full((2, 2, VOCAB), 1 / VOCAB)
+    first, _ = recorded_by_sglang(tmp_path, greedy=False, topk=1, drafts=drafts)
+    assert first.steps[0].rule == "independent draws"
+    assert first.steps[0].nodes[1].draft_prob == pytest.approx(1 / VOCAB)
 
 
 def test_published_loops_are_wrapped_and_restored(tmp_path, monkeypatch):

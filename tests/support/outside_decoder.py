@@ -74,8 +74,13 @@ def decode(
         before = own
         choice = chosen(logits, temperature)
         path_rows = accepted_path(token, parent, choice)
+        if fault == "path short" and len(path_rows) > 1:
+            path_rows.pop()
         accepted = path_rows[1:]
         committed = [*(token[row] for row in path_rows[1:]), choice[path_rows[-1]]]
+        if fault == "no bonus" and accepted:
+            committed.pop()
+            path_rows.pop()
         kept = [held + row for row in wrong_rows(fault, path_rows, n)]
         slots = [*range(len(text) - 1 if fault == "long" else held), *kept]
         for layer in cache.layers:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from speclab.clinic.recorders.functions import wrapping
+from speclab.clinic.recorders.files import wrapping
 from speclab.recorder import Recorder, topk
 
 
@@ -19,49 +19,42 @@ from speclab.recorder import Recorder, topk
 def record(
     module: Any, path: str | os.PathLike[str], prompt_ids: Sequence[int], **header: Any
 ) -> Iterator[None]:
-    """Records one call; `module` has the loop, `ddtree.py` of the repository."""
-    loop = _Loop(path, prompt_ids, {"engine": "DDTree, published", **header})
-    after = {
-        "compile_ddtree_tree": loop.compiled,
-        "sample": loop.sampled,
-        "follow_verified_tree": loop.followed,
-    }
-    with wrapping(module, after):
-        yield
+    """Records one call; `module` has the loop, `ddtree.py` of the repository: a tree is compiled, the
+    target's logits are sampled, and the tree is followed."""
+    recorders: list[Recorder] = []
+    line: dict[str, Any] = {}
 
-
-class _Loop:
-    """A tree is compiled, the target's logits are sampled, and the tree is followed."""
-
-    def __init__(
-        self, path: str | os.PathLike[str], prompt_ids: Sequence[int], header: dict[str, Any]
-    ) -> None:
-        self._file = path, prompt_ids, header
-        self._recorder: Recorder | None = None
-        self._line: dict[str, Any] = {}
-
-    def compiled(self, given: dict[str, Any], result: Any) -> None:
+    def compiled(given: dict[str, Any], result: Any) -> None:
         token, position, mask = result[:3]
-        self._line = {"prefix_length": given["past_length"], "token": token[0].tolist()}
-        self._line |= {"position": position[0].tolist(), "mask": mask}
+        line.update(
+            prefix_length=given["past_length"],
+            token=token[0].tolist(),
+            position=position[0].tolist(),
+            mask=mask,
+        )
 
-    def sampled(self, given: dict[str, Any], result: Any) -> None:
-        if self._recorder is None:
-            path, prompt_ids, header = self._file
+    def sampled(given: dict[str, Any], result: Any) -> None:
+        if not recorders:
             temperature = float(given.get("temperature", 0.0))
-            rule = {"rule": "sample_and_match"} if temperature else {}
-            self._recorder = Recorder(
-                path, prompt_ids, **{"temperature": temperature, **rule, **header}
-            )
-        self._line |= {"topk": topk(given["logits"][0]), "choice": result[0].tolist()}
+            about = {"engine": "DDTree, published", "temperature": temperature}
+            about |= {"rule": "sample_and_match"} if temperature else {}
+            recorders.append(Recorder(path, prompt_ids, **about | header))
+        line.update(topk=topk(given["logits"][0]), choice=result[0].tolist())
 
-    def followed(self, given: dict[str, Any], result: Any) -> None:
-        assert self._recorder is not None
+    def followed(given: dict[str, Any], result: Any) -> None:
         rows, following = result
-        token = self._line["token"]
+        token = line["token"]
         parent = [-1] * len(token)
         for row, children in enumerate(given["child_maps"]):
             for child in children.values():
                 parent[child] = row
         committed = [*[token[row] for row in rows[1:]], following]
-        self._recorder.step(**self._line, parent=parent, accepted=rows[1:], committed=committed)
+        recorders[0].step(**line, parent=parent, accepted=rows[1:], committed=committed)
+
+    after = {
+        "compile_ddtree_tree": compiled,
+        "sample": sampled,
+        "follow_verified_tree": followed,
+    }
+    with wrapping(module, after):
+        yield

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import inspect
 import os
 import pkgutil
 import re
 import warnings
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from speclab.errors import SpeclabError
-from speclab.recorder import Recorder
+from speclab.recorder import Recorder, topk
 
 VARIABLE = "SPECLAB_RECORD"
 
@@ -29,15 +33,19 @@ class Requests:
         self.folder = Path(folder or os.environ[VARIABLE])
         self.folder.mkdir(parents=True, exist_ok=True)
         self._open: dict[str, Recorder] = {}
+        self._opened = Counter[str]()
         self._broken = False
         atexit.register(self.close)
 
-    def step(self, request: str, header: Callable[[], dict[str, Any]], **fields: Any) -> None:
-        """A verification pass of a request; `header`, with `prompt_ids`, is called for its first."""
+    def step(self, request: str, header: Mapping[str, Any], **fields: Any) -> None:
+        """A verification pass of a request. `header` has `prompt_ids`, and is written with its first
+        pass; a request that comes back gets a new file."""
         if request not in self._open:
             name = re.sub(r"[^\w.-]", "_", request)[:120]
-            path = self.folder / f"{self.engine}-{name}.jsonl"
-            self._open[request] = Recorder(path, engine=self.engine, request=request, **header())
+            self._opened[name] += 1
+            number = f"-{self._opened[name]}" if self._opened[name] > 1 else ""
+            path = self.folder / f"{self.engine}-{name}{number}.jsonl"
+            self._open[request] = Recorder(path, engine=self.engine, request=request, **header)
         self._open[request].step(**fields)
 
     def keep(self, alive: Collection[str]) -> None:
@@ -65,6 +73,26 @@ def wanted() -> bool:
     return bool(os.environ.get(VARIABLE))
 
 
+def found(value: Any, path: str, default: Any = None) -> Any:
+    """What lies under a dotted name; the default if a version of the engine lacks it."""
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return default if value is None else value
+
+
+def proposals(log_probs: Any, token: Sequence[int]) -> dict[str, Any]:
+    """`log_prob` and `draft_topk` of a chain: what the drafter gave after each row but the last, `[n - 1,
+    V]`."""
+    chosen = [min(float(row[own]), 0.0) for row, own in zip(log_probs, token[1:], strict=True)]
+    return {"log_prob": [0.0, *chosen], "draft_topk": [*topk(log_probs), []]}
+
+
+def cuts(top_k: Any, top_p: Any, size: int) -> dict[str, Any]:
+    """The header's `top_k` and `top_p`, where they cut anything."""
+    cut = {"top_k": int(top_k)} if top_k < size else {}
+    return {**cut, "top_p": float(top_p)} if top_p < 1 else cut
+
+
 def named(engine: str, path: str) -> Any:
     """What the engine has under a name.
 
@@ -78,3 +106,32 @@ def named(engine: str, path: str) -> Any:
             f"This version of {engine} has no {path}: use one that docs/steps.md lists, or record "
             "with speclab.recorder.Recorder."
         ) from None
+
+
+After = Callable[[dict[str, Any], Any], object]
+"""Called with the arguments of a function by name, and its result."""
+
+
+@contextmanager
+def wrapping(module: Any, after: Mapping[str, After]) -> Iterator[None]:
+    """Calls these after functions of a module, with their arguments by name and their result."""
+    originals = {name: named(module.__name__, f"{module.__name__}:{name}") for name in after}
+    for name, original in originals.items():
+        setattr(module, name, _wrapped(original, after[name]))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(module, name, original)
+
+
+def _wrapped(original: Any, after: After) -> Any:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def call(*given: Any, **more: Any) -> Any:
+        result = original(*given, **more)
+        after(signature.bind(*given, **more).arguments, result)
+        return result
+
+    return call

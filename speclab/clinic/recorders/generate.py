@@ -9,12 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from speclab.errors import SettingsError, TraceError
 from speclab.models.answer import KEPT
 from speclab.recorder import Recorder, topk
+
+WARPERS = tuple([f"{cut}LogitsWarper" for cut in ("Temperature", "TopK", "TopP", "MinP")])
+"""Processors that do what the header's temperature, top_k, top_p and min_p say."""
 
 
 @contextmanager
@@ -79,18 +83,17 @@ def _header(module: Any, generator: Any, given: Mapping[str, Any]) -> dict[str, 
     sampling = {}
     if config.do_sample:
         drawn = getattr(generator, "assistant_model", None) is not None
-        sampling = {name: getattr(config, name, None) for name in ("top_k", "top_p", "min_p")}
-        sampling = {name: value for name, value in sampling.items() if value is not None}
+        names = [name for name in ("top_k", "top_p", "min_p") if getattr(config, name) is not None]
+        sampling = {name: getattr(config, name) for name in names}
         sampling["rule"] = "rejection" if drawn else "sample_and_match"
     eos = config.eos_token_id
-    ids = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
     return {
         "engine": "transformers",
         "model": module.config.name_or_path,
         "dtype": str(module.dtype).removeprefix("torch."),
         "temperature": config.temperature or 1.0 if config.do_sample else 0.0,
-        "processed": bool(given["logits_processor"]),
-        "eos_ids": ids,
+        "processed": any(type(each).__name__ not in WARPERS for each in given["logits_processor"]),
+        "eos_ids": [] if eos is None else np.atleast_1d(eos),
         **sampling,
     }
 

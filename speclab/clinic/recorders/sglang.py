@@ -1,17 +1,19 @@
-"""Records SGLang, as its plugin `sglang.srt.plugins`: trees, after `eagle_sample`."""
+"""Records SGLang, as its plugin `sglang.srt.plugins`: trees, after `eagle_sample`.
+
+Written after SGLang's sources, and never run on an engine.
+"""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import numpy as np
-
-from speclab.clinic.recorders.files import Requests, named, wanted
+from speclab.clinic.recorders.files import Requests, cuts, found, named, proposals, wanted
 from speclab.recorder import parents, topk
 
 SAMPLE = "sglang.srt.speculative.eagle_utils.eagle_sample"
 HOOKS = "sglang.srt.plugins.hook_registry"
+ARGMAX = ("cpu", "xpu")
+"""Devices on which SGLang verifies sampled requests greedily."""
 
 
 def register() -> None:
@@ -39,37 +41,63 @@ def _record(result: Any, tree: Any, batch: Any, output: Any, requests: Requests)
     n = int(tree.draft_token_num)
     requests.keep([str(request.rid) for request in batch.reqs])
     lengths = [int(length) for length in batch.seq_lens]
-    bits = np.asarray(tree.custom_mask.tolist(), dtype=bool).reshape(-1)
-    whole = len(bits) == n * sum(length + n for length in lengths)
-    start = 0
+    before = 0  # entries of the mask that belong to other requests
     for index, request in enumerate(batch.reqs):
         rows = slice(index * n, (index + 1) * n)
         path = [row - index * n for row in accept_index[index] if row >= 0]
-        width = n + lengths[index] * whole
-        seen = bits[start : start + n * width].reshape(-1, width)
-        start += n * width
+        seen = _tree_mask(tree, n, before, lengths[index], index)
+        before += n * (lengths[index] + n)
+        more = {}
+        if found(tree, "draft_probs") is not None:  # [requests, steps, V], of chains
+            drawn = tree.draft_probs[index, : n - 1].float().clamp_min(1e-30).log()
+            more = proposals(drawn, tree.draft_token[rows].tolist())
         requests.step(
             str(request.rid),
-            functools.partial(_header, request, batch, index),
+            _header(request, tree, batch, index, lengths[index]),
             prefix_length=lengths[index],
             token=tree.draft_token[rows],
             parent=parents(tree.retrieve_next_token[index], tree.retrieve_next_sibling[index]),
             position=tree.positions[rows],
-            mask=seen if len(seen) == n else None,
+            mask=seen,
             slot=batch.out_cache_loc[rows] if len(batch.out_cache_loc) == n * count else None,
             topk=topk(output.next_token_logits[rows]),
             accepted=path[1:],
             committed=[predict[index * n + row] for row in path],
             batch=index,
+            **more,
         )
 
 
-def _header(request: Any, batch: Any, index: int) -> dict[str, Any]:
+def _tree_mask(tree: Any, n: int, before: int, length: int, index: int) -> Any:
+    """`[n, n]` of the rows of one request; None for chains, whose mask no kernel reads.
+
+    `custom_mask` is a buffer for the largest batch. Each request has n x (prefix + n) entries in it,
+    or n x n where the kernel reads the tree alone.
+    """
+    if found(tree, "topk") == 1:
+        return None
+    end = before + n * (length + n)
+    if len(tree.custom_mask) >= end:
+        return tree.custom_mask[before:end].reshape(n, length + n)[:, length:]
+    return tree.custom_mask[index * n * n : (index + 1) * n * n].reshape(n, n)
+
+
+def _header(request: Any, tree: Any, batch: Any, index: int, length: int) -> dict[str, Any]:
+    """The fields of the file's first line; the text before the first recorded pass is the prompt."""
     info = batch.sampling_info
-    greedy = bool(info.is_all_greedy)
-    penalties = (getattr(info, name, None) for name in ("acc_additive_penalties", "logit_bias"))
-    return {
-        "prompt_ids": request.origin_input_ids,
-        "temperature": 0.0 if greedy else float(info.temperatures[index]),
-        "processed": any(each is not None for each in penalties),
+    prompt = request.origin_input_ids
+    changes = ("acc_additive_penalties", "acc_scaling_penalties", "logit_bias")
+    header = {
+        "prompt_ids": [*prompt, *found(request, "output_ids", ())][: max(len(prompt), length)],
+        "temperature": 0.0,
+        "processed": any(found(info, change) is not None for change in changes),
     }
+    drawn = found(tree, "draft_probs") is not None
+    device = str(found(batch, "device")).partition(":")[0]
+    if not info.is_all_greedy and info.top_ks[index] != 1:  # 1: so temperature 0 is written
+        header["temperature"] = float(info.temperatures[index])
+        header["rule"] = "rejection" if drawn else "sample_and_match"
+        header |= cuts(info.top_ks[index], info.top_ps[index], info.vocab_size)
+        if device in ARGMAX:
+            header["note"] = f"SGLang commits the argmax of sampled requests on {device}."
+    return header

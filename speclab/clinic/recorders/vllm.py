@@ -1,4 +1,7 @@
-"""Records vLLM's runner V2, as its plugin `vllm.general_plugins`: chains, after the rejection sampler."""
+"""Records vLLM's runner V2, as its plugin `vllm.general_plugins`: chains, after both samplers.
+
+Written after vLLM's sources, and never run on an engine.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from speclab.clinic.recorders.files import Requests, named, wanted
+from speclab.clinic.recorders.files import Requests, cuts, found, named, proposals, wanted
 from speclab.recorder import topk
 
-SAMPLER = "vllm.v1.worker.gpu.spec_decode.rejection_sampler:RejectionSampler"
+SAMPLERS = (
+    "vllm.v1.worker.gpu.spec_decode.rejection_sampler:RejectionSampler",
+    "vllm.v1.worker.gpu.sample.sampler:Sampler",  # of passes without drafts
+)
 
 
 def register() -> None:
     """The entry point; does nothing unless `SPECLAB_RECORD` names a folder."""
     if wanted():
-        wrap(named("vLLM", SAMPLER), Requests("vllm"))
+        samplers = [named("vLLM", path) for path in SAMPLERS]
+        requests = Requests("vllm")
+        for sampler in samplers:
+            wrap(sampler, requests)
 
 
 def wrap(sampler: type[Any], requests: Requests) -> None:
@@ -24,52 +33,79 @@ def wrap(sampler: type[Any], requests: Requests) -> None:
     sample = sampler.__call__
 
     @functools.wraps(sample)
-    def call(self: Any, logits: Any, input_batch: Any, *rest: Any, **more: Any) -> Any:
+    def call(self: Any, logits: Any, input_batch: Any, draft_logits: Any = None) -> Any:
         raw = logits.clone()  # sampling parameters are applied in place
-        output = sample(self, logits, input_batch, *rest, **more)
-        requests.safely(lambda: _record(self, raw, input_batch, output, requests))
+        drafts = () if draft_logits is None else (draft_logits,)
+        output = sample(self, logits, input_batch, *drafts)
+        requests.safely(lambda: _record(self, raw, input_batch, draft_logits, output, requests))
         return output
 
     sampler.__call__ = call
 
 
-def _record(sampler: Any, logits: Any, batch: Any, output: Any, requests: Requests) -> None:
-    states = sampler.req_states if hasattr(sampler, "req_states") else sampler.sampler.req_states
+def _record(
+    sampler: Any, logits: Any, batch: Any, drafts: Any, output: Any, requests: Requests
+) -> None:
+    own = getattr(sampler, "sampler", sampler)  # a rejection sampler has the plain one
+    states = own.req_states
     rows = batch.logits_indices
     tokens = batch.input_ids[rows].tolist()
     positions = batch.positions[rows].tolist()
-    counts = output.num_sampled.tolist()
     sampled = output.sampled_token_ids.tolist()
-    starts = np.asarray(batch.cu_num_logits_np).tolist()
+    # the numpy side lacks adaptive verification
+    starts = found(batch, "cu_num_logits", batch.cu_num_logits_np).tolist()
+    counts = found(output, "num_sampled", np.ones(len(batch.req_ids), int)).tolist()
     requests.keep(states.req_id_to_index)
-    for index, request in enumerate(batch.req_ids):
-        count = counts[index]
+    for index, (request, count) in enumerate(zip(batch.req_ids, counts, strict=True)):
         first, stop = starts[index : index + 2]
-        if not count:  # a part of the prompt
+        while stop > first + 1 and tokens[stop - 1] < 0:  # padding of drafts
+            stop -= 1
+        state = states.req_id_to_index.get(request)  # a dummy run has no request
+        prompt = positions[stop - 1] + 1 < batch.prefill_len_np[index]  # a part of it
+        if state is None or prompt or not count:
             continue
-        n = stop - first
+        token = tokens[first:stop]
+        header = _header(sampler, own, state, positions[first], drafts)
+        more = {}
+        if drafts is not None and len(token) > 1:
+            # [requests, steps, V], before temperature
+            drawn = drafts[state, : len(token) - 1].float() / (header["temperature"] or 1.0)
+            more = proposals(drawn.log_softmax(-1), token)
         requests.step(
             request,
-            functools.partial(_header, sampler, states, request),
-            prefix_length=batch.num_computed_tokens_np[index],
-            token=tokens[first:stop],
-            parent=range(-1, n - 1),
+            header,
+            prefix_length=positions[first],  # `num_computed_tokens_np` is only an upper bound
+            token=token,
+            parent=range(-1, len(token) - 1),
             position=positions[first:stop],
             topk=topk(logits[first:stop]),
             accepted=range(1, count),
             committed=sampled[index][:count],
             batch=index,
+            **more,
         )
 
 
-def _header(sampler: Any, states: Any, request: str) -> dict[str, Any]:
-    index = states.req_id_to_index[request]
-    length = int(_host(states.prompt_len)[index])
-    every = getattr(states, "all_token_ids", None)
-    tokens = _host(states.prefill_token_ids if every is None else every)
-    temperature = float(_host(sampler.sampler.sampling_states.temperature)[index])
-    rule = {"rule": "rejection"} if temperature else {}
-    return {"prompt_ids": tokens[index][:length], "temperature": temperature, **rule}
+def _header(sampler: Any, own: Any, state: int, first: int, drafts: Any) -> dict[str, Any]:
+    """The fields of the file's first line; the text before the first recorded pass is the prompt."""
+    tokens = _host(own.req_states.all_token_ids)[state]
+    given = own.sampling_states
+    temperature = float(_host(given.temperature)[state])
+    changes = ("penalties_state.use_penalty", "logit_bias_state.use_logit_bias")
+    header = {
+        "prompt_ids": tokens[: max(int(_host(own.req_states.prompt_len)[state]), first)],
+        "temperature": temperature,
+        "processed": any(bool(found(own, each, {state: False})[state]) for each in changes),
+    }
+    if temperature:
+        block = found(sampler, "use_block_verification")
+        drawn = "sample_and_match" if drafts is None else "rejection"
+        header |= {"rule": "block" if block else drawn, "min_p": float(_host(given.min_p)[state])}
+        header |= cuts(_host(given.top_k)[state], _host(given.top_p)[state], given.vocab_size)
+        header |= {} if drafts is None else {"draft_temperature": temperature}
+    if found(sampler, "synthetic_conditional_rates") is not None:
+        header = {**header, "rule": "", "note": "synthetic: not the target's text"}
+    return header
 
 
 def _host(buffer: Any) -> Any:
@@ -77,4 +113,4 @@ def _host(buffer: Any) -> Any:
     staged = getattr(buffer, "gpu", None)
     if staged is not None and not hasattr(buffer, "np"):
         return staged.cpu().numpy()
-    return getattr(buffer, "np", buffer)
+    return getattr(buffer, "np", np.asarray(buffer))

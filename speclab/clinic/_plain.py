@@ -1,13 +1,17 @@
-"""The expected answers: every path of a tree run as plain text, without a tree mask; and how far
-healthy answers may be from them.
+"""The plain answers, and how far recorded answers are from them.
+
+The expected answer after a node is that of the target on the node's path alone, as plain text,
+without a tree mask. A recorded answer's gap is its largest difference of a log-probability. What
+rounding gives is measured: the pair's own pass over the tree in the recorded precision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import replace
-from math import exp, inf
+from dataclasses import dataclass, replace
+from math import exp, inf, log, sqrt
+from statistics import mean, median
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +22,7 @@ from transformers import DynamicCache
 
 from speclab.analysis.known_text import session_settings
 from speclab.clinic._detectors import GREEDY
-from speclab.clinic._step_lines import precision
+from speclab.clinic.steps_file import precision
 from speclab.errors import SettingsError
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
@@ -30,14 +34,20 @@ from speclab.tree import Bools, Ints
 FLOOR = -12.0
 """Less probable tokens (nats) count as equally improbable."""
 FACTOR = 6.0
-"""A row is wrong if its gap is this many times the level; healthy rows reached 4.1 (speclab default)."""
+"""A row is wrong if its gap is above this many times its level; healthy rows reached 4.1 (speclab
+default)."""
+RAISED = 2.0
+"""The same for a row of an iteration whose gaps are too large on average."""
 FLOAT32 = 5e-3 / FACTOR
 """Level in float32: kernels differ by less."""
 FLOAT32_MOST = 5e-3
 """The highest level that a run in float32 may set for itself: a cache in float16 gave 0.005."""
-SHARE = 0.8
-"""An iteration is wrong if the mean logarithm of its gaps over their levels is above this; healthy
-ones reached 0.51 (speclab default)."""
+EXCESS = 0.8
+"""An iteration's gaps are too large on average if the mean logarithm of gap over level is above this
+plus `SPREAD` over the root of the number of rows; healthy ones reached 0.51 (speclab default)."""
+SPREAD = 1.2
+TINY = 1e-9
+"""Stands for a level of 0."""
 SAMPLE = 24
 """Iterations whose reference is measured before any is judged."""
 AHEAD = 256
@@ -48,6 +58,8 @@ HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 Model = TypeVar("Model", bound=nn.Module)
 Passes = Callable[[Step], Tensor]
 """Logits `[n, V]` of the nodes of a step; steps come in their order."""
+Watch = Callable[[Step, Tensor, float], object]
+"""Called with each step, its plain logits `[n, V]`, and the usual size of rounding so far."""
 Progress = Callable[[int, int], object]
 """Called before each pass with the iterations compared so far and their number; what it raises ends the work."""
 
@@ -63,13 +75,11 @@ def lowered(model: Model, dtype: str) -> Model:
         for weights in twin.parameters():
             if weights.ndim < 2:
                 continue
-            if dtype == "float8":
-                weights.copy_(weights.to(torch.float8_e4m3fn).to(weights.dtype))
-                continue
             blocks = weights.view(-1, 32) if weights.numel() % 32 == 0 else weights.view(1, -1)
             most = 127 if dtype == "int8" else 7
             scale = blocks.abs().amax(1, keepdim=True).clamp_min(1e-12) / most
-            blocks.copy_((blocks / scale).round() * scale)
+            rounded = (blocks / scale).round() * scale
+            blocks.copy_(blocks.to(torch.float8_e4m3fn) if dtype == "float8" else rounded)
     return twin
 
 
@@ -80,7 +90,10 @@ class Oracle:
         model: the target in float32; at least what the pair and the record have.
         steps: with prefix lengths computed from the text; recorded cache lengths are ignored.
         dtype: the precision of the record, "" if its name is not known.
+        drafts: whether it stands for a draft.
     """
+
+    drafts = False
 
     def __init__(
         self,
@@ -102,12 +115,12 @@ class Oracle:
         offset = int(trace.models.get("position_offset") or 0)
         self.pads = -min(offset, 0) if self.outside else 0
         self.text = pair.target.shown([*trace.prompt_ids, *trace.token_ids][self.pads :])
-        self.steps = tuple(self._behind_the_text())
+        self.steps = tuple(self._after_the_text())
         # another decoder's logits are recorded before temperature and top-p
         self.settings = SessionSettings() if self.outside else session_settings(trace)
         own = precision(str(pair.target.dtype))
-        given = str(trace.models.get("target_dtype") or own)
-        self.dtype = own if precision(given) == "float32" else precision(given)
+        recorded = precision(str(trace.models.get("target_dtype") or own))
+        self.dtype = own if recorded == "float32" else recorded
         target = pair.target.model
         self.model = target if own == "float32" else deepcopy(target).float()
         most = self.settings.max_new_tokens
@@ -125,7 +138,7 @@ class Oracle:
         paths = self.log_probs(step, self._paths(step))
         return runner if float((whole - paths).abs().max()) <= FACTOR * FLOAT32 else None
 
-    def _behind_the_text(self) -> Iterator[Step]:
+    def _after_the_text(self) -> Iterator[Step]:
         length = len(self.trace.prompt_ids) - self.pads + 1
         for step in self.trace.steps:
             yield replace(step, prefix_length=length - (step.root_choice is None))
@@ -186,7 +199,7 @@ class Oracle:
         ]
 
     def report(self, step: Step) -> None:
-        """Tells the progress that a pass of this step comes next."""
+        """Report that a pass of this step comes next."""
         if self.progress is not None:
             self.progress(step.index, len(self.trace.steps))
 
@@ -231,7 +244,7 @@ def gap_of(top: Sequence[tuple[int, float]], log_probs: Tensor) -> float:
 
 
 def tree_pass(runner: Runner, text: Sequence[int], step: Step) -> Tensor:
-    """Logits `[n, V]` of a step's tree behind its prefix; the text is run some tokens ahead."""
+    """Logits `[n, V]` of a step's tree after its prefix; the text is prefilled up to 256 tokens ahead."""
     length = step.prefix_length
     if runner.length < length:
         runner.extend(text[runner.length : length + AHEAD])
@@ -256,3 +269,97 @@ def row_pass(
     answers = runner.logits(tokens.tolist(), positions.tolist(), seen).logits[:count]
     runner.crop(held)
     return answers
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One iteration, by row.
+
+    `gaps`: of the recorded answers to the plain ones. `choices`: how far each recorded choice is
+    below the best token. `levels`: the gaps that rounding alone would give. `reference`: the gaps of
+    the pair's own pass in the recorded precision, empty if not measured. `wrong`: rows whose gap
+    rounding cannot explain. `before`: the median gap of the iterations before, where it is the
+    level.
+    """
+
+    step: Step
+    gaps: tuple[float, ...]
+    choices: tuple[float, ...]
+    reference: tuple[float, ...] = ()
+    levels: tuple[float, ...] = ()
+    wrong: tuple[int, ...] = ()
+    before: float = 0.0
+
+    @property
+    def misses(self) -> list[int]:
+        """Rows whose choice is too far below the best token for a tie."""
+        return [row for row, gap in enumerate(self.choices) if gap > FACTOR * self.levels[row]]
+
+    @property
+    def ties(self) -> list[int]:
+        """Rows whose choice is not the best token, but as close as rounding."""
+        return [row for row, gap in enumerate(self.choices) if gap and row not in self.misses]
+
+
+def measure(oracle: Oracle, references: int = SAMPLE, watch: Watch | None = None) -> list[Measured]:
+    """Measure every iteration of the run, and up to `references` of them beside the reference.
+
+    Rows without recorded top-k and choice have the gap 0.
+    """
+    rounded = oracle.dtype != "float32" and oracle.close is None
+    reference = oracle.reference(oracle.dtype or "int4") if rounded or references > SAMPLE else None
+    stride = max(1, len(oracle.steps) // references)  # the reference is spread over the run
+    measured: list[Measured] = []
+    known: list[float] = []
+    usual = 0.0
+    for step in oracle.steps:
+        logits = oracle.answers(step)
+        right = oracle.log_probs(step, logits)
+        one = Measured(step, tuple(oracle.gaps(step, right)), tuple(oracle.choices(step, right)))
+        needed = step.index % stride == 0 or bool(_wrong(one, [usual] * len(one.gaps), EXCESS))
+        if reference is not None and needed:
+            one = replace(one, reference=tuple(oracle.healthy(reference, step, right)))
+            known += [gap for gap in one.reference if gap]
+            usual = median(known or [0.0])
+        measured.append(one)
+        if watch is not None:
+            watch(step, logits, max(usual, FLOAT32))
+    return _judge(oracle, measured, usual)
+
+
+def _judge(oracle: Oracle, measured: Sequence[Measured], usual: float) -> list[Measured]:
+    """With levels and wrong rows. `usual`: the median gap of the reference."""
+    gaps = [gap for one in measured for gap in one.gaps if gap]
+    own = max(median(gaps or [0.0]), FLOAT32)
+    usual = max(usual, FLOAT32)
+    rough = oracle.close is None and oracle.dtype not in (*HALF, "float32")
+    if oracle.close is not None:
+        usual = oracle.close / FACTOR
+    elif oracle.dtype == "float32":
+        usual = min(own, FLOAT32_MOST)
+    elif rough:
+        usual = min(own, usual)
+    before: list[float] = []
+    judged = []
+    for one in measured:
+        levels = [usual] * len(one.gaps)
+        if one.reference and oracle.dtype in HALF:
+            levels = [sqrt((gap * gap + usual * usual) / 2) for gap in one.reference]
+        if rough and before:
+            # The reference rounds otherwise than the engine, so the run's own passes say more.
+            one = replace(one, before=median(before))
+            levels = [min(usual, max(one.before, FLOAT32))] * len(one.gaps)
+        wrong = _wrong(one, levels, EXCESS if oracle.close is None else inf)
+        judged.append(replace(one, levels=tuple(levels), wrong=wrong))
+        before += [gap for gap in one.gaps if gap and not wrong]
+    return judged
+
+
+def _wrong(one: Measured, levels: Sequence[float], excess: float) -> tuple[int, ...]:
+    """The rows far above their levels; those above twice their levels if all are too large."""
+    ratios = [gap / max(level, TINY) for gap, level in zip(one.gaps, levels, strict=True)]
+    logs = [log(min(max(ratio, 0.01), 1e6)) for ratio in ratios if ratio]
+    raised = bool(logs) and mean(logs) > excess + SPREAD / sqrt(len(logs))
+    return tuple(
+        [row for row, ratio in enumerate(ratios) if ratio > (RAISED if raised else FACTOR)]
+    )

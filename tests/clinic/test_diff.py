@@ -1,0 +1,84 @@
+"""Two runs beside each other, what is accepted, and what a test of an engine asserts."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from support.outside_decoder import decode
+from support.pairs import PROMPT, pair_of
+from support.refusals import refused
+
+import speclab
+from speclab import clinic
+from speclab.errors import SettingsError
+
+pytestmark = pytest.mark.model
+
+
+def recorded(path, fault="", dtype="float32", **more):
+    pair = pair_of("llama")
+    model = copy.deepcopy(pair.target.model).to(getattr(torch, dtype))
+    decode(model, PROMPT, path, fault, dtype=dtype, whole=False, iterations=4, **more)
+    return speclab.load_steps(path, pair), pair
+
+
+def test_two_runs_are_compared_up_to_where_they_part(tmp_path):
+    a, pair = recorded(tmp_path / "a.jsonl")
+    assert clinic.diff(a, a).verdict == "same"
+    half, _ = recorded(tmp_path / "b.jsonl", dtype="bfloat16")
+    assert clinic.diff(a, half, pair).verdict == "ties"
+    other, _ = recorded(tmp_path / "c.jsonl", seed=5)
+    drafts = clinic.diff(a, other, pair)
+    assert (drafts.verdict, drafts.text, drafts.answers) == ("drafts", None, None)
+    assert drafts.proposals is not None
+    wrong, _ = recorded(tmp_path / "d.jsonl", "chain")
+    for pairs, side in (((a, wrong), "b"), ((wrong, a), "a")):
+        result = clinic.diff(*pairs, pair)
+        assert (result.verdict, result.side) == ("fault", side)
+        assert json.loads(json.dumps(result.as_dict()))["verdict"] == "fault"
+    with refused(SettingsError, "prompt"):
+        clinic.diff(a, replace(a, prompt_ids=(1, 2)))
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("path short", "choice"), ("no bonus", "commit")])
+@pytest.mark.parametrize("decided", [True, False])
+def test_accepting_too_little_is_a_finding_and_leaves_the_text_right(
+    fault, kind, decided, tmp_path
+):
+    a, pair = recorded(tmp_path / "a.jsonl")
+    b, _ = recorded(tmp_path / "b.jsonl", fault)
+    result = clinic.diff(a, b, pair if decided else None)
+    assert (result.verdict, result.side, result.text) == ("acceptance", "b", None)
+    assert result.passes[0] != result.passes[1]
+    assert f"{result.accepted[0]:.1f} against {result.accepted[1]:.1f}" in result.sentence
+    report = clinic.report(b, pair)
+    assert {finding.kind for finding in report.findings} == {kind}
+    assert str(report).startswith(f"{result.accepted[1]:.2f} tokens accepted")
+    assert report.acceptance == result.acceptance[1]
+    clinic.assert_lossless(tmp_path / "b.jsonl", pair)
+
+
+def test_an_engine_is_not_lossless_if_its_answers_are_wrong(tmp_path):
+    path = tmp_path / "run.jsonl"
+    trace, pair = recorded(path, "sibling")
+    with pytest.raises(AssertionError, match="mask"):
+        clinic.assert_lossless(path, pair)
+    finding = clinic.check(trace, pair)[0]
+    assert clinic.report(trace, pair).as_dict()["findings"][0]["iteration"] == finding.iteration
+
+
+def test_a_dump_of_llama_cpp_has_its_acceptance(tmp_path):
+    path = tmp_path / "dump.jsonl"
+    place = {"tok": 5, "p": 0.9, "logp": -0.1, "acc": True, "top": [{"tok": 5, "p": 0.9}]}
+    line = {"step": 1, "seq": 3, "n_draft": 2, "n_accepted": 1, "pos": [place, place | {"tok": 7}]}
+    path.write_text(json.dumps(line) + "\n" + json.dumps(line | {"n_accepted": 2}) + "\n")
+    trace = speclab.load_steps(path)
+    assert [step.tree.token.tolist()[1:] for step in trace.steps] == [[5, 7], [5, 7]]
+    assert trace.steps[0].nodes[1].draft_prob == pytest.approx(0.9)
+    assert clinic.check(trace) == clinic.check(trace, pair_of("llama")) == ()
+    assert clinic.examined(trace, None).acceptance == {1: (2, 2), 2: (1, 2)}
+    assert speclab.load_trace(trace.save(tmp_path / "run.json.gz")).steps == trace.steps

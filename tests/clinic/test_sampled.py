@@ -1,0 +1,129 @@
+"""Sampled runs of another decoder: every committed token has the target's distribution, whatever the rule."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from support.outside_decoder import decode
+from support.pairs import PROMPT, pair_of
+
+import speclab
+from speclab import clinic
+from speclab.recorder import Recorder, topk
+
+pytestmark = pytest.mark.model
+CUT = {"temperature": 0.8, "top_k": 8}
+
+
+def cut(logits, temperature=0.8, top_k=8):
+    least = logits.topk(top_k).values[..., -1:]
+    return logits.masked_fill(logits < least, -torch.inf).div(temperature).softmax(-1)
+
+
+@torch.inference_mode()
+def chains(path, rule, fault="", passes=150):
+    """Chains of two tokens that a hotter copy of the target drew, verified by the rule."""
+    pair = pair_of("llama")
+    random = torch.Generator().manual_seed(0)
+    text = [*PROMPT, 3]
+
+    def drawn(probs):
+        return int(probs.multinomial(1, generator=random))
+
+    recorder = Recorder(path, PROMPT, rule=rule, draft_temperature=1.6, **CUT)
+    for _ in range(passes):
+        token = [text[-1]]
+        q, tops = [], []
+        for _ in range(2):
+            logits = pair.draft.model(torch.tensor([[*text[-24:-1], *token]])).logits[0, -1]
+            q.append(logits.div(1.6).softmax(-1))
+            tops.append([[each, float(q[-1][each].log())] for each in range(len(logits))])
+            token.append(drawn(q[-1]))
+        logits = pair.target.model(torch.tensor([[*text[:-1], *token]])).logits[0, -3:]
+        p = cut(logits, top_k=64 if fault == "no top-k" else 8)
+        accepted, rest = accept(rule, fault, token, p, q, random)
+        committed = [*token[1 : accepted + 1], drawn(rest)]
+        recorder.step(
+            prefix_length=len(text) - 1,
+            token=token,
+            parent=[-1, 0, 1],
+            accepted=range(1, accepted + 1),
+            committed=committed,
+            topk=topk(logits),
+            log_prob=[
+                0.0,
+                *[float(row[each].log()) for row, each in zip(q, token[1:], strict=True)],
+            ],
+            draft_topk=[*tops, []],
+        )
+        text += committed
+    recorder.close()
+    return speclab.load_steps(path, pair), pair
+
+
+def accept(rule, fault, token, p, q, random):
+    """How many are accepted, and what the pass's own token is drawn from."""
+    ratio, reached, at = 1.0, 0, [1.0]
+    for node in range(2):
+        own = float(p[node][token[node + 1]] / q[node][token[node + 1]])
+        ratio = min(1.0, (ratio if rule == "block" else 1.0) * own)
+        at.append(ratio)
+        chance = ratio
+        if rule == "block" and node == 0:
+            mass = float((ratio * p[1] - q[1]).clamp_min(0).sum())
+            chance = mass / (mass + 1 - ratio) if ratio < 1 else 1.0
+        hit = float(torch.rand((), generator=random)) < (0.8 if fault == "coin" else chance)
+        if hit and (rule == "block" or reached == node):
+            reached = node + 1
+    if reached == 2:
+        return 2, p[2]
+    rest = ((at[reached] if rule == "block" else 1.0) * p[reached] - q[reached]).clamp_min(0)
+    return reached, rest.softmax(-1) if fault == "softmax" else rest
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_a_right_rule_has_no_finding(rule, tmp_path):
+    assert clinic.check(*chains(tmp_path / "run.jsonl", rule)) == ()
+
+
+@pytest.mark.parametrize("fault", ["softmax", "no top-k", "coin"])
+def test_a_wrong_rule_is_seen_in_the_text(fault, tmp_path):
+    findings = clinic.check(*chains(tmp_path / "run.jsonl", "rejection", fault))
+    assert {finding.kind for finding in findings} == {"choice"}
+
+
+def test_a_refused_token_cannot_be_drawn_again(tmp_path):
+    path = tmp_path / "run.jsonl"
+    trace, _ = chains(path, "rejection", passes=20)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    index = next(at for at, step in enumerate(trace.steps, start=1) if not step.accepted)
+    lines[index]["committed"] = lines[index]["token"][1:2]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    finding = clinic.check(speclab.load_steps(path))[0]
+    assert (finding.iteration, finding.node, finding.kind) == (index - 1, 1, "choice")
+
+
+@pytest.mark.parametrize("choice", [True, False])
+def test_runs_that_sample_and_match(choice, tmp_path):
+    path = tmp_path / "run.jsonl"
+    pair = pair_of("llama")
+    torch.manual_seed(0)
+    decode(
+        pair.target.model,
+        PROMPT,
+        path,
+        temperature=1.2,
+        iterations=60,
+        rule="sample_and_match",
+        whole=False,
+    )
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines if not choice else ():
+        line.pop("choice", None)
+    for temperature, kinds in ((1.2, set()), (0.4, {"choice"})):
+        lines[0]["temperature"] = temperature
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        trace = speclab.load_steps(path, pair)
+        assert {finding.kind for finding in clinic.check(trace, pair)} == kinds
