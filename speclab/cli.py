@@ -297,13 +297,13 @@ def diff(
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
-    """Compare two runs of one prompt; exit status 1 if one of them is wrong or it is not known."""
+    """Compare two runs of one prompt; exit status 1 if one of them is wrong or accepts less, or it is not known."""
     import json as writer
 
     pair = _loaded(target, device, dtype)
     result = speclab.clinic.diff(_opened(a, pair), _opened(b, pair), pair, close=close)
     typer.echo(writer.dumps(result.as_dict(), indent=1) if json else str(result))
-    raise typer.Exit(result.verdict in ("fault", "unknown"))
+    raise typer.Exit(result.verdict in ("fault", "unknown", "acceptance"))
 
 
 @contextmanager

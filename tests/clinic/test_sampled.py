@@ -37,7 +37,7 @@ def chains(path, rule, fault="", passes=150):
         token = [text[-1]]
         q, tops = [], []
         for _ in range(2):
-            logits = pair.draft.model(torch.tensor([[*text[-24:-1], *token]])).logits[0, -1]
+            logits = pair.draft.model(torch.tensor([[*text[:-1], *token]])).logits[0, -1]
             q.append(logits.div(1.6).softmax(-1))
             tops.append([[each, float(q[-1][each].log())] for each in range(len(logits))])
             token.append(drawn(q[-1]))

@@ -125,7 +125,7 @@ def test_transformers_and_the_clinic_take_a_draft_of_another_size():
     session = speclab.Session(pair, speclab.DynaTree(), ids[0], max_new_tokens=NEW)
     session.run()
     assert speclab.clinic.explain(session.trace, pair) is None
-    assert explain_draft(session.trace, pair, None, 99) == ()
+    assert explain_draft(session.trace, pair, None, 99) == ([], [])
 
 
 # Heads in folders
