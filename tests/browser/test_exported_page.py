@@ -9,7 +9,6 @@ from opened import ARTIFACTS, PATIENCE
 from support.view_samples import trace
 
 import speclab
-from speclab.clinic._diff import diff
 from speclab.prompts import Message
 from speclab.trace.records import Finding
 from speclab.views import export_html
@@ -166,28 +165,6 @@ def test_findings_are_marked_listed_and_gone_to_by_keyboard(browser, tmp_path):
     assert page.inner_text(".sl-place") == "9 of 12"
     assert lines.count() == 2, "one line for what is alike in an iteration"
     assert page.heard == [(tmp_path / "run.html").as_uri()]
-    page.close()
-
-
-def test_the_tab_check_shows_gaps_and_two_timelines(browser, tmp_path):
-    gaps = tuple((0.1 * node, 0.01) for node in range(len(RUN.steps[0].nodes)))
-    steps = (replace(RUN.steps[0], gaps=gaps), *RUN.steps[1:])
-    path = tmp_path / "run.html"
-    other = replace(RUN, steps=RUN.steps[:5])
-    result = diff(RUN, other).as_dict()
-    page = opened(browser, export_html(replace(RUN, steps=steps), path, diff=result))
-    page.click("[data-tab=check]")
-    page.wait_for_selector(".sl-panel .barlayer")
-    first = page.locator(".sl-panel > *").first.inner_text()
-    assert f"{len(gaps)} rows" in first
-    assert f"gap {gaps[-1][0]:.2g}" in first
-    counts = page.evaluate(
-        "document.querySelector('.sl-panel .js-plotly-plot').data.map(trace => trace.x.length)"
-    )
-    assert counts == [len(RUN.steps)] * 2 + [5] * 2
-    depths = int(RUN.steps[0].tree.depth.max()) + 1
-    assert page.locator(".sl-panel tbody tr").count() == depths
-    assert page.heard == [path.as_uri()]
     page.close()
 
 

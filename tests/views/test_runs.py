@@ -16,6 +16,7 @@ from speclab import views
 from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.analysis.curves import Curve, Point
 from speclab.analysis.whatif import in_force
+from speclab.clinic._diff import diff
 from speclab.errors import SpeclabError
 from speclab.trace.codecs import adapter
 from speclab.trace.records import Step
@@ -96,6 +97,19 @@ def test_every_run_has_a_bar_and_a_curve_marks_the_current_value():
     figure = views.curve(Curve(now, "depth", (1, 2, 3), Point("", iterations=40), points))
     assert figure.data[0].y == (1.25, 1.5), "what was refused has no point"
     assert (figure.data[1].x, figure.data[1].y) == ((2,), (1.5,))
+
+
+def test_a_check_is_a_verdict_gaps_by_depth_and_two_timelines():
+    run = trace()
+    gaps = tuple((0.1 * node, 0.01) for node in range(len(run.steps[0].nodes)))
+    steps = [step_data(step) for step in (replace(run.steps[0], gaps=gaps), *run.steps[1:])]
+    verdict = call("checkVerdict", steps)
+    assert f"{len(gaps)} rows" in verdict
+    assert f"gap {gaps[-1][0]:.2g}" in verdict
+    assert len(call("gapTable", steps)["rows"]) == run.steps[0].tree.depth.max() + 1
+    parted = diff(run, replace(run, steps=run.steps[:5])).as_dict()
+    counts = [len(bars["x"]) for bars in call("diffFigure", parted)["data"]]
+    assert counts == [len(run.steps)] * 2 + [5] * 2
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
