@@ -144,6 +144,8 @@ def test_what_the_record_lacks_is_named():
     wider = what_if(step, speclab.FixedTree(depth=1, branching=12))
     assert len(wider.tree) == 1 + len(step.nodes[0].draft_top) == 9
     assert wider.unknown == (0,)
+    full = session(speclab.FixedTree(depth=1, branching=8)).step()
+    assert what_if(full, speclab.FixedTree(depth=1, branching=12)).unknown == (0,)
 
 
 def test_where_the_path_goes_on_beyond_the_record_it_is_not_settled():
@@ -204,5 +206,6 @@ def test_a_measured_budget_is_the_recorded_one():
     run = session(speclab.DynaTree(stop_probability=0, prune_probability=0))
     step = run.step()
     assert step.settings["node_budget"] == len(step.tree) == 9
-    assert columns(what_if(step, run.strategy).tree) == columns(step.tree)
+    found = what_if(step, run.strategy)
+    assert (columns(found.tree), found.unknown) == (columns(step.tree), ())
     refusal(session(speclab.LinearSpeculation()).step(), run.strategy, "node_budget")
