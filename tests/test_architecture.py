@@ -74,7 +74,7 @@ SHARES = {
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
 WHOLE = {"speclab": 156_000, "tests": 172_000}
-SCRIPTS = {"speclab/views": 40_005, "speclab/lab": 830, "speclab/live": 11_800}
+SCRIPTS = {"speclab/views": 40_100, "speclab/lab": 830, "speclab/live": 11_800}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""

@@ -57,7 +57,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
     mask, prefix_seen = decoding.pair.target.mask_given()
     target = _target_columns(decoding, iteration)
     draft_top = {
-        node: tuple([(token, exp(log_prob)) for token, log_prob in top])
+        node: tuple((token, exp(log_prob)) for token, log_prob in top)
         for node, top in draft.topk.items()
     }
     extra = _extra(iteration, mask, prefix_seen)
@@ -89,7 +89,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         extra=extra,
         proposals=draft.proposals,
         rule=str(iteration.rule),
-        trials=tuple([_plain(trial) for trial in iteration.acceptance.trials]),
+        trials=tuple(map(_plain, iteration.acceptance.trials)),
         residual=residual,
     )
 
@@ -209,9 +209,8 @@ def _verdicts(iteration: Iteration, target: _TargetColumns) -> list[Verdict]:
             return "root"
         if node in path:
             return "accepted"
-        if parent >= 0 and parent not in path:
-            return "not reached"
-        if one_by_one and node not in tried:  # one before it was accepted
+        # under a rejected node, or after a sibling that was accepted
+        if (parent >= 0 and parent not in path) or (one_by_one and node not in tried):
             return "not reached"
         matched = not one_by_one and parent >= 0 and target.choice[parent] == tokens[node]
         if matched or node in acceptance.accepted:  # the text ended before it
@@ -243,7 +242,7 @@ def _tokens(
     tokens = {*outcome.tree.token.tolist(), *outcome.committed, *target.choice}
     tokens.update(token for row in extra for token in (row.token, row.target_choice))
     tokens.update(token for proposal in draft.proposals for token in proposal.tree.token.tolist())
-    tokens.update([token for top in (*target.top, *draft_tops) for token, _ in top])
+    tokens.update(token for top in (*target.top, *draft_tops) for token, _ in top)
     tokens.update(
         int(event.values[name] or 0)
         for event in draft.events

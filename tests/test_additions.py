@@ -1,0 +1,110 @@
+"""A stranger's changes, made in a copy as CONTRIBUTING says: they work, and pass the gates."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.model
+ROOT = Path(__file__).parents[1]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ECHO = re.search(r"## A new strategy\n.*?```python\n(.*?)```", CONTRIBUTING, re.DOTALL).group(1)
+STRATEGY = {
+    "speclab/drafters/echo.py": [("", f'"""Echo."""\n\nfrom typing import ClassVar\n{ECHO}')],
+    "speclab/__init__.pyi": [
+        ("\n\n", "\n\nfrom speclab.drafters.echo import Echo as Echo\n"),
+    ],
+    "tests/drafters/test_echo.py": [
+        (
+            "",
+            "import speclab\nfrom support.table_runner import random_probs, table_pair\n\n\n"
+            "def test_it_repeats_the_newest_token():\n"
+            "    pair = table_pair(random_probs(9, 3), None, 9)\n"
+            "    tree = speclab.Session(pair, speclab.Echo(), [1, 2]).step().tree\n"
+            "    assert len(set(tree.token.tolist())) == 1\n",
+        )
+    ],
+}
+COLUMN = {
+    "speclab/trace/records.py": [
+        (
+            "    draft_top: Many[tuple[Natural, Probability]] = ()\n",
+            "    draft_top: Many[tuple[Natural, Probability]] = ()\n    children: Natural = 0\n",
+        )
+    ],
+    "speclab/engine/record.py": [
+        (
+            "                draft_top=draft_top.get(node, ()),\n",
+            "                draft_top=draft_top.get(node, ()),\n"
+            "                children=len(tree.children[node]),\n",
+        )
+    ],
+    "tests/test_children.py": [
+        (
+            "",
+            "import speclab\nfrom support.table_runner import random_probs, table_pair\n\n\n"
+            "def test_a_node_knows_its_children():\n"
+            "    pair = table_pair(random_probs(9, 3), random_probs(9, 4), 9)\n"
+            "    step = speclab.Session(pair, speclab.FixedTree(depth=2), [1, 2]).step()\n"
+            "    assert [len(each) for each in step.tree.children] == [n.children for n in step.nodes]\n"
+            "    assert speclab.views.graph(step).nodes[0]['children'] == step.nodes[0].children > 1\n",
+        )
+    ],
+    "speclab/views/words.json": [
+        ('["depth", "depth"],', '["depth", "depth"],["children", "children"],')
+    ],
+}
+CONTROL = {
+    "speclab/views/messages.json": [('"undo": {},', '"undo": {}, "pin": {},')],
+    "speclab/types.d.ts": [('"redo" | "undo" |', '"redo" | "undo" | "pin" |')],
+    "speclab/views/page/controls.js": [
+        (
+            "  const files = [\n",
+            '  const files = [\n    entry("Pin", () => send({ do: "pin" })),\n',
+        )
+    ],
+    "speclab/lab/_runs.py": [
+        (
+            "    def on_redo(self)",
+            "    def on_pin(self) -> None:\n        self.pin()\n\n    def on_redo(self)",
+        )
+    ],
+}
+GATES = "share or small or screen or circle or arrows or packages"
+
+
+@pytest.mark.parametrize(
+    ("changes", "tests"),
+    [
+        (STRATEGY, "tests/drafters/test_echo.py"),
+        (COLUMN, "tests/test_children.py"),
+        (CONTROL, "tests/lab/test_messages.py"),
+    ],
+    ids=["strategy", "column", "control"],
+)
+def test_a_strangers_change_works_and_passes_the_gates(changes, tests, tmp_path):
+    for folder in ("speclab", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name, edits in changes.items():
+        path = tmp_path / name
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        for old, new in edits:
+            assert old in text, f"{name} has no {old!r}"
+            path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    for what in ([tests], ["tests/test_architecture.py", "-k", GATES]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:nbval", *what],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
