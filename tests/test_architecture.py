@@ -68,7 +68,7 @@ SHARES = {
     "analysis": 9_800,
     "clinic": 31_000,
     "views": 5_900,
-    "lab": 13_050,
+    "lab": 12_970,
     "live": 1_100,
     "course": 4_000,
 }

@@ -116,7 +116,9 @@ def version(function: Answer) -> Answer:
     @wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         asked = _tested[-1] if _tested else ""
-        assert asked != function.__name__, f"{asked}: expected code of your own, got a call of the course's version"
+        assert asked != function.__name__, (
+            f"{asked}: expected code of your own, got a call of the course's version"
+        )
         return function(*arguments, **named)
 
     return call

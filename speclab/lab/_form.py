@@ -126,11 +126,12 @@ def catalog(given: ModelPair | None) -> Message:
         models.append(_model(None, given.name or "given in Python", "", given.chats))
     for name, preset in PRESETS.items():
         way = ""
+        size = byte_count(preset.weight_bytes)
         if preset.missing:
             way = f"speclab fetch {name}"
         elif not _on_this_machine(preset):
-            way = f"downloads {_size(preset)}"
-        models.append(_model(name, f"{name} · {_size(preset)}", way, preset.chat))
+            way = f"downloads {size}"
+        models.append(_model(name, f"{name} · {size}", way, preset.chat))
     return {
         "strategies": [strategy_data(kind) for kind in strategies(by_hand=False).values()],
         "models": [*models, _model("", "your own …", "", False)],
@@ -155,10 +156,6 @@ def _on_this_machine(preset: Preset) -> bool:
         Path(name).is_dir() or isinstance(try_to_load_from_cache(name, "config.json"), str)
         for name in models
     )
-
-
-def _size(preset: Preset) -> str:
-    return byte_count(preset.weight_bytes)
 
 
 def offered(choice: ModelChoice | None, given: ModelPair | None) -> Offer:

@@ -274,8 +274,6 @@ class Runs(LabState):
         value = until.get("value")
         if kind == "end":
             return None, ""
-        if value in ("", None):
-            raise SettingsError("Enter what to run until.")
         if kind == "token":
             wanted = str(value)
             start = max(0, len(self._text()) - len(wanted) + 1)
@@ -457,12 +455,7 @@ class Runs(LabState):
         """Add a child to a node of the edited tree, by token id or as typed."""
         edit = self._edit()
         assert self._pair is not None
-        child = token_of(self._pair, token, text)
-        children = edit.tree.children[node] if 0 <= node < len(edit.tree) else ()
-        if child in [edit.tree.token[other] for other in children]:
-            name = self._pair.token_text(child)
-            raise SettingsError(f"The node has the child {name!r} already: add another token.")
-        self._take_edit(edit.add(node, child))
+        self._take_edit(edit.add(node, token_of(self._pair, token, text)))
 
     def on_prune(self, node: int) -> None:
         """Remove a node of the edited tree and its descendants."""
@@ -582,7 +575,7 @@ class Runs(LabState):
             row = {"name": run.name, "problem": run.problem, "differs_at": differs}
             counts = run.trace.metrics.as_dict() if run.trace is not None else {}
             rows.append({**counts, **row, "tokens": len(run.token_ids)})
-        self.show("compared", rows=rows, stopped=result.stopped, greedy=result.greedy)
+        self.show("compared", rows=rows)
         return result
 
     def on_check(self) -> tuple[Finding, ...]:

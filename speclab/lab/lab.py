@@ -53,7 +53,6 @@ BUSY = {
 """What the page shows while a method of `Runs` works."""
 PLACES = {
     "on_run": "until",
-    "on_condition": "until",
     "on_curve": "strategy",
     "on_switch": "compare",
     "on_compare": "compare",

@@ -73,8 +73,7 @@ class TreeEdit:
         for child in tree.children[parent]:
             if tree.token[child] == token:
                 raise SettingsError(
-                    f"Node {parent} already has a child with token {token}, node {child}: add "
-                    "another."
+                    f"Node {parent} already has this token as a child, node {child}: add another."
                 )
         if len(tree) >= MOST:
             raise SettingsError(
