@@ -176,6 +176,20 @@ def test_cancel_while_nothing_runs_stops_nothing():
 # Forks: the same text from anywhere on is what test_session_machine.py asks for
 
 
+@every_strategy
+def test_a_fork_runs_at_most_one_token_again_and_leaves_the_first_untouched(strategy):
+    session = finished(strategy)
+    before = session.trace
+    spent = calls(session)
+    for at in range(len(session.steps) + 1):
+        twin = session.fork(at)
+        assert (twin.pair.target.rows, twin.pair.draft.rows) <= (1, 0)
+        assert all(mine is its for mine, its in zip(session.steps, twin.steps, strict=False))
+        twin.run()
+    assert_same(session.trace, before)
+    assert calls(session) == spent
+
+
 def test_a_fork_may_change_settings_of_the_session_and_of_the_strategy():
     session = finished()
     twin = session.fork(2, temperature=1.0, seed=7, node_budget=4)
