@@ -33,14 +33,6 @@ def test_a_reader_learns_what_it_needs_takes_and_gives(cells):
     assert quiz.count("<summary>Answer</summary>") == 5
 
 
-def test_each_section_has_an_objective(cells):
-    """The list below **Goal.** has an item for each numbered section."""
-    goals = re.search(r"\*\*Goal\.\*\*.*\n\n((?:\d+\. .*\n)+)", _text(cells))
-    assert goals, "no list"
-    sections = re.findall(r"(?m)^## (\d+)\. ", _text(cells))
-    assert re.findall(r"(?m)^(\d+)\. ", goals[1]) == sections
-
-
 def test_a_class_can_follow_it(cells):
     """Few cells of few lines; a folded cell is for those who unfold it."""
     shown = [cell for cell in cells if not cell.metadata.get("jupyter", {}).get("source_hidden")]
