@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | live | fetch | bench | clinic | diff | course | doctor``.
+"""The command line: ``speclab lab | app | run | live | fetch | bench | replay | clinic | diff | course | doctor``.
 
 Importing this module imports no torch; each command imports what it needs.
 """
@@ -214,6 +214,22 @@ def bench(
     typer.echo(bench.summary(frame).to_string(float_format=lambda value: f"{value:.3g}"))
     typer.echo(bench.verdict(frame))
     typer.echo(f"Written: {bench.report(frame, to)}")
+
+
+@app.command()
+def replay(
+    file: Path,
+    strategies: Annotated[list[str], typer.Option("--strategy", help="It needs no draft; repeat.")],
+    pair: _Pair = "mini",
+    to: Path = Path("replay.html"),
+) -> None:
+    """Replay a log of prompts and answers without a model: what strategies would have accepted."""
+    from speclab.analysis.logs import read_and_replay
+
+    frame, words = read_and_replay(file, strategies, pair)
+    typer.echo(words)
+    frame.to_csv(to.with_suffix(".csv"))
+    speclab.views.replays(frame).write_html(to)
 
 
 def _lines(path: Path) -> list[Any]:

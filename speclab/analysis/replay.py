@@ -136,11 +136,14 @@ class Replayer:
         NotRecordedError: there is no iteration, or the text depends on the drafts.
     """
 
-    def __init__(self, session: Session, *, ask_target: bool = False) -> None:
-        if not isinstance(session, Session):
+    def __init__(self, session: Session | Text, *, ask_target: bool = False) -> None:
+        if not isinstance(session, Session | Text):
             raise SettingsError(f"Expected a session to replay, got {named(session)}.")
-        self._text = Text(session)
-        _check(self._text)
+        if isinstance(session, Session):
+            self._text = Text(session)
+            _check(self._text)
+        else:
+            self._text = session
         self._reported = 0
         self._ask_target = ask_target
 

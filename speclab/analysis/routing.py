@@ -1,7 +1,7 @@
 """The result of routing between two draft trees, and the result that the other tree would have had.
 
 Dual-Draft Routing (2026), section 5, verifies the tree with the larger mean confidence. Records
-contain both proposals, so the statistics need no model; `regret` verifies again.
+contain both proposals, so the statistics need no model.
 """
 
 from __future__ import annotations
@@ -9,21 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 from statistics import mean
-from typing import TYPE_CHECKING
 
-from speclab.drafters.by_hand import ByHand
-from speclab.errors import SettingsError
 from speclab.trace.records import Proposal, Step, Trace
-
-if TYPE_CHECKING:
-    from speclab.engine.session import Session
 
 __all__ = [
     "Part",
-    "Regret",
     "Routing",
     "followed",
-    "regret",
     "statistics",
 ]
 
@@ -59,19 +51,6 @@ class Routing:
     iterations: int
     margin: float
     parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Regret:
-    """Both trees of one iteration, verified: `accepted` tokens and `steps` of each.
-
-    `tokens`: accepted tokens lost by the choice; 0 if the chosen tree was the better one.
-    """
-
-    names: tuple[str, ...]
-    accepted: tuple[int, ...]
-    tokens: int
-    steps: tuple[Step, ...]
 
 
 def statistics(trace: Trace) -> Routing | None:
@@ -119,33 +98,6 @@ def followed(trace: Trace, index: int) -> tuple[int, ...]:
         chain.from_iterable(step.committed for step in trace.steps[index : index + longest])
     )
     return tuple(len(tree.follow(following)) for tree in trees)
-
-
-def regret(session: Session, index: int) -> Regret:
-    """Verify both trees of iteration `index` (from 0); the session stays unchanged.
-
-    Raises:
-        SettingsError: the iteration does not exist, or had only one tree.
-    """
-    if not 0 <= index < len(session.steps):
-        raise SettingsError(
-            f"there is no iteration {index}: 0 to {len(session.steps) - 1} are decoded"
-        )
-    proposals = session.steps[index].proposals
-    if not proposals:
-        raise SettingsError(
-            f"iteration {index} had no second tree: decode with DualDraft(mode='route')"
-        )
-    steps = tuple(
-        session.fork(at=index, strategy=ByHand()).verify(proposal.tree) for proposal in proposals
-    )
-    accepted = tuple(len(step.accepted) for step in steps)
-    chosen = [
-        length for length, proposal in zip(accepted, proposals, strict=True) if proposal.chosen
-    ]
-    return Regret(
-        tuple(proposal.name for proposal in proposals), accepted, max(accepted) - max(chosen), steps
-    )
 
 
 def __dir__() -> list[str]:

@@ -35,7 +35,6 @@ from speclab.theory import sequoia_shape
 if TYPE_CHECKING:
     from speclab.models.runner import Runner
     from speclab.models.source import DraftSource
-    from speclab.pair import ModelPair
 
 LEAST = 4
 MOST = 64
@@ -94,11 +93,6 @@ def with_node_budget(strategy: S, target: Runner) -> S:
     if getattr(strategy, "node_budget", None) != "auto":
         return strategy
     return strategy.model_copy(update={"node_budget": node_budget(target)})
-
-
-def prepare(strategy: Strategy, pair: ModelPair) -> None:
-    """Measures what `node_budget="auto"` needs, unless it is known: call it before a clock starts."""
-    with_node_budget(strategy, pair.target)
 
 
 def seconds(runner: DraftSource, rows: int) -> float:

@@ -283,14 +283,15 @@ class GooseDrafter(TableDrafter):
 
     def _decision(self, way: str, matches: Sequence[Match], agreeing: int) -> Event:
         copied = len(matches[0].tokens) if matches else 0
-        found: dict[str, Value] = {
-            "by": "copies" if matches else "none",
-            "lengths": len(matches),
-            "copied": copied,
-            "consensus": agreeing,
-            "spine": self._spine,
-        }
-        return self.route(way, **found, **self._state())
+        return self.route(
+            way,
+            by="copies" if matches else "none",
+            lengths=len(matches),
+            copied=copied,
+            consensus=agreeing,
+            spine=self._spine,
+            **self._state(),
+        )
 
 
 def confidence(agreeing: int, length: int) -> float:

@@ -114,9 +114,8 @@ class LookaheadDrafter(Drafter):
         answers = tuple(newest.topk(1)[0][:, 0].tolist()) if columns else ()
         self.pool.add([*zip(*self.window, answers, strict=True)])
         self.window = (*self.window[1:], answers)
-        now = self.pool.size
-        values = {"columns": columns, "new": now - before}
-        return Adaptation("pool", values, {"pool": before}, {"pool": now})
+        values = {"columns": columns, "new": self.pool.size - before}
+        return Adaptation("pool", values, {"pool": before}, {"pool": self.pool.size})
 
     def _fitted(self, context: Context) -> Window:
         """The window from the newest token on, without columns beyond the models' context."""

@@ -88,14 +88,8 @@ class Match(NamedTuple):
 
     @property
     def event(self) -> Event:
-        copied = len(self.tokens)
-        values = {
-            "ngram": self.length,
-            "position": self.position,
-            "copied": copied,
-            "token": self.tokens[0],
-        }
-        return Event("match", None, values)
+        values = {"ngram": self.length, "position": self.position, "copied": len(self.tokens)}
+        return Event("match", None, {**values, "token": self.tokens[0]})
 
 
 class Copies(SuffixAutomaton):

@@ -78,14 +78,15 @@ class SuffixDrafter(Drafter):
             while state:  # the longest match, and every shorter one that occurs more often
                 tree = Candidates(text[-1])
                 budget = min(s.node_budget, 1 + int(s.factor * length))  # MAX_SPEC(p) = α p
-                depth = context.max_depth
-                add_frequent(tree, texts, state, budget, depth, source, s.min_probability)
+                add_frequent(
+                    tree, texts, state, budget, context.max_depth, source, s.min_probability
+                )
                 score = sum(tree.path_prob[1:])
                 if score > best_score:
                     best = tree
                     best_score = score
                     values |= {"route": source, "match": length, "score": score}
-                    values["occurrences"] = texts.followed(state)
+                    values |= {"occurrences": texts.followed(state)}
                 state = texts.link[state]
                 length = texts.length[state]
         return best.draft(Event("route", None, values))

@@ -158,8 +158,8 @@ def block_verification(
     for node in range(1, len(tree)):
         q = draft(node - 1)  # [V]
         x = int(tree.token[node])
-        joint = min(joint * p[x] / q[x], 1)
-        trial = Trial(node, p[x], q[x])
+        own = p[x]
+        joint = min(joint * own / q[x], 1)
         p = target(node)
         if tree.children[node]:
             rest = np.maximum(joint * p - draft(node), 0)  # what a later rejection would leave
@@ -173,7 +173,7 @@ def block_verification(
         if randoms[node - 1].accepts(passes):
             last = node
             left = rest
-        trials.append(replace(trial, block=passes))
+        trials.append(Trial(node, own, q[x], block=passes))
     trials = [replace(trial, accepted=trial.node <= last) for trial in trials]
     return Acceptance(tuple(range(1, last + 1)), randoms[last].draws(left), tuple(trials), left)
 

@@ -115,7 +115,7 @@ def _decode(
             # so a seed gives one text, on the first call as on later ones
             with torch.random.fork_rng(devices=[]):
                 pair = pairs["last"] = _prepared(model, drafts)
-        cost.prepare(strategy, pair)
+        cost.with_node_budget(strategy, pair.target)
         text = _Text(pair.fresh(), padding, ids, logits_processor, generation_config)
         text.decode(strategy, stopping_criteria, streamer)
     return text.result()

@@ -101,7 +101,7 @@ class Session:
         template: Mapping[str, Any] | None = None,
         **misspelt: Never,
     ) -> None:
-        cost.prepare(checked(strategy), checked_pair(pair))
+        cost.with_node_budget(checked(strategy), checked_pair(pair).target)
         began = perf_counter()
         chosen = SessionSettings(
             max_new_tokens=max_new_tokens,

@@ -27,6 +27,7 @@ from speclab.views.run_data import curve_data, run_steps, what_if_data
 from speclab.views.static_html import Html, text_html
 
 if TYPE_CHECKING:
+    import pandas as pd
     from networkx import DiGraph
     from plotly.graph_objects import Figure
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cache", "compare", "curve", "event_words", "export_html", "graph", "marginals", "mask",
-    "metrics", "node", "residual", "text", "timeline", "tree", "whatif",
+    "metrics", "node", "replays", "residual", "text", "timeline", "tree", "whatif",
 ]  # fmt: skip
 
 
@@ -232,6 +233,25 @@ def marginals(
     from speclab.views.marginals_picture import draw_marginals
 
     return draw_marginals(runs, theme)
+
+
+def replays(frame: pd.DataFrame) -> Figure:
+    """Tokens per iteration on each answer of a log (`analysis.logs.replay_texts`), a point per prompt,
+    and of all prompts with a 95 % interval over them (bootstrap).
+    """
+    import plotly.express as px
+
+    kept = frame[frame.refused == ""]
+    drawn = px.strip(kept, "tokens_per_iteration", "strategy", hover_data=["prompt", "inexact"])
+    for name, own in kept.groupby("strategy"):
+        sums = [own.sample(frac=1, replace=True, random_state=seed) for seed in range(400)]
+        rates = [each.tokens.sum() / each.iterations.sum() for each in sums]
+        mean = own.tokens.sum() / own.iterations.sum()
+        low, high = sorted(rates)[10], sorted(rates)[-10]
+        label = f"{name}: {mean:.2f} ({low:.2f} to {high:.2f})"
+        ends = {"array": [high - mean], "arrayminus": [mean - low]}
+        drawn.add_scatter(x=[mean], y=[name], error_x=ends, name=label)
+    return drawn
 
 
 def graph(step: Step) -> DiGraph[int | str]:

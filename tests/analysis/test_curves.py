@@ -6,8 +6,9 @@ import pytest
 from support.pairs import PROMPT, pair_of
 
 import speclab
-from speclab.analysis.curves import COUNT, by_rows, span, sweep, variable
+from speclab.analysis.curves import by_rows, span, sweep, variable
 from speclab.analysis.replay import Replayer
+from speclab.drafters.ranges import COUNT
 from speclab.errors import CancelledError, SettingsError
 from speclab.settings import bounds
 
