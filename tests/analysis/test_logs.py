@@ -15,30 +15,18 @@ from speclab.analysis.logs import replay_texts
 from speclab.cli import app
 from speclab.trace.log import read_log
 
-EXACT = [
-    speclab.PromptLookup(),
-    speclab.SuffixDecoding(node_budget=9, factor=3),
-    speclab.Autoregressive(),
-]
+EXACT = [speclab.PromptLookup(), speclab.SuffixDecoding(node_budget=9, factor=3)]
 LEARNS = [speclab.Goose(node_budget=9), speclab.TokenRecycling(node_budget=9)]
 
 
-def runs(strategy):
-    return [
-        speclab.generate(pair_of(), strategy, [*PROMPT, last], max_new_tokens=40) for last in (1, 2)
-    ]
-
-
-@pytest.mark.parametrize("strategy", EXACT, ids=repr)
+@pytest.mark.parametrize("strategy", EXACT)
 def test_a_replay_without_a_model_accepts_what_the_real_run_accepted(strategy):
-    answers = runs(strategy)
-    pairs = [([*PROMPT, last], run.token_ids) for last, run in zip((1, 2), answers, strict=True)]
-    frame = replay_texts(pairs, [strategy])
-    for (_, row), run in zip(frame.iterrows(), answers, strict=True):
-        counts = run.metrics.counts
-        found = (row.tokens, row.iterations, row.drafted, row.accepted)
-        assert found == (counts.committed, counts.iterations, counts.drafted, counts.accepted)
-        assert (row.inexact, row.refused) == ("", "")
+    run = speclab.generate(pair_of(), strategy, PROMPT, max_new_tokens=80)
+    frame = replay_texts([(PROMPT, run.token_ids)], [strategy])
+    counts = run.metrics.counts
+    expected = [counts.committed, counts.iterations, counts.drafted, counts.accepted, "", ""]
+    names = ["tokens", "iterations", "drafted", "accepted", "inexact", "refused"]
+    assert frame[names].to_numpy().tolist() == [expected]
 
 
 def test_what_learns_from_other_answers_is_inexact_and_knows_the_answers_own_tokens():
@@ -73,7 +61,6 @@ def test_a_bad_line_is_one_sentence_and_the_others_go_on(tmp_path):
     good = json.dumps({"prompt": "w1 w2 w1", "response": "w2 w1 w2"})
     log.write_text("\n".join([*BAD, "", good]))
     frame = replay_texts(read_log(log), EXACT, word_tokenizer(12))
-    assert len(frame) == len(EXACT) * (len(BAD) + 1)
     for number, words in enumerate(BAD.values()):
         for sentence in frame[frame.prompt == number].refused:
             assert words in sentence

@@ -25,6 +25,7 @@ from speclab.tree import CandidateSampling
 
 VOCAB = 12
 DRAWN = CandidateSampling.INDEPENDENT
+BLOCK = CandidateSampling.BLOCK
 PROMPT = [1, 2, 3, 1, 2]
 PROBS = random_probs(VOCAB, 3, low=0.5, high=2.5)
 NEAR = mixed_probs(PROBS, random_probs(VOCAB, 4), 0.2)
@@ -142,6 +143,12 @@ def chain(context, tokens):
         (
             lambda context: Draft(replace(chain(context, [1]), candidate_sampling=DRAWN)),
             ("Mine", "node 0", "draft_probs[0]"),
+        ),
+        (
+            lambda context: Draft(
+                DraftTree.of([context.tokens[-1], 1, 2], [-1, 0, 0], [0.0] * 3, "own", BLOCK)
+            ),
+            ("Mine", "block", "chain"),
         ),
         (lambda context: Draft(chain(context, [1]), topk={7: ((1, 0.0),)}), ("node 7", "2 nodes")),
     ],

@@ -116,12 +116,3 @@ def test_the_tree_is_the_frequencies_after_the_match_and_as_large_as_the_match_a
     assert (2, 0) not in suffix_tree(text, factor=3, min_probability=0.5)[0]
     assert suffix_tree(text, factor=2, node_budget=3)[0] == [(2,), (2, 3)]
     assert suffix_tree([0, 1, 2, 3]) == ([], {"by": "suffix", "route": "plain", "match": 0})
-
-
-def test_the_larger_score_wins_over_the_longer_match():
-    # "1 2" was followed by 0 once, "2" by 3 four times of five
-    text = [2, 3, 2, 3, 2, 3, 2, 3, 1, 2, 0, 1, 2]
-    paths, values = suffix_tree(text, factor=1, longest_match=2)
-    assert (paths, values["match"]) == ([(0,), (0, 1)], 2)
-    paths, values = suffix_tree(text, factor=8, longest_match=2, node_budget=2)
-    assert (paths, values["match"]) == ([(0,)], 2), "the first of equal scores"

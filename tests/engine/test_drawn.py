@@ -11,10 +11,10 @@ from support.variants import DRAWN, VARIANTS
 
 import speclab
 from speclab import views
-from speclab.drafters.base import Context, Draft
+from speclab.drafters.base import Context
 from speclab.settings import SessionSettings
 from speclab.trace.files import load_trace
-from speclab.tree import CandidateSampling, DraftTree
+from speclab.tree import CandidateSampling
 
 VOCAB = 8
 PROMPT = [1, 2, 3]
@@ -156,19 +156,3 @@ def test_a_block_records_both_bounds_and_the_picture_says_them():
                 said += f"{lost[0].block:.0%}".removesuffix("%") in sentence
     assert differ > 20
     assert said > 10
-
-
-def test_a_tree_with_branches_is_not_accepted_as_a_block():
-    class Wide(speclab.Strategy):
-        def drafter(self, pair):
-            return WideDrafter(self)
-
-    class WideDrafter(speclab.Drafter):
-        def draft(self, context):
-            tree = DraftTree.of(
-                [context.tokens[-1], 1, 2], [-1, 0, 0], [0.0] * 3, "x", CandidateSampling.BLOCK
-            )
-            return Draft(tree, draft_probs={0: np.full(VOCAB, 1 / VOCAB)})
-
-    with pytest.raises(speclab.SettingsError, match="must be a chain"):
-        session_of(Wide()).step()
