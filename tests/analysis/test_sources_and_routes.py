@@ -93,18 +93,6 @@ def finished(strategy, **settings):
     return session
 
 
-@pytest.mark.parametrize("mode", ["route", "merge"])
-def test_what_a_proposal_would_have_kept_is_what_its_choice_accepted(mode):
-    session = finished(speclab.DualDraft(mode=mode, **SMALL))
-    lost = set()
-    for step in session.steps[:-3]:  # the text goes on behind these
-        lengths = routing.followed(session.trace, step.index)
-        chosen = [length for length, one in zip(lengths, step.proposals, strict=True) if one.chosen]
-        assert len(step.accepted) == max(chosen)
-        lost.add(max(lengths) - max(chosen))
-    assert (lost == {0}) == (mode == "merge"), "routing is wrong now and then, the union never"
-
-
 def test_the_statistics_are_sums_over_the_steps():
     session = finished(speclab.DualDraft(**SMALL))
     found = routing.statistics(session.trace)
