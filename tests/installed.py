@@ -6,8 +6,6 @@ the wheel with the tested pins, runs every check and every notebook from an empt
 what it did, and removes it all.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -33,7 +31,7 @@ print(speclab.__file__, len(every), speclab.Lab.__name__, host.jupyter_command(N
 """What a user writes; with every strategy, each by its name alone, and the course, as `speclab lab` copies it."""
 
 
-def call(*command: str | Path, folder: Path) -> str:
+def call(*command, folder):
     """What a command printed in a folder, this clone and this environment forgotten."""
     done = subprocess.run(
         command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False
@@ -44,13 +42,13 @@ def call(*command: str | Path, folder: Path) -> str:
     return done.stdout + done.stderr
 
 
-def _environment() -> dict[str, str]:
+def _environment():
     ours = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "JUPYTER_CONFIG_PATH", "JUPYTER_PATH")
     kept = {name: value for name, value in os.environ.items() if name not in ours}
     return {**kept, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
-def works(place: Path, folder: Path) -> str:
+def works(place, folder):
     """A user's file: it decodes with the models of the wheel, the lab is there, and the course is copied."""
     (folder / "user.py").write_text(USER)
     at, count, name, first = (
@@ -64,11 +62,11 @@ def works(place: Path, folder: Path) -> str:
     return f"decodes with {at}; {count} strategies; {len(names)} files beside {first}"
 
 
-def _say(text: str, started: float) -> None:
+def _say(text, started):
     print(f"{time.monotonic() - started:6.1f} s  {text}", flush=True)
 
 
-def main(wheel: Path) -> None:
+def main(wheel):
     """The whole way of somebody new, on a machine that has Python alone."""
     with TemporaryDirectory(prefix="speclab-release-") as scratch:
         place = Path(scratch) / "venv" / "bin"

@@ -73,7 +73,7 @@ SHARES = {
     "course": 4_000,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 156_000, "tests": 172_000}
+WHOLE = {"speclab": 156_000, "tests": 173_300}
 SCRIPTS = {"speclab/views": 40_100, "speclab/lab": 830, "speclab/live": 11_800}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60

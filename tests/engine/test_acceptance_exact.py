@@ -1,10 +1,7 @@
 """The acceptance rules under every outcome of chance, in fractions: text has the target's exact distribution."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Hashable
 from fractions import Fraction
 from functools import cache
 
@@ -14,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab.engine.acceptance import (
-    Acceptance,
     block_verification,
     recursive_rejection,
     rejection_without_replacement,
@@ -34,20 +30,20 @@ Tables = dict[tuple[int, ...], Probs]
 class Script:
     """An rng that takes one given way, and notes where else it could have gone."""
 
-    def __init__(self, way: tuple[int, ...]) -> None:
+    def __init__(self, way):
         self._way = way
         self._taken = ()
         self.weight = Fraction(1)
         self.others = []
 
-    def accepts(self, probability: Fraction) -> bool:
+    def accepts(self, probability):
         return self._go([Fraction(probability), 1 - Fraction(probability)]) == 0
 
-    def draws(self, probs: Probs) -> int:
+    def draws(self, probs):
         assert sum(probs) == 1
         return self._go([Fraction(p) for p in probs])
 
-    def _go(self, shares: list[Fraction]) -> int:
+    def _go(self, shares):
         assert min(shares) >= 0
         possible = [option for option, share in enumerate(shares) if share > 0]
         step = len(self._taken)
@@ -59,7 +55,7 @@ class Script:
         return option
 
 
-def distribution_of(procedure: Callable[[Script], Hashable]) -> dict[Hashable, Fraction]:
+def distribution_of(procedure):
     """What `procedure` returns, with the exact probability of each: it is run once for every way that it can go."""
     probs = defaultdict(Fraction)
     ways = [()]
@@ -71,23 +67,23 @@ def distribution_of(procedure: Callable[[Script], Hashable]) -> dict[Hashable, F
     return dict(probs)
 
 
-def match(tree: DraftTree, target, draft, script: Script) -> Acceptance:
+def match(tree, target, draft, script):
     return sample_and_match(tree, cache(lambda node: script.draws(target(node))))
 
 
-def reject_independent(tree: DraftTree, target, draft, script: Script) -> Acceptance:
+def reject_independent(tree, target, draft, script):
     return recursive_rejection(tree, target, draft, lambda _: script)
 
 
-def reject_without_replacement(tree: DraftTree, target, draft, script: Script) -> Acceptance:
+def reject_without_replacement(tree, target, draft, script):
     return rejection_without_replacement(tree, target, draft, lambda _: script)
 
 
-def most_probable(probs: Probs, count: int, script: Script) -> list[int]:
+def most_probable(probs, count, script):
     return sorted(range(VOCAB), key=lambda token: -probs[token])[:count]
 
 
-def merged(probs: Probs, count: int, script: Script) -> list[int]:
+def merged(probs, count, script):
     """Any tokens, one of them twice."""
     return [1, 2, 1, 0][:count]
 
@@ -101,7 +97,7 @@ EXACT = {
 }
 
 
-def drafted(shape: list[int], draft: Tables, draws, script: Script) -> DraftTree:
+def drafted(shape, draft, draws, script):
     """A tree of this shape: a node with k children gets k samples of the draft's distribution, or all there are."""
     tree = DraftTree.root(ROOT)
     places = {0: 0}
@@ -121,16 +117,14 @@ def drafted(shape: list[int], draft: Tables, draws, script: Script) -> DraftTree
     return tree
 
 
-def _path(tree: DraftTree, node: int) -> tuple[int, ...]:
+def _path(tree, node):
     return tuple(tree.token[list(tree.path(node))].tolist()[1:])
 
 
-def assert_exact(
-    shape: list[int], target: Tables, draft: Tables, draws, rule, length: int = 3
-) -> None:
+def assert_exact(shape, target, draft, draws, rule, length=3):
     """With the target's own tokens after them, the committed tokens are distributed as its texts: equal fractions."""
 
-    def step(script: Script) -> tuple[int, ...]:
+    def step(script):
         tree = drafted(shape, draft, draws, script)
         taken = rule(
             tree,
@@ -143,8 +137,8 @@ def assert_exact(
     assert_text(distribution_of(step), target, length, VOCAB)
 
 
-def assert_text(committed: dict, target: Tables, length: int, vocab: int) -> None:
-    def own(text: tuple[int, ...]) -> Fraction:
+def assert_text(committed, target, length, vocab):
+    def own(text):
         return Fraction(np.prod([target[text[:place]][token] for place, token in enumerate(text)]))
 
     for text in itertools.product(range(vocab), repeat=length):
@@ -158,7 +152,7 @@ def assert_text(committed: dict, target: Tables, length: int, vocab: int) -> Non
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> tuple[int, int, Tables, Tables]:
+def chains(draw):
     """A length of at most three, a token that ends a chain early (or none), a target and a draft."""
     probs = st.tuples(*[st.integers(0, 3)] * 2).filter(any).map(_probs)
     paths = [path for length in range(4) for path in itertools.product(range(2), repeat=length)]
@@ -174,7 +168,7 @@ def test_a_block_is_exact_and_accepts_no_fewer_tokens_than_one_by_one(chain):
     accepted = {}
     for rule in (block_verification, recursive_rejection):
 
-        def step(script: Script, rule=rule) -> tuple[int, ...]:
+        def step(script, rule=rule):
             path = ()
             while len(path) < length and ends not in path:
                 path += (script.draws(draft[path]),)
@@ -206,7 +200,7 @@ def test_a_token_that_alone_would_fail_passes_with_its_block():
     assert [trial.accepted for trial in taken.trials] == [True, True]
 
 
-def _probs(weights: tuple[int, ...]) -> Probs:
+def _probs(weights):
     return np.array([Fraction(weight, sum(weights)) for weight in weights], dtype=object)
 
 
@@ -214,7 +208,7 @@ PATHS = [path for length in range(3) for path in itertools.product(range(VOCAB),
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[list[int], Tables, Tables]:
+def worlds(draw):
     """A shape (parents of nodes 1 and on, breadth-first, at most two deep), a target and a draft."""
     shape = []
     depth = [0]
@@ -262,10 +256,10 @@ def test_the_bonus_of_a_block_has_a_random_number_of_its_own():
 @pytest.mark.parametrize("rule", [recursive_rejection, rejection_without_replacement])
 def test_a_rejection_by_a_rounding_error_still_leaves_a_distribution(rule):
     class Never(Script):
-        def accepts(self, probability) -> bool:
+        def accepts(self, probability):
             return False
 
-        def draws(self, probs) -> int:
+        def draws(self, probs):
             return 0
 
     tree = DraftTree.of([ROOT, 1], [-1, 0], [0.0] * 2, "draft")

@@ -1,17 +1,13 @@
 """A pair of tables with a head and a tokenizer, and every strategy in small, for tests of all of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from support.table_runner import mixed_probs, random_probs, table_pair
 from support.words import word_tokenizer
 
 import speclab
-from speclab.drafters.base import Strategy
-from speclab.pair import ModelPair
 
-ALONE: dict[str, Strategy] = {
+ALONE = {
     "prompt lookup": speclab.PromptLookup(),
     "isotropic": speclab.IsotropicTree(node_budget=13),
     "token recycling": speclab.TokenRecycling(node_budget=13),
@@ -27,7 +23,7 @@ ALONE: dict[str, Strategy] = {
 }
 """They ask no draft."""
 SMALL = {"node_budget": 12, "depth": 3, "children": 4, "first": None, "second": 0}
-DRAFTED: dict[str, Strategy] = {
+DRAFTED = {
     "chain": speclab.LinearSpeculation(draft_tokens=4),
     "dynatree": speclab.DynaTree(node_budget=16),
     "dynatree that adapts": speclab.DynaTree(base_depth=3, history="iteration"),
@@ -45,7 +41,7 @@ DRAFT = mixed_probs(PROBS, random_probs(VOCAB, 5), 0.2)
 PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4, 3]
 
 
-def pair_of(context: int | None = None) -> ModelPair:
+def pair_of(context=None):
     """A target, a draft model and a head, with a tokenizer of twelve words."""
     head = table_pair(mixed_probs(PROBS, random_probs(VOCAB, 6), 0.3), None, VOCAB, context).target
     return replace(

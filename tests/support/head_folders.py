@@ -5,11 +5,7 @@ NVIDIA Model-Optimizer 5a4242f and 0371364, and public threads on the heads name
 sgl-project/sglang #4716, #25454 and #32334, vllm-project/vllm #42143, pytorch/executorch #20149.
 """
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -39,7 +35,7 @@ NAMED_LLAMA = {"architectures": ["LlamaForCausalLM"]}
 # By name: fields of the config (`...`: it has no such field), and `write`'s own choices. The first
 # word of a name is who published a head with these fields and tensors; sizes apart, which are tiny
 # here.
-VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+VARIANTS = {
     "SafeAILab, LLaMA 3.1 8B": ({**NAMED_LLAMA, "rope_theta": ..., "head_dim": ...}, {"pickled": True}),
     "SafeAILab, LLaMA 3.3 70B": (
         {**NAMED_LLAMA, "hidden_size": 24, "target_hidden_size": 32}, {"pickled": True, "embeddings": True}
@@ -79,9 +75,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def write(
-    folder: Path, target, variant: str = "SafeAILab, LLaMA 3.1 8B", seed: int = 1, **changes: Any
-) -> Path:
+def write(folder, target, variant="SafeAILab, LLaMA 3.1 8B", seed=1, **changes):
     """A folder of that variant with random weights; `changes` replace fields of its config."""
     fields, choices = VARIANTS[variant]
     fields = {**fields, **changes}
@@ -128,7 +122,7 @@ def write(
     return folder
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
+def weights(folder):
     """The tensors of a folder, by the names in its file."""
     pickled = folder / "pytorch_model.bin"
     return (
@@ -138,13 +132,13 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     )
 
 
-def rewrite(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+def rewrite(folder, tensors):
     """Puts these in place of a folder's tensors."""
     (folder / "pytorch_model.bin").unlink(missing_ok=True)
     save_file(tensors, folder / "model.safetensors")
 
 
-def _tensors(shape: dict, fields: dict, choices: dict, states: int) -> dict[str, torch.Tensor]:
+def _tensors(shape, fields, choices, states):
     speculators = fields.get("speculators_model_type")
     old = speculators == "eagle" or "eagle" in choices
     layer = (
@@ -160,15 +154,15 @@ def _tensors(shape: dict, fields: dict, choices: dict, states: int) -> dict[str,
     return around | _block(shape, choices, layer, shape["hidden_size"] * (1 if old else 2))
 
 
-def one(size: int) -> torch.Tensor:
+def one(size):
     return 1 + 0.3 * torch.randn(size)
 
 
-def many(*sizes: int) -> torch.Tensor:
+def many(*sizes):
     return 0.2 * torch.randn(*sizes)
 
 
-def _around_of_eagle(shape: dict, fields: dict, choices: dict) -> dict[str, torch.Tensor]:
+def _around_of_eagle(shape, fields, choices):
     size = shape["hidden_size"]
     found = {f"{'fc' if 'eagle' in choices else 'fusion_fc'}.weight": many(size, 2 * size)}
     if choices.get("embeddings"):  # the target's are read in their place
@@ -181,9 +175,7 @@ def _around_of_eagle(shape: dict, fields: dict, choices: dict) -> dict[str, torc
     return found
 
 
-def _around_of_eagle3(
-    shape: dict, fields: dict, choices: dict, states: int, layer: str
-) -> dict[str, torch.Tensor]:
+def _around_of_eagle3(shape, fields, choices, states, layer):
     size = shape["hidden_size"]
     vocab = shape["vocab_size"]
     found = {"fc.weight": many(size, 3 * states), "norm.weight": one(size)}
@@ -199,7 +191,7 @@ def _around_of_eagle3(
     return found
 
 
-def _block(shape: dict, choices: dict, layer: str, read: int) -> dict[str, torch.Tensor]:
+def _block(shape, choices, layer, read):
     size = shape["hidden_size"]
     inner = shape["intermediate_size"]
     width = shape.get("head_dim") or size // shape["num_attention_heads"]

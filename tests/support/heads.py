@@ -1,25 +1,20 @@
 """Random draft heads, with weights large enough for a wrong feature, mask or position to show."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import torch
-from transformers import PreTrainedModel
 
 from speclab.heads.block_head import BlockConfig, BlockHead
-from speclab.heads.eagle import Head, HeadConfig
+from speclab.heads.eagle import HeadConfig
 
 
 def random_head(
-    target: PreTrainedModel,
-    seed: int = 0,
-    name: str = "head",
-    ids: Sequence[int] | None = None,
+    target,
+    seed=0,
+    name="head",
+    ids=None,
     *,
-    own_output: bool = False,
-    **overrides: object,
-) -> Head:
+    own_output=False,
+    **overrides,
+):
     """A head that fits `target`; the same arguments give the same weights; `overrides` are config
     fields.
 
@@ -40,12 +35,12 @@ def random_head(
 
 
 def random_block(
-    target: PreTrainedModel,
-    seed: int = 0,
-    name: str = "block",
-    ids: Sequence[int] | None = None,
-    **overrides: object,
-) -> BlockHead:
+    target,
+    seed=0,
+    name="block",
+    ids=None,
+    **overrides,
+):
     """A block head that fits `target`; arguments as of `random_head`."""
     config = target.config.get_text_config(decoder=True)
     shape = {
@@ -72,7 +67,7 @@ def random_block(
 
 
 @torch.no_grad()
-def _make_loud(head: torch.nn.Module) -> None:
+def _make_loud(head):
     named = sorted(head.named_parameters(), key=lambda pair: "lm_head" in pair[0])
     for _, parameter in named:
         if parameter.ndim > 1:
