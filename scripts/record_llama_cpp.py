@@ -86,7 +86,9 @@ def lookup(text: Sequence[int]) -> Tree:
     for at in [at for at in range(len(text) - 2, -1, -1) if text[at] == text[-1]][:2]:
         above = 0
         for following in text[at + 1 : at + 4]:
-            same = [row for row in range(len(token)) if (parent[row], token[row]) == (above, following)]
+            same = [
+                row for row in range(len(token)) if (parent[row], token[row]) == (above, following)
+            ]
             if not same:
                 token.append(following)
                 parent.append(above)
