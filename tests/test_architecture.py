@@ -52,7 +52,8 @@ ARROWS = {
     "live": {"errors", "files", "prompts", "loading", "drafters", "views"},
     "bench": ENGINE | {"analysis", "views", "host", "__init__"},
     "host": {"errors", "files", "__init__"},
-    "cli": GROUND - {"tree"} | {"__init__", "host", "bench", "loading", "drafters", "course", "analysis"},
+    "cli": GROUND - {"tree"}
+    | {"__init__", "host", "bench", "loading", "drafters", "course", "analysis"},
     "__init__": {"errors", "lab"},
 }
 """The rooms that a room may import from, itself apart."""
