@@ -79,7 +79,7 @@ def _draw(browser: Browser, address: str, name: str, scheme: Any) -> None:
 
 
 def _frames(page: Any) -> Iterator[bytes]:
-    clip = {"x": 20, "y": 120, "width": 1000, "height": 500}
+    clip = {"x": 20, "y": 120, "width": 1000, "height": 520}
     for phase in PHASES:
         page.click(f"[data-phase={phase}]")
         page.wait_for_timeout(500)

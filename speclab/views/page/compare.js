@@ -69,7 +69,7 @@ function comparedTable({ rows }) {
 export function compareFigure(names, rates) {
   const y = names.map((_, row) => row);
   const text = rates.map(rate => rate?.toFixed(2) ?? WORDS.compared.none);
-  const best = Math.max(1, ...rates.map(rate => rate ?? 0));
+  const best = Math.max(1, ...rates.filter(Boolean));
   const data = [{ ...LOOKS.traces.rates, x: rates, y, text }];
   const ticktext = names.map((name, row) => {
     const label = plotText(clip(name, 30));
@@ -102,15 +102,14 @@ export function curveFigure({ name, points, plain, here }, values) {
   const along = list => ({
     x: list.map(point => place(point.value)),
     y: list.map(point => point.tokens_per_iteration),
-    text: list.map(point => String(point.value))
+    text: list.map(point => point.value)
   });
   const shown = along(known);
   const same = shown.y.every(rate => rate === shown.y[0]);
   const level = plain.tokens_per_iteration ?? 1;
-  const every = Math.ceil((values ?? []).length / 5);
-  const ticks = values?.filter((_, index) => index % every === 0);
+  const ticks = values?.filter((_, index) => index % Math.ceil(values.length / 5) === 0);
   const xaxis = values
-    ? { range: [0, 1], tickvals: ticks.map(place), ticktext: ticks.map(String) }
+    ? { range: [0, 1], tickvals: ticks.map(place), ticktext: ticks }
     : { type: "category" };
   return {
     data: [

@@ -185,7 +185,7 @@ function menuOf({ state, dispatch, send, live, kernel, picture }, until) {
 export function runsOf({ runs }, send) {
   if (runs.length < 2) return null;
   const buttons = runs.map(({ name, number, iterations, shown }) => {
-    const { [number % LOOKS.sources.length]: color } = LOOKS.sources;
+    const color = LOOKS.sources[number % LOOKS.sources.length];
     const dot = made("i", { style: `color:${color}` }, "● ");
     const look = { "aria-pressed": String(shown), "data-run": number };
     const show = asks(send, "", { do: "switch", run: number }, look);

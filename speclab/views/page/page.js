@@ -215,12 +215,10 @@ function drawAll(state, parts, plot, context) {
   if (parts.change) parts.change.disabled = Boolean(state.gone);
   for (const name of ["bar", "form"]) parts[name].update(state);
   parts.whole.classList.toggle("sl-begun", begun);
-  parts.panel.hidden = !state.tab;
   parts.bar.element.hidden = !begun && !failed;
   parts.runs.replaceChildren(...[runsOf(state, context.send)].filter(Boolean));
   drawLines(state, parts, context);
-  parts.loading.hidden = begun;
-  parts.loading.textContent = failed ? status.error.sentence : begun ? "" : workWords(status);
+  parts.loading.textContent = failed ? status.error.sentence : workWords(status);
   if (begun) {
     parts.score.textContent = scoreWords(state); // first: the timeline takes what it leaves
     drawStage(state, parts, plot, context);
@@ -371,7 +369,10 @@ function drawPictures(
   const room = width <= NARROW ? width : half;
   const others = draftsFigure(step, now, room - 20);
   second.style.order = half < beside ? "" : "1"; // below
-  const options = { width: room, fitted: true, selected: state.node, overlay };
+  // a preview takes the room that is there, so that nothing moves under the slider
+  const held = Math.max(tree.layout?.height ?? 0, rows.layout.height);
+  const height = overlay ? held : LOOKS.tree.heights[1];
+  const options = { width: room, height, fitted: true, selected: state.node, overlay };
   const key = [step, state.tick, state.preview, width];
   plot(
     tree,
@@ -383,7 +384,7 @@ function drawPictures(
   if (others) plot(second, ["second", ...key], () => others);
   if (!shows(stage, [step, state.tick])) appear(tree, step, now);
   tree.style.maxWidth = `${room}px`; // it scrolls
-  stage.style.minHeight = `${tree.layout.height + 18}px`; // the commit's caches take the same room
+  if (!overlay) stage.style.minHeight = `${tree.layout.height + 18}px`; // the commit's caches take the same room
   plot(
     mask,
     ["mask", ...key, node],
