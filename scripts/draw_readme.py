@@ -32,7 +32,7 @@ MILLISECONDS = 1100
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _WORDS = """[...document.querySelectorAll('.speclab-page :is(button, .sl-caption, .sl-title, .sl-said)')]
   .filter(one => one.checkVisibility()).map(one => one.innerText).join(' ')"""
-_WIDE = """document.querySelector('.speclab-page').clientWidth === 1000
+_WIDE = """document.querySelector('.speclab-page')?.clientWidth === 1000
   && document.querySelector('.speclab-tree .main-svg')"""
 
 
