@@ -82,7 +82,7 @@ class BlockHead(DraftModule):
         )
         self.norm = norm_of(config)
         proposed = config.draft_vocab_size or config.vocab_size
-        self.markov_head = None
+        self.markov_head: Any = None  # a ModuleDict, whose parts have names of their own
         if config.markov_rank:  # after a token `t` it adds W2 · W1[t] to the logits
             tables = nn.Embedding(config.vocab_size, config.markov_rank)
             parts = {"markov_w1": tables, "markov_w2": matrix(config.markov_rank, proposed)}
