@@ -62,7 +62,7 @@ SHARES = {
     "top": 16_900,
     "trace": 6_500,
     "models": 14_300,
-    "heads": 11_500,
+    "heads": 11_100,
     "loading": 6_400,
     "drafters": 24_700,
     "engine": 12_500,
@@ -75,7 +75,7 @@ SHARES = {
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
 WHOLE = {"speclab": 156_000, "tests": 173_300}
-SCRIPTS = {"speclab/views": 40_100, "speclab/lab": 830, "speclab/live": 11_800}
+SCRIPTS = {"speclab/views": 40_100, "speclab/lab": 830, "speclab/live": 11_700}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""

@@ -331,12 +331,11 @@ function countsOf(tree, { accepted, committed }, calls, phases) {
     target_calls: 1,
     draft_calls: calls,
     seconds,
-    looked:
-      accepted.length +
-      Number(
-        committed.length > accepted.length &&
-          shapeOf(tree).children[accepted.at(-1) ?? 0].length > 0
-      )
+    // the target looked at the children of the last node, too, unless the text ended there
+    looked: Math.min(
+      committed.length,
+      accepted.length + shapeOf(tree).children[accepted.at(-1) ?? 0].length
+    )
   };
 }
 

@@ -10,7 +10,7 @@ import { Tokenizer } from "./tokenizer.js";
 
 class Refusal extends Error {}
 
-const DECODES = "hello step run redo verify".split(" "); // commands that take a while
+const DECODES = /^(hello|step|run|redo|verify)$/; // commands that take a while
 const FROM_FILE = "This run was opened from a file: Step at its end begins a text of your own.";
 const PAUSE = 50; // milliseconds of work between two looks at the messages
 /** @type {Lab} */
@@ -55,7 +55,8 @@ function pending() {
     length: form.session.max_new_tokens,
     ...settingsOf(form)
   });
-  const [before, after] = [flat(lab.applied), flat(lab.wanted)];
+  const before = flat(lab.applied);
+  const after = flat(lab.wanted);
   return Object.keys(after)
     .filter(name => name in before && before[name] !== after[name])
     .map(name => `${nameOf(name)} → ${after[name]}`);
@@ -82,10 +83,10 @@ function status(more = {}) {
     error,
     finished: session?.finished ?? "",
     can_step: changes.length > 0 || !applied || !startsOver(),
-    live: Boolean(session),
+    live: !!session,
     wanted,
     pending: changes,
-    new_run: Boolean(changes.length && startsOver()),
+    new_run: changes.length > 0 && startsOver(),
     by_hand: edits.length > 0,
     ...more
   });
@@ -158,13 +159,17 @@ async function load() {
 function show(session, keep) {
   const { steps, ...header } = traceOf(session, LAB.models);
   Object.assign(lab, { session, applied: lab.wanted, cursor: keep, edits: [] });
-  post("run", {
-    id: ++lab.number,
-    header: { ...header, prompt_parts: [] },
-    keep,
-    steps: [],
-    cursor: keep
-  });
+  sendRun(header, keep, [], keep);
+}
+
+/**
+ * @param {Record<string, any>} header
+ * @param {number} keep
+ * @param {any[]} steps
+ * @param {number} cursor
+ */
+function sendRun(header, keep, steps, cursor) {
+  post("run", { id: ++lab.number, header: { ...header, prompt_parts: [] }, keep, steps, cursor });
 }
 
 async function begin() {
@@ -185,8 +190,8 @@ async function begin() {
   show(await new Session(lab.models, settingsOf(lab.wanted), ids, most).start(), 0);
 }
 
-/** The session at the cursor with all changes applied. @param {string} start */
-async function ready(start = "here") {
+/** The session at the cursor with all changes applied. @param {string} [start] */
+async function ready(start) {
   const { session, cursor } = lab;
   if (!session || start === "start" || startsOver()) await begin();
   else if (pending().length || cursor < session.steps.length) fork(cursor);
@@ -304,7 +309,7 @@ function typedToken(typed) {
   const { tokenizer } = lab.models;
   /** @type {number[]} */
   const ids = /^#\d+$/.test(typed)
-    ? [Number(typed.slice(1))]
+    ? [+typed.slice(1)]
     : tokenizer.encode(typed.replaceAll("␣", " "));
   if (ids.length === 1 && ids[0] < tokenizer.pieces.length) return ids[0];
   throw new Refusal(
@@ -334,7 +339,7 @@ function asked() {
   return {
     prompt,
     strategy: { name, settings },
-    session: Number(length) ? { max_new_tokens: Number(length) } : {}
+    session: +length ? { max_new_tokens: +length } : {}
   };
 }
 
@@ -368,7 +373,7 @@ const COMMANDS = {
     await ready();
     while (!lab.session.finished)
       if (HOLDS[kind](await decode(), value)) return { message: "Stopped: the condition holds." };
-    return {};
+    return undefined;
   },
   want({ strategy, session, ...prompt }) {
     const { wanted } = lab;
@@ -418,13 +423,7 @@ const COMMANDS = {
     const { steps, ...header } = JSON.parse(text);
     if (!steps) throw new Refusal(`${name} is not a run that a lab has saved: choose another.`);
     Object.assign(lab, { session: null, applied: null, cursor: 1, edits: [] });
-    post("run", {
-      id: ++lab.number,
-      header: { ...header, prompt_parts: [] },
-      keep: 0,
-      steps,
-      cursor: 1
-    });
+    sendRun(header, 0, steps, 1);
     return { message: FROM_FILE };
   },
   async save() {
@@ -444,9 +443,9 @@ const COMMANDS = {
 /** @param {any} message */
 async function perform({ do: name, ...fields }) {
   Object.assign(lab, { busy: true, stopped: false });
-  if (DECODES.includes(name)) status({ busy: "Decoding" });
+  if (DECODES.test(name)) status({ busy: "Decoding" });
   try {
-    status((await COMMANDS[name](fields)) ?? {});
+    status(await COMMANDS[name](fields));
   } catch (error) {
     if (!(error instanceof Refusal)) console.error(error);
     const where = lab.session ? Object.keys(fields)[0] : "start"; // beside the field that was sent
