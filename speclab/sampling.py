@@ -50,7 +50,8 @@ class RngPurpose(IntEnum):
 class PositionalRng:
     """An `Rng` for one seed, position of the text and purpose.
 
-    For acceptance it is the position that is decided, for drafting that of the tree's root. Every
+    For acceptance it is the position that is decided, for drafting and for a block, whose tokens are
+    decided together, that of the tree's root. Every
     position is a root at most once, so iterations share no random numbers, whatever the shapes of
     their trees.
     """

@@ -153,7 +153,8 @@ def block_verification(
     last = 0  # the last node that passed
     p = target(0)  # [V]
     left = residual(p, draft(0)) if len(tree) > 1 else p  # what the bonus is drawn from
-    randoms = [rng(node) for node in range(len(tree))]
+    # All numbers come from the root's position: those of later positions decide again later.
+    random = rng(0)
     trials: list[Trial] = []
     for node in range(1, len(tree)):
         q = draft(node - 1)  # [V]
@@ -170,12 +171,12 @@ def block_verification(
         else:
             passes = joint
             rest = p
-        if randoms[node - 1].accepts(passes):
+        if random.accepts(passes):
             last = node
             left = rest
         trials.append(Trial(node, own, q[x], block=passes))
     trials = [replace(trial, accepted=trial.node <= last) for trial in trials]
-    return Acceptance(tuple(range(1, last + 1)), randoms[last].draws(left), tuple(trials), left)
+    return Acceptance(tuple(range(1, last + 1)), random.draws(left), tuple(trials), left)
 
 
 def residual(p: Probabilities, q: Probabilities) -> Probabilities:

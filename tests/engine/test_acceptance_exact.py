@@ -243,8 +243,8 @@ def test_a_walk_reports_every_trial_and_the_distribution_of_the_bonus():
     assert (taken.accepted, taken.bonus, taken.residual.tolist()) == ((2,), 0, FLAT.tolist())
 
 
-def test_the_bonus_of_a_block_has_a_random_number_of_its_own():
-    """Each position has its own stream; a rejection and the draw after it take two of its numbers."""
+def test_a_block_takes_its_random_numbers_from_its_root_alone():
+    """Those of a later position decide about that position again, if the block ends before it."""
     tree = DraftTree.of([ROOT, 2], [-1, 0], [0.0] * 2, "draft")
     streams = iter([Script((1, 0)), Script(()), Script((1,))])
     taken = block_verification(
