@@ -29,6 +29,7 @@ from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError
 from speclab.files import write_whole
 from speclab.prompts import Prompt, PromptInput, as_messages
+from speclab.views import template
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -467,7 +468,7 @@ def _figure(table: pd.DataFrame) -> Figure:
     )
     figure.add_vline(x=1, line_dash="dot")
     figure.update_layout(
-        template="plotly_white",
+        template=template(),
         height=120 + 34 * len(table),
         xaxis_title="times as fast as plain decoding in speclab, 95 % over prompts",
         xaxis_rangemode="tozero",

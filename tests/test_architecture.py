@@ -68,7 +68,7 @@ SHARES = {
     "engine": 12_500,
     "analysis": 9_800,
     "clinic": 31_000,
-    "views": 5_900,
+    "views": 5_850,
     "lab": 12_970,
     "live": 1_100,
     "course": 4_000,
@@ -164,7 +164,15 @@ def test_arrows():
 
 def test_packages():
     """A saved trace opens without torch, the engine runs without plotly and Jupyter."""
-    allowed = {"plotly", "networkx", "numpy", "quickjs", "speclab", *sys.stdlib_module_names}
+    allowed = {
+        "plotly",
+        "networkx",
+        "numpy",
+        "pandas",
+        "quickjs",
+        "speclab",
+        *sys.stdlib_module_names,
+    }
     for module, path in MODULES.items():
         packages = {name.partition(".")[0] for name in _imports(module, path)}
         room = _room(module)

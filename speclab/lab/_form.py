@@ -18,7 +18,7 @@ from speclab.loading.presets import PRESETS, Offer, Preset, find
 from speclab.prompts import PromptInput, as_messages, examples, is_conversation
 from speclab.settings import SessionSettings
 from speclab.trace.codecs import adapter
-from speclab.views.run_data import strategy_data, words
+from speclab.views.run_data import WORDS, strategy_data
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
@@ -76,7 +76,7 @@ class LabConfig:
 
 def on_screen(sentence: str) -> str:
     """A sentence with its settings named as on the page: `low confidence`, `length`."""
-    known = {name: name.replace("_", " ") for name in setting_names()} | words()["session"]
+    known = {name: name.replace("_", " ") for name in setting_names()} | WORDS["session"]
     return re.sub(r"\w+", lambda word: str(known.get(word[0], word[0])), sentence)
 
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from speclab import views
 from speclab.lab._state import LabState
-from speclab.views.run_data import words
+from speclab.views.run_data import WORDS
 from speclab.views.static_html import describe, snapshot
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Saved:
     def sentence(self) -> str:
         """The current iteration in one sentence, or the question that the lab asks."""
         if self._asks:
-            return f"Iteration {self._state.cursor}. {words()['guess']['ask']}"
+            return f"Iteration {self._state.cursor}. {WORDS['guess']['ask']}"
         return describe(self._state.trace, self._state.cursor)
 
     def html(self) -> str:

@@ -16,15 +16,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speclab.errors import NotRecordedError, SettingsError, named
+from speclab.errors import NotRecordedError
 from speclab.files import write_whole
 from speclab.trace.records import Event, Step, Trace, step_of, trace_of
-from speclab.views.drawing import Phase, ThemeName, call, position
+from speclab.views.drawing import Phase, ThemeName, call, position, template
 from speclab.views.drawing import figure as _figure
 from speclab.views.exported_page import page
-from speclab.views.networks import node_id, step_graph, tree_nodes
+from speclab.views.networks import graph, node_id, tree_nodes
 from speclab.views.run_data import curve_data, run_steps, what_if_data
-from speclab.views.static_html import Html, text_html
+from speclab.views.static_html import text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cache", "compare", "curve", "event_words", "export_html", "graph", "marginals", "mask",
-    "metrics", "node", "replays", "residual", "text", "timeline", "tree", "whatif",
+    "metrics", "node", "ranks", "replays", "residual", "template", "text", "timeline", "tree", "whatif",
 ]  # fmt: skip
 
 
@@ -224,15 +224,28 @@ def marginals(
         NotRecordedError: a drafter drafted nothing, or the target's choices were not recorded.
         SettingsError: `runs` is no mapping, or empty.
     """
-    given: object = runs
-    if not (isinstance(given, Mapping) and given):
-        raise SettingsError(
-            f'Expected runs by name, as in {{"DynaTree": [session]}}, got {named(runs)}.'
-        )
     # needs pandas, which is slow to import
     from speclab.views.marginals_picture import draw_marginals
 
     return draw_marginals(runs, theme)
+
+
+def ranks(
+    runs: Trace | Session | Sequence[Trace | Session], *, theme: ThemeName = "light"
+) -> Figure:
+    """How often the target's token was the draft's most probable one, its second, … by depth.
+
+    So a column says how many children pay at this depth: a tree with r children per node covers its
+    first r rows. "missing" is what the draft did not name among its most probable. Below a depth:
+    how often the drafted trees had the token, of how many positions on the target's path.
+
+    Raises:
+        NotRecordedError: nothing is recorded of what a draft held probable.
+        SettingsError: an argument is not a run.
+    """
+    from speclab.views.ranks_picture import draw_ranks
+
+    return draw_ranks(runs, theme)
 
 
 def replays(frame: pd.DataFrame) -> Figure:
@@ -242,33 +255,16 @@ def replays(frame: pd.DataFrame) -> Figure:
     import plotly.express as px
 
     kept = frame[frame.refused == ""]
-    drawn = px.strip(kept, "tokens_per_iteration", "strategy", hover_data=["prompt", "inexact"])
+    look = {"hover_data": ["prompt", "inexact"], "template": template()}
+    drawn = px.strip(kept, "tokens_per_iteration", "strategy", **look)
     for name, own in kept.groupby("strategy"):
-        sums = [own.sample(frac=1, replace=True, random_state=seed) for seed in range(400)]
-        rates = [each.tokens.sum() / each.iterations.sum() for each in sums]
-        mean = own.tokens.sum() / own.iterations.sum()
+        draws = [own, *(own.sample(frac=1, replace=True, random_state=seed) for seed in range(400))]
+        mean, *rates = [each.tokens.sum() / each.iterations.sum() for each in draws]
         low, high = sorted(rates)[10], sorted(rates)[-10]
         label = f"{name}: {mean:.2f} ({low:.2f} to {high:.2f})"
         ends = {"array": [high - mean], "arrayminus": [mean - low]}
         drawn.add_scatter(x=[mean], y=[name], error_x=ends, name=label)
     return drawn
-
-
-def graph(step: Step) -> DiGraph[int | str]:
-    """The draft tree as a networkx graph with an edge from each parent to its children.
-
-    Nodes have the numbers of the tree; "own" is the target's own token. Node attributes: token,
-    text, label, parent, depth, position, source, log_prob, draft_prob, path_prob, target_prob,
-    target_choice, target_choice_text, choice_prob, entropy, draft_top, target_top, verdict, accepted,
-    kv_slot, mask_row, as far as they were recorded.
-    Graph attributes: index, prefix_length, rule and the settings of the iteration.
-    """
-    return step_graph(step_of(step))
-
-
-def text(trace: Trace | Session, cursor: int | None = None) -> Html:
-    """The prompt and the text of `cursor` iterations as HTML, with the origin of each token."""
-    return text_html(trace_of(trace), cursor)
 
 
 def export_html(

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from speclab.errors import SettingsError, SpeclabError
 from speclab.trace.codecs import adapter
-from speclab.trace.records import Event, Step
 from speclab.views.modules import joined
-from speclab.views.run_data import SCRIPTS, step_data
+from speclab.views.run_data import SCRIPTS
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+    from plotly.graph_objects.layout import Template
+
+    from speclab.trace.records import Event, Step
 
 Phase = Literal["draft", "flatten", "verify", "accept", "commit", "all"]
 ThemeName = Literal["light", "dark"]
@@ -45,6 +47,18 @@ def figure(theme: ThemeName, name: str, *values: Any) -> Figure:
     if theme not in get_args(ThemeName):
         raise SettingsError(f"There is no theme {theme!r}: choose light or dark.")
     return Figure(_answer(name, theme, *values))
+
+
+def template(theme: ThemeName = "light") -> Template:
+    """The look of all pictures as a plotly template, for charts of your own, as in
+    `plotly.express.line(…, template=views.template())`.
+
+    Raises:
+        SettingsError: there is no such theme.
+    """
+    layout = figure(theme, "Object", {"data": [], "layout": {}}).layout
+    paper = {"paper_bgcolor": layout.paper_bgcolor, "plot_bgcolor": layout.plot_bgcolor}
+    return layout.template.update(layout={**paper, "showlegend": True})
 
 
 def call(name: str, *values: Any) -> Any:
@@ -84,10 +98,9 @@ def page_script() -> str:
 
 
 def _data(record: Step | Event) -> Any:
-    """A record as a trace writes it."""
-    if isinstance(record, Step):
-        return step_data(record)
-    return adapter(Event).dump_python(record, mode="json")
+    """A Step or an Event as a trace writes it."""
+    kind: Any = type(record)
+    return adapter(kind).dump_python(record, mode="json")
 
 
 def _engine() -> Callable[[str], str]:

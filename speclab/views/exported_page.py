@@ -20,13 +20,13 @@ from speclab.views.run_data import (
     step_data,
     strategy_data,
 )
-from speclab.views.static_html import summaries
 
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
 """What the exported page may load: nothing but what is in the file."""
+NO_SCRIPT = "This page draws the run with scripts, which are off here."
 
 
 def page(
@@ -49,12 +49,11 @@ def page(
     data = json.dumps(
         {"run": pack(run), "strategies": kinds, "plotly": b64encode(plotly_js()).decode()}
     )
-    items = "".join([f"<li>{escape(sentence)}</li>" for sentence in summaries(trace)])
-    without = f"<noscript><p>Without scripts this page lists what each iteration did.</p><ol>{items}</ol></noscript>"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>{escape(name)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{page_style()}</style></head><body>'
-        f'<main id="page"></main>{without}<script type="application/json" id="data">{data}</script>'
+        f'<main id="page"></main><noscript>{NO_SCRIPT}</noscript>'
+        f'<script type="application/json" id="data">{data}</script>'
         f"<script>{joined(SCRIPTS / 'exported.js')}</script></body></html>"
     )

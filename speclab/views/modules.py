@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 _IMPORT = re.compile(
-    r'^import (?:(\w+)|\{([^}]*)\}) from "([^"]+)"(?: with \{ type: "json" \})?;\n', re.M
+    r'^import (?:(\w+)|\{[^}]*\}) from "([^"]+)"(?: with \{ type: "json" \})?;\n', re.M
 )
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|const|class) (\w+))", re.M)
 
@@ -15,7 +15,7 @@ def joined(*entries: Path) -> str:
     """The scripts and all that they import, each once and after what it uses, in one scope.
 
     Raises:
-        ImportError: scripts import each other in a circle, or a name that is not exported.
+        ImportError: scripts import each other in a circle.
     """
     texts: dict[Path, str] = {}
     for entry in entries:
@@ -29,14 +29,10 @@ def _add(path: Path, texts: dict[Path, str], above: tuple[Path, ...]) -> None:
     if path in texts:
         return
     source = path.read_text(encoding="utf-8")
-    for data, names, target in _IMPORT.findall(source):
+    for data, target in _IMPORT.findall(source):
         module = (path.parent / target).resolve()
-        text = module.read_text(encoding="utf-8")
         if data:
-            texts[module] = f"const {data} = {text.rstrip()};"
-            continue
-        _add(module, texts, (*above, path))
-        exported = {name for _, name in _EXPORT.findall(text)}
-        if missing := {*re.findall(r"\w+", names)} - exported:
-            raise ImportError(f"{module.name} exports no {missing.pop()}, as {path.name} expects.")
+            texts[module] = f"const {data} = {module.read_text(encoding='utf-8').rstrip()};"
+        else:
+            _add(module, texts, (*above, path))
     texts[path] = _EXPORT.sub(r"\1", _IMPORT.sub("", source))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from speclab.errors import SettingsError, named
 from speclab.trace.records import Step, step_of
 from speclab.views.drawing import call
-from speclab.views.run_data import looks
+from speclab.views.run_data import LOOKS
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -19,14 +19,21 @@ OWN = "own"
 """The node of the target's own token, bonus or correction; drafted nodes have numbers."""
 
 
-def step_graph(step: Step) -> DiGraph[Any]:
-    """See `speclab.views.graph`."""
-    tree = step.tree
+def graph(step: Step) -> DiGraph[int | str]:
+    """The draft tree as a networkx graph with an edge from each parent to its children.
+
+    Nodes have the numbers of the tree; "own" is the target's own token. Node attributes: token,
+    text, label, parent, depth, position, source, log_prob, draft_prob, path_prob, target_prob,
+    target_choice, target_choice_text, choice_prob, entropy, draft_top, target_top, verdict, accepted,
+    kv_slot, mask_row, as far as they were recorded.
+    Graph attributes: index, prefix_length, rule and the settings of the iteration.
+    """
+    tree = step_of(step).tree
     texts = step.texts
-    graph: DiGraph[Any] = step.to_networkx()
+    made: DiGraph[Any] = step.to_networkx()
     settings = {"rule": step.rule, **step.settings}
-    graph.graph |= {"index": step.index, "prefix_length": step.prefix_length}
-    graph.graph |= {name: value for name, value in settings.items() if value is not None}
+    made.graph |= {"index": step.index, "prefix_length": step.prefix_length}
+    made.graph |= {name: value for name, value in settings.items() if value is not None}
     for record in step.nodes:
         node = record.index
         facts = {name: value for name, value in asdict(record).items() if value is not None}
@@ -39,13 +46,13 @@ def step_graph(step: Step) -> DiGraph[Any]:
             "target_top": _top(step, record.target_top),
         }
         del facts["index"]
-        graph.nodes[node].update(facts)
+        made.nodes[node].update(facts)
     if step.bonus is not None:
-        _attach_own(graph, step)
-    labels = call("labels", [data["token"] for _, data in graph.nodes(data=True)], texts)
-    for data, label in zip(graph.nodes.values(), labels, strict=True):
+        _attach_own(made, step)
+    labels = call("labels", [data["token"] for _, data in made.nodes(data=True)], texts)
+    for data, label in zip(made.nodes.values(), labels, strict=True):
         data["label"] = label
-    return graph
+    return made
 
 
 def _attach_own(graph: DiGraph[Any], step: Step) -> None:
@@ -74,24 +81,14 @@ def tree_nodes(graph: object) -> list[dict[str, Any]]:
     if not isinstance(graph, nx.DiGraph):
         step_of(graph)
         raise SettingsError(f"Expected an iteration or a networkx DiGraph, got {named(graph)}.")
-    roots = [node for node, degree in graph.in_degree() if not degree]
-    merged = [node for node, degree in graph.in_degree() if degree > 1]
-    if len(roots) > 1:
+    if not len(graph) or not nx.is_arborescence(graph):
         raise SettingsError(
-            f"The graph has {len(roots)} roots, {roots[0]!r} and {roots[1]!r} among them: draw a "
-            "tree with one root."
+            "The graph is not a tree: draw one with a single root, in which each other node has one "
+            "parent."
         )
-    if merged:
-        raise SettingsError(
-            f"Node {merged[0]!r} has more than one parent: draw a tree, in which each node has one."
-        )
-    order = [*nx.bfs_tree(graph, roots[0])] if roots else []
-    if len(order) < len(graph):
-        raise SettingsError("The graph has a cycle: draw a tree, whose edges lead to children.")
-    if not order:
-        raise SettingsError("The graph has no node: draw a tree with a root.")
+    (root,) = [node for node, degree in graph.in_degree() if not degree]
     nodes: dict[Any, dict[str, Any]] = {}
-    for node in order:
+    for node in nx.bfs_tree(graph, root):
         above = nodes.get(next(iter(graph.predecessors(node)), None))
         nodes[node] = _tree_node(node, graph.nodes[node], above)
     return [*nodes.values()]
@@ -106,7 +103,7 @@ def _tree_node(node: Any, facts: Any, above: dict[str, Any] | None) -> dict[str,
         )
     accepted = bool(facts.get("accepted"))
     kind = facts.get("verdict") or ("accepted" if accepted else "drafted" if above else "root")
-    kinds = looks()["nodes"]
+    kinds = LOOKS["nodes"]
     if kind not in kinds:
         raise SettingsError(
             f"Node {node!r} has the verdict {named(kind)}: choose one of {', '.join(kinds)}."

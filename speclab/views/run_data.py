@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from speclab.analysis.whatif import WhatIf
 
 Data = dict[str, Any]
-SCRIPTS = Path(__file__).with_name("page")
+HERE = Path(__file__).parent
+SCRIPTS = HERE / "page"
 """The page's ES modules."""
+WORDS: Data = json.loads((HERE / "words.json").read_text(encoding="utf-8"))
+"""The sentences."""
+LOOKS: Data = json.loads((HERE / "looks.json").read_text(encoding="utf-8"))
+"""Colours and symbols."""
 _OF_RUN: Any = {
     **dict.fromkeys(("index", "tree", "accepted", "committed", "bonus", "root_choice"), True),
     **dict.fromkeys(("counts", "seconds", "findings", "texts", "note", "missing"), True),
@@ -125,7 +130,7 @@ def strategy_data(kind: type[Strategy]) -> Data:
 
 def style() -> str:
     """The page's style sheet."""
-    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+    return (HERE / "page.css").read_text(encoding="utf-8")
 
 
 def page_style() -> str:
@@ -145,20 +150,3 @@ def plotly_js() -> bytes:
     return gzip.compress(
         files("plotly").joinpath("package_data", "plotly.min.js").read_bytes(), 6, mtime=0
     )
-
-
-@cache
-def words() -> Data:
-    """The sentences: `words.json`."""
-    return _json("words.json")
-
-
-@cache
-def looks() -> Data:
-    """Colours and symbols: `looks.json`."""
-    return _json("looks.json")
-
-
-def _json(name: str) -> Data:
-    data: Data = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
-    return data

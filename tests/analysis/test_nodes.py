@@ -99,6 +99,39 @@ def test_a_picture_of_marginals_shows_calibration_on_the_accepted_path_and_off_i
         views.marginals({"plain": [finished(STRATEGIES["plain"])]})
 
 
+def test_ranks_are_counted_on_the_targets_path_with_what_the_tree_had():
+    runs = [finished(STRATEGIES[name], max_new_tokens=60) for name in ("tree", "drafted, gathered")]
+    for run in runs:
+        counted = {}
+        text = [*run.prompt_ids, *run.token_ids]
+        for step in run.steps:
+            drafted_root = step.root_choice is not None
+            end = step.prefix_length + (not drafted_root) + len(step.committed)
+            for node, record in enumerate(step.nodes):
+                depth = int(step.tree.depth[node]) + 1
+                reached = record.verdict in ("root", "accepted") and record.draft_top
+                if reached and step.prefix_length + depth < end:
+                    token = text[step.prefix_length + depth]
+                    top = [token for token, _ in record.draft_top]
+                    rank = top.index(token) if token in top else 8
+                    had = token in step.tree.token[list(step.tree.children[node])]
+                    counted.setdefault(depth + drafted_root, []).append((rank, had))
+        figure = views.ranks(run)
+        for column, (depth, found) in enumerate(sorted(counted.items())):
+            shares = [sum(each == rank for each, _ in found) / len(found) for rank in range(9)]
+            assert [row[column] for row in figure.data[0].z] == pytest.approx(shares)
+            covered = sum(had for _, had in found) / len(found)
+            assert (
+                figure.layout.xaxis.ticktext[column] == f"{depth}<br>{covered:.0%} of {len(found)}"
+            )
+    depths = [{*views.ranks(each).data[0].x} for each in (*runs, runs)]
+    assert depths[0] | depths[1] == depths[2]
+    with refused(NotRecordedError, "draft"):
+        views.ranks(finished(STRATEGIES["plain"]))
+    with refused(SettingsError, "got"):
+        views.ranks(["run"])
+
+
 def test_survival_is_the_table_of_the_counts_by_strategy():
     run = finished(STRATEGIES["tree"])
     frame = survival([run, finished(STRATEGIES["plain"])])

@@ -48,4 +48,4 @@ def test_without_it_pictures_say_how_to_install_it_and_the_page_is_whole(monkeyp
         views.tree(five_nodes())
     assert "Iteration 2" in describe(trace(), 2)
     assert "Iteration 2" in snapshot(trace(), 2)
-    assert "Iteration 2" in views.export_html(trace(), tmp_path / "run.html").read_text()
+    assert views.export_html(trace(), tmp_path / "run.html").stat().st_size > 1e6

@@ -12,7 +12,7 @@ from support.view_samples import HOSTILE, five_nodes, large, recorded, runs
 from speclab import views
 from speclab.trace.records import Finding
 from speclab.views.drawing import call
-from speclab.views.run_data import looks
+from speclab.views.run_data import LOOKS
 
 _, ANCESTOR, SELF, MISSING, EXTRA = range(5)
 
@@ -77,7 +77,7 @@ def test_symbols_sizes_borders_and_rings_show_verdicts_probabilities_and_the_sel
     drawn = nodes(figure)
     kinds = [*[record.verdict for record in step.nodes], "bonus"]
     assert [place[4] for place in drawn.values()] == [
-        looks()["nodes"][kind]["symbol"] for kind in kinds
+        LOOKS["nodes"][kind]["symbol"] for kind in kinds
     ]
     for name, place in (("path_prob", 2), ("target_prob", 3)):
         order = sorted((1, 2, 3, 4), key=lambda node, name=name: getattr(step.nodes[node], name))

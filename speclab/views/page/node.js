@@ -361,7 +361,7 @@ export function pairFigure(before, after, names = ["before", "decoded again"], w
 /**
  * Every node as a row.
  * @param {Step} step
- * @returns {{columns: string[], rows: (string | number)[][]}}
+ * @returns {{columns: string[], data: (string | number)[][]}}
  */
 export function nodeRows(step) {
   const { depth } = shapeOf(step.tree);
@@ -380,5 +380,5 @@ export function nodeRows(step) {
       return form && value !== "" ? formatted(value, form, step.texts) : value;
     });
   });
-  return { columns: WORDS.facts.map(([head]) => head), rows };
+  return { columns: WORDS.facts.map(([head]) => head), data: rows };
 }

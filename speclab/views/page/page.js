@@ -331,9 +331,9 @@ function drawStage(state, parts, plot, context) {
   parts.node.textContent = step && !commit ? nodeWords(state, overlay) : "";
   parts.rows.hidden = !state.rows || !step || asking(state);
   if (!parts.rows.hidden && !shows(parts.rows, [step])) {
-    const { columns, rows } = nodeRows(step);
+    const { columns, data } = nodeRows(step);
     const sentence = `Draft tree of iteration ${step.index + 1}`;
-    parts.rows.replaceChildren(tableOf({ head: columns, rows, sentence }));
+    parts.rows.replaceChildren(tableOf({ head: columns, rows: data, sentence }));
   }
 }
 

@@ -1,0 +1,63 @@
+"""Which of the draft's most probable tokens the target chose, by depth: the shape of the best fixed tree.
+
+A tree that gives every node of depth d - 1 its r most probable children covers the first r rows of
+column d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import plotly.express as px
+
+from speclab.errors import NotRecordedError
+from speclab.trace.records import Step, trace_of
+from speclab.views.drawing import ThemeName, template
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+RANKS = 8
+"""Ranks with a row of their own; the last row is what the draft did not name, or only further down."""
+
+
+def draw_ranks(runs: Any, theme: ThemeName) -> Figure:
+    several = isinstance(runs, list | tuple)
+    steps = [step for run in (runs if several else [runs]) for step in trace_of(run).steps]
+    columns = ["depth", "rank", "drafted"]
+    frame = pd.DataFrame([row for step in steps for row in _positions(step)], columns=columns)
+    if frame.empty:
+        raise NotRecordedError(
+            "It is not recorded what a draft held probable: decode with one that has probabilities."
+        )
+    shares = pd.crosstab(frame["rank"], frame.depth, normalize="columns")
+    rows = [*map(str, range(1, RANKS + 1)), "missing"]
+    figure = px.imshow(
+        shares.reindex(rows, fill_value=0),
+        text_auto=".0%",
+        aspect="auto",
+        zmin=0,
+        zmax=1,
+        template=template(theme),
+    )
+    covered = frame.groupby("depth").drafted.agg(["mean", "size"]).itertuples()
+    ticks = {depth: f"{depth}<br>{share:.0%} of {size}" for depth, share, size in covered}
+    figure.update_xaxes(tickvals=[*ticks], ticktext=[*ticks.values()])
+    title = "depth, and how often the drafted tree had the target's token"
+    figure.update_yaxes(type="category", showgrid=False)
+    return figure.update_layout(xaxis_title=title, coloraxis_showscale=False, margin_t=16)
+
+
+def _positions(step: Step) -> Iterable[tuple[int, str, bool]]:
+    """Depth, rank of the text's token and whether the tree had it, after each node of the path."""
+    tree = step.tree
+    verified = step.root_choice is None
+    path = (0, *step.accepted) if verified else step.accepted
+    for node, token in zip(path, step.committed[not verified :], strict=False):
+        likely = [each for each, _ in step.nodes[node].draft_top[:RANKS]]
+        if likely:
+            rank = str(likely.index(token) + 1) if token in likely else "missing"
+            drafted = tree.token[list(tree.children[node])]
+            yield int(tree.depth[node]) + 2 - verified, rank, token in drafted
