@@ -1,7 +1,8 @@
-"""Compare methods on this machine.
+"""Compare methods on this machine, and see where the time of one iteration goes.
 
     frame = bench.measure(pair, bench.methods(pair), prompts, repeats=3)
     bench.report(frame, "bench.html")
+    bench.where(pair, bench.methods(pair), prompts)
 
 A method is a strategy, or arguments of transformers' `generate`. Every text is compared with the
 target's own.
@@ -9,14 +10,13 @@ target's own.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor
+from copy import copy
 from datetime import datetime
 from functools import cache, partial
-from html import escape
 from pathlib import Path
-from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,26 +27,16 @@ from speclab import __version__
 from speclab.drafters import cost
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError
-from speclab.files import write_whole
 from speclab.prompts import Prompt, PromptInput, as_messages
+from speclab.settings import SessionSettings
 from speclab.views import template
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
     from torch import Tensor
-    from transformers import PreTrainedModel
 
     from speclab.pair import ModelPair
 
-__all__ = [
-    "COLUMNS",
-    "Method",
-    "measure",
-    "methods",
-    "report",
-    "summary",
-    "verdict",
-]
+__all__ = ["COLUMNS", "Method", "measure", "methods", "report", "summary", "where"]
 
 Method = Strategy | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A strategy; arguments of transformers' `generate`; or several of them, and the fastest is measured."""
@@ -68,7 +58,6 @@ _OF_ASSISTANT = {
     "assistant_confidence_threshold",
 }
 """Arguments that transformers reads from the assistant's generation_config."""
-_one_at_a_time = Lock()
 
 
 def methods(pair: ModelPair) -> dict[str, Method]:
@@ -85,16 +74,14 @@ def methods(pair: ModelPair) -> dict[str, Method]:
 
     chosen: dict[str, Method] = {PLAIN: {}, OWN_PLAIN: Autoregressive()}
     if pair.draft is not None:
-        assisted = [
-            {"num_assistant_tokens": count, "num_assistant_tokens_schedule": "constant"}
-            for count in (2, 3, 5)
+        constant = {
+            "num_assistant_tokens_schedule": "constant",
+            "assistant_confidence_threshold": 0,
+        }
+        counts = [{"num_assistant_tokens": count, **constant} for count in (2, 3, 5)]
+        chosen["assisted, transformers"] = [
+            {"assistant_model": DRAFT, **each} for each in ({}, *counts)
         ]
-        choices = [
-            {},
-            *assisted,
-            *[{**each, "assistant_confidence_threshold": 0} for each in assisted],
-        ]
-        chosen["assisted, transformers"] = [{"assistant_model": DRAFT, **each} for each in choices]
         chosen |= {"chain": LinearSpeculation(), "DynaTree": DynaTree()}
     if pair.heads:
         chosen["draft head"] = DraftHead()
@@ -137,7 +124,7 @@ def measure(
         pair: the models, or arguments of `load_pair` (a name or a mapping), with which each worker
             loads its own.
         executor: any `concurrent.futures` executor, such as Dask's `client.get_executor()`; one
-            task per prompt.
+            task per prompt. Give it the name of a pair: models are not sent to other processes.
         progress: called with a sentence after each prompt.
 
     Raises:
@@ -147,20 +134,10 @@ def measure(
         raise MeasurementError(
             "There is nothing to measure: give methods, prompts, and at least one repeat."
         )
-    in_memory = not isinstance(pair, str | Mapping)
-    if in_memory and executor is not None and not isinstance(executor, ThreadPoolExecutor):
-        raise MeasurementError(
-            "Models in memory cannot be sent to other processes: give the name of a pair or "
-            "arguments of load_pair, such as measure('mini', …), and each worker loads its own."
-        )
     task = partial(_measure_prompt, pair, dict(methods), repeats, max_new_tokens)
-    numbered = list(enumerate(prompts, start=1))
-    results: Iterator[list[dict[str, Any]]] = map(task, numbered)
-    if executor is not None:
-        futures = [executor.submit(task, each) for each in numbered]
-        results = (future.result() for future in futures)
+    run = map if executor is None else executor.map
     frames = []
-    for number, rows in enumerate(results, start=1):
+    for number, rows in enumerate(run(task, list(enumerate(prompts, start=1))), start=1):
         frames.append(pd.DataFrame(rows, columns=list(COLUMNS)))
         progress(f"{number} of {len(prompts)} prompts measured.")
     return pd.concat(frames, ignore_index=True)
@@ -175,16 +152,14 @@ def _measure_prompt(
 ) -> list[dict[str, Any]]:
     number, prompt = numbered
     pair = _loaded(models)
-    if not isinstance(prompt, Prompt):
-        ids, _ = pair.read_prompt(prompt)
-    else:  # a shipped example: a question for a chat model, else a text to continue
-        ids, _ = pair.read_prompt(as_messages(prompt.text) if pair.chats else prompt.text)
+    ids = _ids(pair, prompt)
     own = _by_transformers(pair, {}, ids, max_new_tokens).tokens
+    example = prompt if isinstance(prompt, Prompt) else Prompt(str(number), "", "")
+    about = {"prompt": example.name, "kind": example.kind}
     where = {"models": _models(pair), "machine": _machine(pair)}
-    about = (prompt.name, prompt.kind) if isinstance(prompt, Prompt) else (str(number), "")
-    calls: dict[str, Callable[[], _Call]] = {}
-    for name, method in methods.items():
-        calls[name] = _fastest(pair, name, method, ids, max_new_tokens)
+    calls = {
+        name: _fastest(pair, name, method, ids, max_new_tokens) for name, method in methods.items()
+    }
     rows = []
     for repeat in range(repeats):
         names = list(calls)
@@ -194,8 +169,6 @@ def _measure_prompt(
             rows.append({
                 "method": name,
                 "runs_in": "speclab" if isinstance(methods[name], Strategy) else "transformers",
-                "prompt": about[0],
-                "kind": about[1],
                 "repeat": repeat,
                 "arguments": call.arguments,
                 "tokens": len(call.tokens),
@@ -203,9 +176,17 @@ def _measure_prompt(
                 "tokens_per_second": len(call.tokens) / call.seconds,
                 "tokens_per_iteration": call.tokens_per_iteration,
                 "same_text": call.tokens == own,
+                **about,
                 **where,
             })  # fmt: skip
     return rows
+
+
+def _ids(pair: ModelPair, prompt: PromptInput | Prompt) -> list[int]:
+    """Token ids; a shipped example is a question for a chat model, else a text to continue."""
+    if isinstance(prompt, Prompt):
+        prompt = as_messages(prompt.text) if pair.chats else prompt.text
+    return pair.encode(prompt)
 
 
 class _Call(NamedTuple):
@@ -270,38 +251,25 @@ def _by_transformers(
 
     model = pair.target.model
     options = {key: value for key, value in arguments.items() if key not in _OF_ASSISTANT}
-    assistant = None
     if options.get("assistant_model") == DRAFT and pair.draft is not None:
-        assistant = options["assistant_model"] = pair.draft.model
+        # a copy with the same weights, whose generation_config is its own
+        assistant = options["assistant_model"] = copy(pair.draft.model)
+        changes = {key: arguments[key] for key in _OF_ASSISTANT & arguments.keys()}
+        config = assistant.generation_config
+        assistant.generation_config = type(config).from_dict({**config.to_dict(), **changes})
     prompt = torch.tensor([ids], device=model.device)
-    with _assistant(assistant, {key: arguments[key] for key in arguments if key in _OF_ASSISTANT}):
-        began = _now(pair)
-        output: Tensor = model.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            **options,
-        )
-        seconds = _now(pair) - began
+    began = _now(pair)
+    output: Tensor = model.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=max_new_tokens,
+        do_sample=False,
+        **options,
+    )
+    seconds = _now(pair) - began
     tokens = output[0, len(ids) :].tolist()
     words = ", ".join(f"{key}={arguments[key]}" for key in arguments)
     return _Call(tokens, seconds, words, len(tokens) / passes if passes else float("nan"))
-
-
-@contextmanager
-def _assistant(draft: PreTrainedModel | None, changes: Mapping[str, Any]) -> Iterator[None]:
-    """Changes the draft's generation_config for one call, which transformers' heuristic schedule also modifies."""
-    if draft is None:
-        yield
-        return
-    with _one_at_a_time:  # threads may share the draft
-        before = draft.generation_config
-        draft.generation_config = type(before).from_dict({**before.to_dict(), **changes})
-        try:
-            yield
-        finally:
-            draft.generation_config = before
 
 
 def _now(pair: ModelPair) -> float:
@@ -314,16 +282,16 @@ def _now(pair: ModelPair) -> float:
 
 
 @cache
-def _loaded_once(arguments: tuple[tuple[str, Any], ...]) -> ModelPair:
+def _load(*name: str, **arguments: Any) -> ModelPair:
     from speclab.pair import load_pair
 
-    return load_pair(**dict(arguments))
+    return load_pair(*name, **arguments)
 
 
 def _loaded(models: ModelPair | str | Mapping[str, Any]) -> ModelPair:
     if isinstance(models, str):
-        return _loaded_once((("name", models),))
-    return _loaded_once(tuple(models.items())) if isinstance(models, Mapping) else models
+        return _load(models)
+    return _load(**models) if isinstance(models, Mapping) else models
 
 
 def _models(pair: ModelPair) -> str:
@@ -334,14 +302,13 @@ def _models(pair: ModelPair) -> str:
 
 def _machine(pair: ModelPair) -> str:
     import torch
+    import transformers
 
-    from speclab.host import cores, processor, versions
+    from speclab.host import cores, processor
 
     threads = f"{torch.get_num_threads()} threads of {cores()} cores"
-    used = ", ".join(
-        f"{name} {version}" for name, version in versions("torch", "transformers").items()
-    )
     dtype = str(pair.target.dtype).removeprefix("torch.")
+    used = f"torch {torch.__version__}, transformers {transformers.__version__}"
     return f"{processor(pair.target.device)}, {threads}, {dtype}; {used}"
 
 
@@ -356,24 +323,27 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     | `times_plain` | how many times as fast as `PLAIN`: the median over prompts of the ratio of medians |
     | `times_own_plain`, `low`, `high` | the same beside speclab's plain decoding, and a 95 % interval |
     | `tokens_per_iteration` | mean; of transformers, new tokens per pass of the target |
-    | `median`, `lower_quartile`, `upper_quartile` | tokens per second of all calls |
+    | `tokens_per_second` | median of all calls |
     | `same_text`, `calls` | share of texts that are the target's own; number of calls |
+    | `arguments` | the settings of the method |
 
     A missing base is replaced by the first method. The interval is a bootstrap over prompts; it is
     NaN below three prompts.
     """
     groups = frame.groupby("method", sort=False)
-    speed = groups.tokens_per_second
-    table = pd.DataFrame({"times_plain": _ratios(frame, PLAIN).median(axis=1)})
     own = _ratios(frame, OWN_PLAIN)
-    table["times_own_plain"] = own.median(axis=1)
-    table["low"], table["high"] = _interval(own)
-    table["tokens_per_iteration"] = groups.tokens_per_iteration.mean()
-    table["median"] = speed.median()
-    table["lower_quartile"] = speed.quantile(0.25)
-    table["upper_quartile"] = speed.quantile(0.75)
-    table["same_text"] = groups.same_text.mean()
-    table["calls"] = groups.size()
+    low, high = _interval(own)
+    table = pd.DataFrame({
+        "times_plain": _ratios(frame, PLAIN).median(axis=1),
+        "times_own_plain": own.median(axis=1),
+        "low": low,
+        "high": high,
+        "tokens_per_iteration": groups.tokens_per_iteration.mean(),
+        "tokens_per_second": groups.tokens_per_second.median(),
+        "same_text": groups.same_text.mean(),
+        "calls": groups.size(),
+        "arguments": groups.arguments.first(),
+    })  # fmt: skip
     return table.sort_values("times_plain", ascending=False)
 
 
@@ -396,85 +366,126 @@ def _interval(ratios: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
-def verdict(frame: pd.DataFrame) -> str:
-    """Which strategies are slower here than speclab's plain decoding, in a sentence; empty without it."""
-    if OWN_PLAIN not in set(frame.method):
-        return ""
-    times = _ratios(frame, OWN_PLAIN).median(axis=1)
-    slower = times[[name for name in times.index if not _of_transformers(frame, name)]]
-    slower = slower[slower < 1].sort_values()
-    if slower.empty:
-        return "Every strategy is at least as fast as speclab's plain decoding."
-    listed = ", ".join(f"{name} ({share:.2f} times)" for name, share in slower.items())
-    return f"Slower here than speclab's plain decoding, so they do not pay: {listed}."
-
-
-def _of_transformers(frame: pd.DataFrame, name: object) -> bool:
-    return bool(frame[frame.method == name].runs_in.eq("transformers").all())
-
-
 def report(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Writes one HTML page that works offline: ratios with intervals, the settings, models and
-    machines.
-
-    Raises:
-        MeasurementError: the frame has no calls.
-        TraceError: the file cannot be written.
+    """Writes a picture that opens offline: how many times as fast as plain decoding each method is,
+    with the interval over prompts, and its row of the summary where the mouse is.
     """
-    if not len(frame):
-        raise MeasurementError("There is nothing to report: the frame has no calls.")
-    table = summary(frame)
-    different = frame[~frame.same_text].groupby("method", sort=False).prompt.nunique()
-    texts = "Every text equals the target's own."
-    if len(different):
-        counts = ", ".join(f"{name}: {count}" for name, count in different.items())
-        texts = f"Prompts whose text differs from the target's own, by method: {counts}."
-    columns = (["method", "arguments"], ["prompt", "kind"], ["models", "machine"])
-    about = (
-        f"{frame.prompt.nunique()} prompts, {frame.repeat.nunique()} timed calls each after an "
-        f"untimed one, greedy, at most {int(frame.tokens.max())} new tokens, methods in turn; "
-        f"speclab {__version__}, {datetime.now():%Y-%m-%d}. Of several arguments of transformers, "
-        "the fastest of one timed call on the same prompt is measured, which favours transformers; "
-        "strategies of speclab run with the settings below."
+    import plotly.express as px
+
+    table = summary(frame).reset_index()
+    title = (
+        f"Times as fast as plain decoding in speclab, 95 % over {frame.prompt.nunique()} prompts of "
+        f"{frame.repeat.nunique()} calls each<br><sup>{frame.models[0]}; {frame.machine[0]}; "
+        f"speclab {__version__}, {datetime.now():%Y-%m-%d}</sup>"
     )
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>speclab bench</title>",
-        "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
-        "table{border-collapse:collapse}td,th{padding:2px 10px;text-align:right;border:0}"
-        "th:first-child,td:first-child{text-align:left}</style>",
-        f"<h1>Methods side by side</h1><p>{about}</p>",
-        *[f"<p>{escape(sentence, quote=False)}</p>" for sentence in (texts, verdict(frame))],
-        _figure(table).to_html(full_html=False, config={"displayModeBar": False}),
-        table.to_html(float_format=lambda value: f"{value:.3g}", na_rep="–", border=0),
-        *[frame[names].drop_duplicates().to_html(index=False, border=0) for names in columns],
-        "</html>",
-    ]
-    return write_whole(path, "\n".join(parts).encode())
-
-
-def _figure(table: pd.DataFrame) -> Figure:
-    """Times as fast as speclab's plain decoding, with the interval over prompts."""
-    import plotly.graph_objects as go
-
-    times = table.times_own_plain
-    figure = go.Figure(
-        go.Scatter(
-            x=times,
-            y=table.index,
-            mode="markers",
-            marker_size=11,
-            error_x={"array": table.high - times, "arrayminus": times - table.low},
-        )
+    figure = px.scatter(
+        table,
+        x="times_own_plain",
+        y="method",
+        error_x=table.high - table.times_own_plain,
+        error_x_minus=table.times_own_plain - table.low,
+        hover_data=list(table),
+        template=template(),
+        title=title,
     )
     figure.add_vline(x=1, line_dash="dot")
-    figure.update_layout(
-        template=template(),
-        height=120 + 34 * len(table),
-        xaxis_title="times as fast as plain decoding in speclab, 95 % over prompts",
-        xaxis_rangemode="tozero",
-        yaxis={"autorange": "reversed", "automargin": True},
-    )
-    return figure
+    figure.update_yaxes(autorange="reversed")
+    figure.write_html(path)
+    return Path(path)
+
+
+# One iteration
+
+
+def where(
+    pair: ModelPair,
+    methods: Mapping[str, Method],
+    prompts: Sequence[PromptInput | Prompt],
+    *,
+    max_new_tokens: int = 64,
+) -> pd.DataFrame:
+    """Where the time of one iteration goes: one row per method, means over all iterations, in ms.
+
+    | column | meaning |
+    |---|---|
+    | `tokens` | committed per iteration |
+    | `rows`, `target` | rows of the target pass, and its time |
+    | `passes`, `each`, `draft` | draft passes, the time of one, and of all |
+    | `python` | the rest of the phases: trees, acceptance, records of the loop |
+    | `outside` | before, between and after the phases |
+    | `whole` | the iteration; of transformers with its share of the prefill |
+    | `limit` | tokens in the time of one plain pass, if the passes alone took time |
+    | `reached` | tokens in the time of one plain pass |
+    """
+    rows = []
+    for name, method in methods.items():
+        for ids in [_ids(pair, prompt) for prompt in prompts]:
+            decode = _fastest(pair, name, method, ids, max_new_tokens)
+            if isinstance(method, Strategy):
+                found = list(_iterations(pair, method, ids, max_new_tokens))
+            else:
+                call = decode()
+                tokens = call.tokens_per_iteration
+                found = [
+                    {"tokens": tokens, "whole": 1e3 * call.seconds * tokens / len(call.tokens)}
+                ]
+            rows += [{"method": name, **row} for row in found]
+    columns = [
+        "method",
+        "tokens",
+        "rows",
+        "target",
+        "passes",
+        "each",
+        "draft",
+        "python",
+        "outside",
+        "whole",
+    ]
+    table = pd.DataFrame(rows, columns=columns).groupby("method", sort=False).mean()
+    plain_pass = table.target.get(OWN_PLAIN, np.nan)
+    table["each"] = table.draft / table.passes
+    table["limit"] = table.tokens * plain_pass / (table.target + table.draft)
+    table["reached"] = table.tokens * plain_pass / table.whole
+    return table
+
+
+def _iterations(
+    pair: ModelPair, strategy: Strategy, ids: list[int], max_new_tokens: int
+) -> Iterator[dict[str, float]]:
+    from speclab.engine.decode import iterate, runners, start
+
+    settings = SessionSettings(max_new_tokens=max_new_tokens)
+    decoding = start(pair.fresh(), strategy, ids, settings)
+    spent = defaultdict[str, float](float)
+
+    def timed(what: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        began = _now(pair)
+        answer = call(*arguments, **options)
+        spent[what] += _now(pair) - began
+        return answer
+
+    for source in runners(decoding.pair):
+        target = source is decoding.pair.target
+        for name in ("logits",) if target else ("after_text", "after_nodes"):
+            call = partial(timed, "target" if target else "draft", getattr(source, name))
+            setattr(source, name, call)
+    while not decoding.finished:
+        spent.clear()
+        began = _now(pair)
+        iteration = iterate(decoding)
+        whole = _now(pair) - began
+        phases = sum(iteration.watch.phase_seconds.values())
+        yield {
+            "tokens": iteration.counts.committed,
+            "rows": len(iteration.draft.tree),
+            "target": 1e3 * spent["target"],
+            "passes": iteration.counts.draft_calls,
+            "draft": 1e3 * spent["draft"],
+            "python": 1e3 * (phases - sum(spent.values())),
+            "outside": 1e3 * (whole - phases),
+            "whole": 1e3 * whole,
+        }
 
 
 def __dir__() -> list[str]:

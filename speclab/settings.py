@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ast import literal_eval
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from math import inf, nextafter
 from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -27,20 +25,16 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_truth_is_a_number(cls, values: Any) -> Any:
-        """Python treats True as the number 1."""
-        for name, value in values.items() if isinstance(values, dict) else ():
-            if isinstance(value, bool) and name in cls.model_fields:
-                field = cls.model_fields[name]
-                kinds = {field.annotation, *get_args(field.annotation), number_kind(field)}
-                if kinds & {int, float} and bool not in kinds:
-                    raise ValueError(f"{cls.__name__}: {name} must be a number (got {value!r})")
+    def _refuse_bool(cls, values: Any) -> Any:
+        """pydantic would accept True as the number 1."""
+        for name, value in values.items():
+            kind = cls.model_fields[name].annotation if name in cls.model_fields else bool
+            if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
+                raise ValueError(f"{cls.__name__}: {name} cannot be {value}")
         return values
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise SettingsError(
-            f"settings are frozen: take a copy with .changed({name}={_shown(value)})"
-        )
+        raise SettingsError(f"settings are frozen: take a copy with .changed({name}={value!r})")
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """The settings that differ from their defaults, so that a repr is short and valid Python."""
@@ -82,34 +76,6 @@ class SessionSettings(Settings):
     )
 
 
-def assignments(words: Iterable[str]) -> dict[str, Any]:
-    """Parse texts such as `depth=3` from a command line into settings by name.
-
-    Raises:
-        SettingsError: a text is not of the form NAME=VALUE.
-    """
-    settings = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not equals or not name:
-            raise SettingsError(
-                f"{word!r} is not a setting: write NAME=VALUE, without spaces around the =."
-            )
-        settings[name] = parse_value(text)
-    return settings
-
-
-def parse_value(text: str) -> Any:
-    """Parse a number, a list, true, false or none; any other text stays a text."""
-    words = {"true": True, "false": False, "none": None, "null": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return text
-
-
 def number_kind(field: FieldInfo) -> type[int] | type[float] | None:
     """The number type of a setting; int for a setting that may also be "auto"; None for other types."""
     if Literal["auto"] in get_args(field.annotation):
@@ -119,24 +85,15 @@ def number_kind(field: FieldInfo) -> type[int] | type[float] | None:
     return float if field.annotation is float else None
 
 
-def bounds(field: FieldInfo, step: float | None = None) -> tuple[float | None, float | None]:
-    """The smallest and the largest number that a field accepts; an open bound moves in by a step.
-
-    Args:
-        step: by default 1 for whole numbers, and for a float the distance to the next float.
-    """
+def bounds(field: FieldInfo, step: float = 0) -> tuple[float | None, float | None]:
+    """The smallest and the largest number that a field accepts; an open bound moves in by `step`."""
     low = high = None
-    step = 1 if step is None and number_kind(field) is int else step
     nested = [
         rule for kind in get_args(field.annotation) for rule in getattr(kind, "__metadata__", ())
     ]
     for rule in [*field.metadata, *nested]:
-        low = getattr(rule, "ge", low)
-        high = getattr(rule, "le", high)
-        if hasattr(rule, "gt"):
-            low = nextafter(rule.gt, inf) if step is None else rule.gt + step
-        if hasattr(rule, "lt"):
-            high = nextafter(rule.lt, -inf) if step is None else rule.lt - step
+        low = rule.gt + step if hasattr(rule, "gt") else getattr(rule, "ge", low)
+        high = rule.lt - step if hasattr(rule, "lt") else getattr(rule, "le", high)
     return low, high
 
 
@@ -166,11 +123,4 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
 def refusal(subject: str, place: Sequence[int | str], details: Mapping[str, Any]) -> str:
     """Describe a pydantic error as a sentence without its full stop: the setting and what it must be."""
     message = details["msg"].replace("Input should be", "must be")
-    return f"{subject}: {'.'.join(map(str, place))} {message} (got {_shown(details['input'])})"
-
-
-def _shown(value: object) -> str:
-    try:
-        return repr(value)
-    except Exception:  # an integer with too many digits, or an object whose repr fails
-        return f"some {type(value).__name__}"
+    return f"{subject}: {'.'.join(map(str, place))} {message} (got {details['input']!r})"

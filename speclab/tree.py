@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -60,15 +61,11 @@ class DraftTree:
     def __post_init__(self) -> None:
         for name, kind in (("token", np.int64), ("parent", np.int64), ("log_prob", np.float64)):
             given = np.asarray(getattr(self, name))
-            if given.ndim != 1:
+            fits = given.size == 0 or np.can_cast(given.dtype, kind, "same_kind")
+            if given.ndim != 1 or not fits:
                 raise SettingsError(
-                    f"A draft tree's {name} has one number per node, and this one has the shape "
-                    f"{list(given.shape)}: pass a flat list"
-                )
-            if given.size and not np.can_cast(given.dtype, kind, "same_kind"):
-                raise SettingsError(
-                    f"A draft tree's {name} is {np.dtype(kind)}, and this one is {given.dtype}: "
-                    "pass a number per node"
+                    f"A draft tree's {name} is a flat list of {np.dtype(kind)}, one for each node, "
+                    f"not {given.dtype} of shape {list(given.shape)}"
                 )
             column = given.astype(kind)
             column.flags.writeable = False
@@ -111,26 +108,19 @@ class DraftTree:
         Raises:
             SettingsError: the columns differ in length, or a node does not lie below node 0.
         """
-        n = len(token)
-        names = _names(source, n)
-        if n == 0 or not n == len(parent) == len(log_prob) == len(names):
+        names = _names(source, len(token))
+        if not 0 < len(token) == len(parent) == len(log_prob) == len(names):
             raise SettingsError(_COLUMNS)
-        children: list[list[int]] = [[] for _ in token]
-        for node, above in enumerate(parent):
-            if above not in range(-1, n) or (above < 0) != (node == 0):
-                raise SettingsError(
-                    f"Node {node} of a draft tree has the parent {above!r}: give node 0 the parent "
-                    f"-1, and every other node one from 0 to {n - 1}."
-                )
-            if node:
-                children[int(above)].append(node)
+        children: dict[int, list[int]] = defaultdict(list)
+        for node, above in enumerate(parent[1:], 1):
+            children[above].append(node)
         order = [0]
         for node in order:
             order += children[node]
-        if lost := {*range(n)} - {*order}:
+        if lost := {*range(len(token))} - {*order}:
             raise SettingsError(
-                f"Node {min(lost)} of a draft tree does not lie below node 0, because its parents "
-                "form a circle: give each node the parent that it was drafted after."
+                f"Node {min(lost)} of a draft tree does not lie below node 0: give it the parent "
+                "that it was drafted after."
             )
         place = {node: index for index, node in enumerate(order)} | {-1: -1}
         tree = cls.of(
@@ -160,12 +150,16 @@ class DraftTree:
         return (*columns, self.source, self.candidate_sampling)
 
     @cached_property
+    def _edges(self) -> list[tuple[int, int]]:
+        """Each node and its parent, parents first; the root has none."""
+        return list(enumerate(self.parent.tolist()))[1:]
+
+    @cached_property
     def depth(self) -> Ints:
         """`[n]` int64, edges from the root; computed from `parent`."""
         depth = np.zeros(len(self.token), dtype=np.int64)
-        for node, parent in enumerate(self.parent.tolist()):
-            if parent >= 0:
-                depth[node] = depth[parent] + 1
+        for node, parent in self._edges:
+            depth[node] = depth[parent] + 1
         depth.flags.writeable = False
         return depth
 
@@ -173,18 +167,16 @@ class DraftTree:
     def path_log_prob(self) -> Floats:
         """`[n]` float64, the sum of `log_prob` from the root to each node (DynaTree, section 3.3)."""
         total = self.log_prob.copy()
-        for node, parent in enumerate(self.parent.tolist()):
-            if parent >= 0:
-                total[node] += total[parent]
+        for node, parent in self._edges:
+            total[node] += total[parent]
         total.flags.writeable = False
         return total
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         lists: list[list[int]] = [[] for _ in range(len(self.token))]
-        for node, parent in enumerate(self.parent.tolist()):
-            if parent >= 0:
-                lists[parent].append(node)
+        for node, parent in self._edges:
+            lists[parent].append(node)
         return tuple(map(tuple, lists))
 
     def path(self, node: int) -> tuple[int, ...]:
@@ -214,9 +206,8 @@ class DraftTree:
     def ancestor_mask(self) -> Bools:
         """`[n, n]` bool: row `i` is true at `i` and at every ancestor of `i`."""
         mask = np.eye(len(self.token), dtype=np.bool_)
-        for node, parent in enumerate(self.parent.tolist()):
-            if parent >= 0:
-                mask[node] |= mask[parent]
+        for node, parent in self._edges:
+            mask[node] |= mask[parent]
         return mask
 
     def attention_mask(self, prefix_length: int) -> Bools:
@@ -247,18 +238,15 @@ class DraftTree:
         import networkx
 
         graph: networkx.DiGraph[int] = networkx.DiGraph()
-        rows = zip(
-            self.token.tolist(),
-            self.depth.tolist(),
-            self.log_prob.tolist(),
-            self.source,
-            strict=True,
-        )
-        for node, (token, depth, log_prob, source) in enumerate(rows):
-            graph.add_node(node, token=token, depth=depth, log_prob=log_prob, source=source)
-        graph.add_edges_from(
-            (parent, node) for node, parent in enumerate(self.parent.tolist()) if parent >= 0
-        )
+        for node in range(len(self)):
+            graph.add_node(
+                node,
+                token=int(self.token[node]),
+                depth=int(self.depth[node]),
+                log_prob=float(self.log_prob[node]),
+                source=self.source[node],
+            )
+        graph.add_edges_from((parent, node) for node, parent in self._edges)
         return graph
 
 
@@ -271,14 +259,12 @@ def _names(source: str | Sequence[str], n: int) -> tuple[str, ...]:
 
 def _check(tree: DraftTree) -> None:
     n = len(tree.token)
-    if n == 0 or not n == len(tree.parent) == len(tree.log_prob) == len(tree.source):
+    if not 0 < n == len(tree.parent) == len(tree.log_prob) == len(tree.source):
         raise SettingsError(_COLUMNS)
-    parents = tree.parent
-    if parents[0] != -1 or (
-        n > 1 and (parents[1:].min() < 0 or (parents[1:] >= np.arange(1, n)).any())
-    ):
+    parents = tree.parent[1:]
+    if tree.parent[0] != -1 or (parents < 0).any() or (parents >= np.arange(1, n)).any():
         raise SettingsError(
-            "node 0 must be the only root, and every parent must come before its children"
+            "node 0 of a draft tree must be its only root, and parents come before their children"
         )
-    if (np.diff(parents[1:]) < 0).any():
+    if (np.diff(parents) < 0).any():
         raise SettingsError("the nodes of a draft tree must be in breadth-first order")

@@ -1,7 +1,4 @@
-"""Methods side by side: calls, texts, alternation, executors, the page."""
-
-import re
-from dataclasses import replace
+"""Methods side by side: calls, texts, alternation, executors, the picture; and where time goes."""
 
 import distributed
 import pandas as pd
@@ -34,13 +31,7 @@ def measured(pair=None, methods=METHODS, prompts=(PROMPT, PROMPT[:5]), **more):
 
 @pytest.fixture(scope="module")
 def frame():
-    pair = pair_of("llama")
-    before = pair.draft.model.generation_config
-    calls = measured(pair)
-    assert pair.draft.model.generation_config is before, (
-        "transformers reads the draft's, so it is changed for a call"
-    )
-    return calls
+    return measured()
 
 
 def test_every_method_runs_on_every_prompt_in_turn_and_its_text_is_compared(frame):
@@ -56,7 +47,24 @@ def test_every_method_runs_on_every_prompt_in_turn_and_its_text_is_compared(fram
     assert set(frame[frame.method == "assisted"].arguments) <= {
         f"assistant_model=draft, num_assistant_tokens={count}" for count in (2, 4)
     }
-    assert frame.machine.str.contains("torch").all()
+    wrong = [{"min_new_tokens": 12, "repetition_penalty": 5.0}]  # gives another text
+    other = measured(methods={PLAIN: {}, "wrong": wrong}, prompts=[PROMPT])
+    assert other.same_text.tolist() == [method == PLAIN for method in other.method]
+
+
+def test_transformers_drafts_with_the_arguments_given_and_the_draft_keeps_its_own():
+    pair = pair_of("llama")
+    before = pair.draft.model.generation_config
+    accepting = {
+        "assistant_model": "draft",
+        "num_assistant_tokens_schedule": "constant",
+        "assistant_confidence_threshold": 0,
+    }
+    methods = {str(count): accepting | {"num_assistant_tokens": count} for count in (1, 6)}
+    rates = measured(pair, methods, [PROMPT], repeats=1).tokens_per_iteration
+    assert rates[0] <= 2
+    assert rates[0] != rates[1]
+    assert pair.draft.model.generation_config is before
 
 
 def test_a_chat_model_is_asked_and_another_continues(monkeypatch):
@@ -77,25 +85,9 @@ def test_a_chat_model_is_asked_and_another_continues(monkeypatch):
     assert (question, text) == ({"role": "user", "content": "Dogs bark"}, "Dogs bark")
 
 
-def test_the_page_needs_no_network_shows_markup_as_text_and_names_a_text_that_is_not_the_targets(
-    tmp_path,
-):
-    """`min_new_tokens` with a penalty gives another text."""
-    wrong = [{"min_new_tokens": 12, "repetition_penalty": 5.0}]
-    frame = measured(methods={PLAIN: {}, "<b>&": wrong}, prompts=[PROMPT])
-    assert frame.same_text.tolist() == [method == PLAIN for method in frame.method]
-    text = bench.report(frame, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "&lt;b&gt;&amp;: 1" in text
-    assert "<b>&:" not in text
-    assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="http', text)
-
-
-def test_the_summary_is_medians_and_quartiles_beside_plain_decoding(frame):
+def test_the_summary_is_medians_beside_plain_decoding(frame):
     table = bench.summary(frame)
     assert set(table.index) == set(METHODS)
-    own = frame[frame.method == "chain"]
-    assert table.loc["chain", "median"] == pytest.approx(own.tokens_per_second.median())
-    assert (table.lower_quartile <= table["median"]).all()
     medians = frame.groupby(["method", "prompt"]).tokens_per_second.median()
     ratios = medians["chain"] / medians[PLAIN]
     assert table.loc["chain", "times_plain"] == pytest.approx(ratios.median())
@@ -106,56 +98,70 @@ def test_the_summary_is_medians_and_quartiles_beside_plain_decoding(frame):
     assert (table.times_own_plain <= table.high).all()
 
 
-def test_a_strategy_slower_than_plain_decoding_is_named(frame):
-    """Transformers' methods are no strategies of speclab, so they are not named."""
-    changed = frame.assign(tokens_per_second=10.0)
-    assert not any(name in bench.verdict(changed) for name in ("chain", "lookup"))
-    changed.loc[changed.method.isin(["chain", "lookup"]), "tokens_per_second"] = 5.0
-    said = bench.verdict(changed)
-    assert "chain (0.50 times)" in said
-    assert "lookup" not in said
-    assert bench.verdict(changed[changed.method != "plain"]) == ""
+def test_an_iteration_is_the_passes_python_and_the_rest(monkeypatch):
+    """By a clock that moves one second whenever it is read."""
+    pair = pair_of("llama")
+    clock = iter(range(1 << 30))
+    monkeypatch.setattr(bench, "_now", lambda _: float(next(clock)))
+    table = bench.where(pair, METHODS, [PROMPT], max_new_tokens=12).T
+    assert list(table) == list(METHODS)
+    for name in ("plain", "chain"):
+        row = table[name]
+        parts = row.target + row.draft + row.python + row.outside
+        assert parts == pytest.approx(row.whole)
+        assert row.target == 1000, "one pass"
+        assert row.draft == pytest.approx(1000 * row.passes)
+    assert table.plain.tokens == table.plain.rows == table.plain.limit == 1
+    run = speclab.generate(pair, METHODS["chain"], PROMPT, max_new_tokens=12).metrics
+    assert table.chain.tokens == pytest.approx(run.tokens_per_iteration)
+    assert table.chain.limit == pytest.approx(table.chain.tokens / (1 + table.chain.passes))
+    assert 2 <= table.chain.passes <= table.chain.rows <= 4
+    assert (table.T.reached <= table.T.limit).loc[["plain", "chain"]].all()
+    assert table.T.reached.notna().all()
 
 
 def test_dasks_workers_load_their_models_by_name():
     with distributed.Client(processes=False, n_workers=1, dashboard_address=None) as client:
-        executor = client.get_executor()
         frame = measured(
-            "mini", {PLAIN: {}, "DynaTree": speclab.DynaTree()}, ["Once", "The"], executor=executor
+            "mini",
+            {PLAIN: {}, "DynaTree": speclab.DynaTree()},
+            ["Once", "The"],
+            executor=client.get_executor(),
         )
-        with refused(MeasurementError, "in memory", "'mini'"):
-            measured(executor=executor)
     assert len(frame) == 8
     assert frame.same_text.all()
 
 
-def test_what_cannot_be_measured_is_refused(tmp_path):
+def test_what_cannot_be_measured_is_refused():
     with refused(MeasurementError, "nothing to measure"):
         measured(prompts=[])
+    alone = speclab.load_pair(target=pair_of("llama").target.model)
     with refused(MeasurementError, "'assisted'", "draft model"):
-        measured(replace(pair_of("llama"), draft=None), {"assisted": METHODS["assisted"]})
-    with refused(MeasurementError, "nothing to report"):
-        bench.report(pd.DataFrame(columns=list(bench.COLUMNS)), tmp_path / "page.html")
+        measured(alone, {"assisted": METHODS["assisted"]})
 
 
-def test_the_command_writes_a_page_and_the_calls_or_refuses_before_it_measures(tmp_path):
+def test_the_command_writes_a_picture_and_the_calls_or_refuses_before_it_measures(tmp_path):
     page = tmp_path / "bench.html"
     texts = tmp_path / "prompts.txt"
     texts.write_text("Once upon a time\n\nThe ship left\n")
     chosen = "DynaTree(node_budget=6)"
 
-    def called(to):
+    def called(to, *more):
         words = ["--repeats", "1", "--max-new-tokens", "4", "--prompts", str(texts)]
-        words += ["--strategy", chosen, "--to", str(to)]
+        words += ["--strategy", chosen, "--to", str(to), *more]
         return CliRunner().invoke(app, ["bench", *words])
 
-    for place in (tmp_path / "missing" / "bench.html", tmp_path):
-        assert "cannot be written" in called(place).stderr
+    assert "cannot be written" in called(tmp_path / "missing" / "bench.html").stderr
+    done = called(page, "--where")
+    assert chosen in done.output
+    assert not page.exists()
     done = called(page)
     assert done.exit_code == 0, done.output
     assert "prompts measured" in done.output
     frame = pd.read_csv(page.with_suffix(".csv"))
     assert set(frame.method) == {PLAIN, "plain", chosen}
     assert frame.prompt.nunique() == 2
-    assert page.exists()
+    text = page.read_text(encoding="utf-8")
+    assert chosen in text
+    assert 'src="http' not in text
     assert {PLAIN, "plain"} < set(bench.methods(speclab.load_pair()))

@@ -14,7 +14,6 @@ import speclab
 from speclab import host
 from speclab.cli import app
 from speclab.errors import SpeclabError
-from speclab.settings import assignments
 from speclab.trace.metrics import Counts, Metrics
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
@@ -29,13 +28,7 @@ def cli():
 @pytest.fixture
 def engine(monkeypatch):
     """Stand-ins that record what the command hands to the engine."""
-
-    class Chosen(SimpleNamespace):
-        def missing(self, offer):
-            return ""
-
     calls = []
-    monkeypatch.setitem(vars(speclab), "strategies", lambda **_: {"Chosen": Chosen})
     monkeypatch.setitem(vars(speclab), "load_pair", lambda *a, **k: ("pair", a, k))
 
     def generate(pair, strategy, prompt, **settings):
@@ -47,25 +40,13 @@ def engine(monkeypatch):
 
 
 def test_run_hands_settings_to_the_engine_and_prints_text_and_metrics(cli, engine):
-    words = [
-        "--set",
-        "depth=5",
-        "--set",
-        "root=drafted",
-        "--set",
-        "history=true",
-        "--device",
-        "cpu",
-    ]
-    done = cli("run", "--strategy", "Chosen", *words, "--max-new-tokens", "7", "On")
+    text = "DynaTree(base_depth=5, node_budget=9)"
+    done = cli("run", "--strategy", text, "--device", "cpu", "--max-new-tokens", "7", "On")
     assert done.exit_code == 0, done.output
     ((pair, strategy, prompt, settings),) = engine
-    assert pair == (
-        "pair",
-        ("mini",),
-        {"target": None, "draft": None, "device": "cpu", "dtype": None},
-    )
-    assert vars(strategy) == {"depth": 5, "root": "drafted", "history": True}
+    models = {"target": None, "draft": None, "device": "cpu", "dtype": None}
+    assert pair == ("pair", ("mini",), models)
+    assert strategy == speclab.DynaTree(base_depth=5, node_budget=9)
     assert prompt == "On"
     assert settings["max_new_tokens"] == 7
     assert settings["temperature"] == 0.0
@@ -75,23 +56,22 @@ def test_run_hands_settings_to_the_engine_and_prints_text_and_metrics(cli, engin
 
 def test_a_prompt_is_a_message_of_the_user_where_that_is_asked_for(cli, engine):
     for words, roles in ((["--chat"], ["user"]), (["--system", "Be brief."], ["system", "user"])):
-        done = cli("run", "--strategy", "Chosen", "Why?", *words)
+        done = cli("run", "Why?", *words)
         assert done.stdout.startswith(" and [b]on[/b]\n"), "the answer alone"
         assert [message["role"] for message in engine[-1][2]] == roles
 
 
-def test_what_is_assigned_is_a_value_or_a_text():
-    for word, value in {
-        "a=-0.5": -0.5, "a=[1, 2]": [1, 2], "a=True": True, "a=none": None, "a=": "", "a=1=2": "1=2", 'a="x"': "x",
-        "a=DynaTree(max_depth=3)": "DynaTree(max_depth=3)",
-    }.items():  # fmt: skip
-        assert assignments([word]) == {"a": value}
-
-
+STRATEGIES = (
+    "Nonsense",
+    LONG,
+    "DynaTree(depth)",
+    "DynaTree(=3)",
+    f"DynaTree({LONG}=1)",
+    "DynaTree(max_depth=" + "[" * 500,
+)
 REFUSED = [
-    *[("run", "On", "--strategy", name) for name in ("Nonsense", LONG)],
-    *[("run", "On", "--set", word) for word in ("depth", "=3", f"{LONG}=1", "depth=\udcff", "a=" + "[" * 5000)],
-    ("run", "--target", "/no/model", "On"), ("run", ""), ("run", "On", "--max-new-tokens", "-5"),
+    *[("run", "On", "--strategy", name) for name in STRATEGIES],
+    ("run", "On", "--max-new-tokens", "-5"),
     ("lab", "--notebook", LONG), ("app", "--notebook", "nowhere.ipynb"),
 ]  # fmt: skip
 """Before any model is loaded."""
@@ -129,7 +109,7 @@ def test_doctor_names_versions_device_threads_memory_and_which_way_passes_go(cli
     assert done.exit_code == 0, done.output
     for fact in ("torch", "device", "threads", "memory", "jupyter", speclab.__version__):
         assert fact in done.stdout
-    assert re.search(r"target of mini\s+lean(, packed)?, float32", done.stdout)
+    assert re.search(r"target of mini\s+lean(, packed)?, torch.float32", done.stdout)
 
 
 def test_the_lab_and_the_app_are_started_with_the_words_that_follow(cli, tmp_path, monkeypatch):

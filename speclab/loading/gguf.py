@@ -23,7 +23,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from speclab.errors import ModelNotFoundError, SpeclabError, UnsupportedModelError
+from speclab.errors import ModelNotFoundError, UnsupportedModelError
+from speclab.loading.library_errors import one_sentence
 
 _DIGIT_BY_DIGIT = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell"})
 _KNOWN_SPLITS = _DIGIT_BY_DIGIT | {
@@ -36,6 +37,7 @@ _KNOWN_SPLITS = _DIGIT_BY_DIGIT | {
     "tekken",
 }
 """Pre-tokenizers (`tokenizer.ggml.pre`) that are read correctly."""
+_TOKENS = "tokenizer.ggml.tokens"
 
 
 def file_of(source: str | PathLike[str]) -> Path | None:
@@ -79,18 +81,15 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
     """Writes a file's model and tokenizer as a folder of safetensors, whole or not at all.
 
     Raises:
-        ModelNotFoundError: the file is damaged.
+        ModelNotFoundError: the file is damaged, or the cache cannot be written.
         UnsupportedModelError: transformers cannot read it, or would read it wrongly.
-        SpeclabError: the cache cannot be written.
     """
     partial = folder.with_name(f".{folder.name}-{token_hex(4)}")
     try:
-        partial.mkdir(parents=True)
-        with redirect_stderr(StringIO()):  # the library's bars
-            report(f"Converting {file.name} once: its header…")
-            values = _checked_header(file)
+        with one_sentence(file.name, "model"), redirect_stderr(StringIO()):  # the library's bars
+            partial.mkdir(parents=True)
             report(f"Converting {file.name} once: its tokenizer…")
-            tokenizer = _tokenizer(file, values)
+            tokenizer = _tokenizer(file, _checked_header(file))
             if tokenizer is not None:
                 tokenizer.save_pretrained(partial)
             report(
@@ -107,63 +106,37 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
                 del model.config.quantization_config
             model.config.name_or_path = ""
             model.to(dtype).save_pretrained(partial)
-        (partial / "model.safetensors").chmod(0o644)  # safetensors writes for the owner alone
-        partial.rename(folder)
-    except SpeclabError:
-        raise
-    except OSError as error:
-        if not folder.is_dir():  # else another process was faster
-            raise SpeclabError(
-                f"{file.name} cannot be converted in {folder.parent} ({error.strerror or error}): "
-                "free some space, or set XDG_CACHE_HOME to another folder."
-            ) from None
-    except Exception as error:
-        if "No space left" in str(error):
-            raise SpeclabError(
-                f"The disk of {folder.parent} is full: free some space, or set XDG_CACHE_HOME."
-            ) from None
-        first = str(error).partition("\n")[0][:160].rstrip(".")
-        raise UnsupportedModelError(
-            f"{file.name} cannot be loaded ({first}): choose another file."
-        ) from None
+            (partial / "model.safetensors").chmod(0o644)  # safetensors writes for the owner alone
+            if not folder.is_dir():  # another process may have been faster
+                partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def _checked_header(file: Path) -> dict[str, Any]:
+    """The tokenizer's names, and how many tokens there are.
+
+    Raises:
+        UnsupportedModelError: the library would read the file wrongly.
+    """
     from gguf import GGUFReader
 
-    try:
-        reader = GGUFReader(file)
-        family = reader.fields["general.architecture"].contents()
-        names = [
-            f"{family}.rope.scaling.type",
-            "split.count",
-            "tokenizer.ggml.model",
-            "tokenizer.ggml.pre",
-        ]
-        fields = {name: reader.fields[name].contents() for name in names if name in reader.fields}
-        values = {name.removeprefix(f"{family}."): value for name, value in fields.items()}
-        tokens = reader.fields.get("tokenizer.ggml.tokens")
-        values["tokens"] = len(tokens.data) if tokens is not None else 0
-        scaled = values.get("rope.scaling.type", "none") != "none"
-        scaled |= any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors)
-    except Exception as error:  # the reader raises many errors for damaged bytes
-        raise ModelNotFoundError(
-            f"{file.name} is damaged or not a GGUF file ({str(error)[:160]}): download it again."
-        ) from None
+    reader = GGUFReader(file)
+    fields = {name: field.contents() for name, field in reader.fields.items() if name != _TOKENS}
+    scaling = fields.get(f"{fields['general.architecture']}.rope.scaling.type", "none")
+    tokens = reader.fields.get(_TOKENS)
     reason = ""
-    if scaled:
+    if scaling != "none" or any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors):
         reason = "its positions are scaled, which transformers ignores when it reads GGUF"
-    elif values.get("split.count", 1) > 1:
+    elif fields.get("split.count", 1) > 1:
         reason = (
-            f"it is one of {values['split.count']} parts (join them with llama-gguf-split --merge)"
+            f"it is one of {fields['split.count']} parts (join them with llama-gguf-split --merge)"
         )
     if reason:
         raise UnsupportedModelError(
             f"{file.name} cannot be loaded: {reason}; choose another file, or safetensors."
         )
-    return values
+    return {**fields, "tokens": len(tokens.data) if tokens is not None else 0}
 
 
 def _tokenizer(file: Path, values: dict[str, Any]) -> PreTrainedTokenizerBase | None:

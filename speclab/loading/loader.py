@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download, try_to_load_from_cache
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -26,19 +25,16 @@ from transformers.utils import logging
 
 from speclab.errors import (
     ModelNotFoundError,
-    OfflineError,
-    OutOfMemoryError,
     SettingsError,
-    SpeclabError,
     UnsupportedModelError,
     named,
 )
-from speclab.files import read_whole
 from speclab.loading import gguf
+from speclab.loading.library_errors import one_sentence
 from speclab.loading.presets import SMOLLM2
 from speclab.models.probe import unfit
 from speclab.models.runner import Runner
-from speclab.models.transfers import check_placed, is_out_of_memory, is_spread
+from speclab.models.transfers import check_placed, is_spread
 
 ModelPath = str | PathLike[str]
 Source = ModelPath | PreTrainedModel
@@ -51,7 +47,6 @@ _FILES = {
     "draft head": [*_PLAIN, "*.bin", "*.pt"],
 }
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-_LONGEST_JSON = 100_000_000
 _SAFE: dict[str, Any] = {"trust_remote_code": False}
 
 
@@ -91,42 +86,6 @@ def is_here(source: ModelPath) -> bool:
     )
 
 
-@contextmanager
-def one_sentence(name: str, what: str) -> Iterator[None]:
-    """Turns an error of the libraries into one sentence, with their own way out.
-
-    Args:
-        name: what the user gave. `what`: "model", "tokenizer" or "draft head".
-
-    Raises:
-        SpeclabError: OutOfMemoryError, OfflineError, ModelNotFoundError (it is not there, or
-            damaged) or UnsupportedModelError.
-    """
-    try:
-        yield
-        return
-    except SpeclabError:
-        raise
-    except Exception as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        kind: type[SpeclabError] = UnsupportedModelError
-        if is_out_of_memory(error):
-            kind = OutOfMemoryError
-            text = "it does not fit in memory: choose a smaller model or half precision"
-        elif "trust_remote_code" in text:
-            text = "it needs its own code, which speclab does not run: choose another model"
-        elif (
-            isinstance(error, ConnectionError)
-            or "connect to" in text
-            or "internet" in text
-            or "outgoing" in text
-        ):
-            kind = OfflineError
-        elif isinstance(error, OSError | SafetensorError):
-            kind = ModelNotFoundError
-    raise kind(f"The {what} of {name[:100]} does not load ({text[:300].rstrip('.')}).") from None
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of a model's folder.
 
@@ -134,13 +93,13 @@ def read_json(path: Path) -> dict[str, Any]:
         ModelNotFoundError: the file is missing, or has other contents.
     """
     try:
-        content = json.loads(read_whole(path, ModelNotFoundError, _LONGEST_JSON))
-    except (ValueError, RecursionError):
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
         content = None
     if isinstance(content, dict):
         return content
     raise ModelNotFoundError(
-        f"{path.name} in {path.parent.name} is not a JSON object: download it again."
+        f"{path.name} in {path.parent.name} is missing or not a JSON object: download it again."
     )
 
 

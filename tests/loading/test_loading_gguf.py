@@ -13,7 +13,7 @@ from support.refusals import refused
 from transformers import AutoModelForCausalLM
 
 import speclab
-from speclab.errors import ModelNotFoundError, PromptError, UnsupportedModelError
+from speclab.errors import ModelNotFoundError, PromptError, SpeclabError, UnsupportedModelError
 from speclab.loading import gguf as module
 from speclab.pair import load_pair
 
@@ -110,5 +110,5 @@ def test_a_folder_of_several(whole, tmp_path):
 def test_a_damaged_file_is_one_sentence(whole, tmp_path, damage):
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(damage(whole.read_bytes()))
-    with refused(ModelNotFoundError, "broken.gguf"):
+    with refused(SpeclabError, "broken.gguf"):
         load_pair(target=broken)

@@ -1,0 +1,50 @@
+"""What transformers, the hub and other libraries raise during a load, as one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from safetensors import SafetensorError
+
+from speclab.errors import (
+    ModelNotFoundError,
+    OfflineError,
+    OutOfMemoryError,
+    SpeclabError,
+    UnsupportedModelError,
+)
+from speclab.models.transfers import is_out_of_memory
+
+
+@contextmanager
+def one_sentence(name: str, what: str) -> Iterator[None]:
+    """Turns an error of the libraries into one sentence, with their own way out.
+
+    Args:
+        name: what the user gave. `what`: "model", "tokenizer" or "draft head".
+
+    Raises:
+        SpeclabError: OutOfMemoryError, OfflineError, ModelNotFoundError (it is not there, or
+            damaged) or UnsupportedModelError.
+    """
+    try:
+        yield
+        return
+    except SpeclabError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        kind: type[SpeclabError] = UnsupportedModelError
+        if is_out_of_memory(error):
+            kind = OutOfMemoryError
+            text = "it does not fit in memory: choose a smaller model or half precision"
+        elif "trust_remote_code" in text:
+            text = "it needs its own code, which speclab does not run: choose another model"
+        elif isinstance(error, ConnectionError) or any(
+            word in text for word in ("connect to", "internet", "outgoing")
+        ):
+            kind = OfflineError
+        elif isinstance(error, OSError | SafetensorError):
+            kind = ModelNotFoundError
+    raise kind(f"The {what} of {name[:100]} does not load ({text[:300].rstrip('.')}).") from None
