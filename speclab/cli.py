@@ -268,8 +268,8 @@ def clinic(
     for path in files:
         trace = _opened(path, pair)
         with _progress(pair is not None) as progress:
-            results[path.name] = speclab.clinic.examined(
-                trace, pair, progress, close=close, measured=report
+            results[path.name] = speclab.clinic.report(
+                trace, pair, progress, close=close, tables=report
             )
     for name, result in {} if as_json else results.items():
         typer.echo(f"{name}: {result}" if file.is_dir() else str(result))

@@ -20,11 +20,11 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-FORMAT = "speclab.steps/1"
+FORMAT: Final = "speclab.steps/1"
 OPTIONAL = (
     "position",
     "hidden_prefix",

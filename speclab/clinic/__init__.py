@@ -12,11 +12,9 @@ if TYPE_CHECKING:
     from speclab.clinic._check import (
         assert_lossless,
         check,
-        examined,
         explain,
         load_target,
         marked,
-        notes,
         report,
     )
     from speclab.clinic._diff import diff
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAULTS", "TIE", "Fault", "Finding", "Report", "assert_lossless", "broken", "check", "diff",
-    "examined", "explain", "load_target", "marked", "notes", "report",
+    "explain", "load_target", "marked", "report",
 ]  # fmt: skip
 
 

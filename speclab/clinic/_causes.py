@@ -13,9 +13,10 @@ from statistics import median
 from typing import NamedTuple
 
 from speclab.clinic._detectors import name
-from speclab.clinic._passes import UNCHANGED, Change
+from speclab.clinic._passes import Change
 from speclab.clinic._plain import HALF, TINY, Measured, Oracle
-from speclab.clinic._search import Search, variants
+from speclab.clinic._search import UNCHANGED, Search
+from speclab.clinic._variants import variants
 from speclab.trace.records import Finding
 
 AT_LEVEL = 3.0
@@ -58,15 +59,14 @@ def cost_of(gaps: Sequence[float], levels: Sequence[float]) -> float:
     return sum(log(min(max(ratio, 1.0), 1e9)) for ratio in ratios)
 
 
-def explain_answers(
-    oracle: Oracle, measured: Measured, before: Sequence[Measured]
-) -> tuple[Finding, bool]:
-    """What is wrong with the answers of an iteration, and which change of its pass gives what was
-    recorded; and whether one does. `before`: the iteration before, if there is one."""
+def explain_answers(oracle: Oracle, run: Sequence[Measured], first: int) -> tuple[Finding, bool]:
+    """What is wrong with the answers of the iteration `first` of a run, and which change of its pass
+    gives what was recorded; and whether one does."""
+    measured = run[first]
     if not measured.wrong:
         return _missed(measured), True
     step = measured.step
-    search = Search(oracle, measured, *[one.step for one in before])
+    search = Search(oracle, measured, run[first - 1].step if first else None)
     unchanged = fit_of(UNCHANGED, search.gaps(UNCHANGED), measured)
     if unchanged.wins:  # on the rows that were accepted before, whatever was committed
         says = "the cache holds the tokens of the accepted path, and not those that were committed"

@@ -16,24 +16,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import Any, NamedTuple
-
-import pandas as pd
+from typing import Any
 
 from speclab.clinic._causes import explain_answers
-from speclab.clinic._detectors import DETECTORS, Before, name
+from speclab.clinic._detectors import contradictions, name, position_offset
 from speclab.clinic._draft_side import explain_draft
-from speclab.clinic._plain import FLOOR, SAMPLE, Measured, Oracle, Progress, measure
-from speclab.clinic._report import COLUMNS, Report
-from speclab.clinic._runs import acceptance, checked
+from speclab.clinic._faults import BrokenPair
+from speclab.clinic._plain import SAMPLE, Measured, Oracle, Progress, measure
+from speclab.clinic._report import Report
 from speclab.clinic._sampled import SampledRun
 from speclab.clinic.steps_file import load_steps
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
 from speclab.loading.presets import PRESETS
-from speclab.pair import ModelPair, load_pair
-from speclab.trace.records import TIE, Finding, Step, Trace
+from speclab.pair import ModelPair, checked_pair, load_pair
+from speclab.trace.records import TIE, Finding, Step, Trace, trace_of
 
 REFERENCES = 64
 """Iterations of a report whose reference is measured."""
@@ -62,10 +59,42 @@ def check(
             measured.
 
     Raises:
-        SettingsError: `run` is not a run, or nothing is decoded yet.
+        SettingsError: `run` is not a run, or nothing is decoded yet; or the pair has another
+            vocabulary.
     """
-    trace, pair = checked(run, pair)
-    return examine(trace, pair, progress, close).findings
+    return report(run, pair, progress, close=close, tables=False).findings
+
+
+def explain(
+    run: Trace | Session, pair: ModelPair | None = None, *, close: float | None = None
+) -> Finding | None:
+    """The cause of the first wrong answers, measured; None if every recorded answer is right, or there
+    are no models.
+
+    Its `kind`: position, mask, prefix, order (rows that were kept), cache, commit, token, choice,
+    answer (another row's, or no cause won), stale_logits, temperature, window, norm or precision.
+    Arguments and errors as `check`.
+    """
+    return report(run, pair, close=close, tables=False).cause
+
+
+def report(
+    run: Trace | Session,
+    pair: ModelPair | None = None,
+    progress: Progress | None = None,
+    *,
+    close: float | None = None,
+    tables: bool = True,
+) -> Report:
+    """What `check` finds, with acceptance, notes, and the gaps of every recorded answer to the plain
+    pass, beside those of the pair's own pass in the recorded precision.
+
+    Args:
+        tables: show the gaps in tables, and measure more of the reference. Other arguments and
+            errors as `check`.
+    """
+    result = examine(*checked(run, pair), progress, close, REFERENCES if tables else SAMPLE)
+    return replace(result, with_tables=tables)
 
 
 def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | None = None) -> Trace:
@@ -75,28 +104,13 @@ def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | Non
     the probabilities of its paths, run plainly.
     """
     trace, pair = checked(trace, pair)
-    steps = list(trace.steps)
     result = examine(trace, pair, progress, references=REFERENCES)
-    gaps = {one.step.index: _gaps(one) for one in result.measured}
-    for index, step in enumerate(steps):
-        own = tuple([finding for finding in result.findings if finding.iteration == index])
-        steps[index] = replace(step, findings=own, plain=(), gaps=gaps.get(index, ()))
+    steps = list(result.trace.steps)
     if pair is not None and result.findings and result.findings[0].kind != TIE:
         wrong = result.findings[0].iteration
         # a fresh oracle: the first one has read past this iteration
         steps[wrong] = _with_plain(Oracle(trace, pair, progress), steps[wrong])
-    return replace(trace, steps=tuple(steps))
-
-
-def _gaps(one: Measured) -> tuple[tuple[float, float | None] | None, ...]:
-    """The gap of each node and that of the reference, as `Step.gaps`."""
-    reference = one.reference or [None] * len(one.gaps)
-    return tuple(
-        [
-            (min(gap, -FLOOR), other) if node.target_top else None
-            for node, gap, other in zip(one.step.nodes, one.gaps, reference, strict=True)
-        ]
-    )
+    return replace(result.trace, steps=tuple(steps))
 
 
 def _with_plain(oracle: Oracle, step: Step) -> Step:
@@ -110,66 +124,6 @@ def _with_plain(oracle: Oracle, step: Step) -> Step:
     named = {token for tops in plain for token, _ in tops} - step.texts.keys()
     return replace(
         step, plain=tuple(plain), texts={**step.texts, **oracle.pair.token_texts(sorted(named))}
-    )
-
-
-def explain(
-    run: Trace | Session, pair: ModelPair | None = None, *, close: float | None = None
-) -> Finding | None:
-    """The cause of the first wrong answers, measured; None if every recorded answer is right.
-
-    Its `kind`: position, mask, prefix, order (rows that were kept), cache, commit, token, choice,
-    answer (another row's, or no cause won), stale_logits, temperature, window, norm or precision.
-
-    Raises:
-        SettingsError: nothing is decoded yet, or the pair has another vocabulary.
-    """
-    oracle = Oracle(*_with_models(run, pair), close=close)
-    return next(iter(on_answers(oracle, measure(oracle))[0]), None)
-
-
-def report(
-    run: Trace | Session,
-    pair: ModelPair | None = None,
-    progress: Progress | None = None,
-    *,
-    close: float | None = None,
-) -> Report:
-    """The gaps of every recorded answer to the plain pass, beside those of the pair's own pass in the
-    recorded precision; with what `check` finds, and notes.
-
-    Raises:
-        SettingsError: as `check`; or no pair was given.
-    """
-    return examined(*_with_models(run, pair), progress, close=close, measured=True)
-
-
-def examined(
-    trace: Trace,
-    pair: ModelPair | None,
-    progress: Progress | None = None,
-    *,
-    close: float | None = None,
-    measured: bool = False,
-) -> Report:
-    """What the command line shows: a check with notes, and with tables of gaps if `measured`."""
-    trace, pair = checked(trace, pair)
-    result = examine(trace, pair, progress, close, REFERENCES if measured else SAMPLE)
-    rows = [
-        (one.step.index, node, int(depth), len(one.gaps), "drafted" if node else "root", *gaps)
-        for one in result.measured
-        for node, (depth, gaps) in enumerate(zip(one.step.tree.depth, _gaps(one), strict=True))
-        if gaps is not None
-    ]
-    return Report(
-        pd.DataFrame(rows, columns=COLUMNS).astype({"gap": float, "reference": float}),
-        sum(len(step.nodes) for step in trace.steps),
-        len(trace.steps),
-        str(trace.models.get("target_dtype") or ""),
-        result.findings,
-        (*notes(trace), *result.notes),
-        measured,
-        acceptance(trace),
     )
 
 
@@ -215,19 +169,34 @@ def load_target(target: str, **options: Any) -> ModelPair:
     return load_pair(target=target, **options)
 
 
-def _with_models(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelPair]:
-    trace, models = checked(run, pair)
-    if models is None:
-        raise SettingsError("Answers are compared with models: pass the pair of this run.")
-    return trace, models
+def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelPair | None]:
+    """The trace of a run, and the healthy pair that should have decoded it.
 
-
-class Examined(NamedTuple):
-    """The measured iterations, all findings, and notes on the draft."""
-
-    measured: list[Measured]
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...] = ()
+    Raises:
+        SettingsError: `run` is not a run, nothing is decoded, or `pair` is not a pair or has another
+            vocabulary.
+    """
+    trace = trace_of(run)
+    if isinstance(run, Session) and pair is None:
+        pair = run.pair
+    if not trace.steps:
+        raise SettingsError(
+            "No iteration is decoded yet: Step or Run, then check what was decoded."
+        )
+    if pair is None:
+        return trace, None
+    pair = checked_pair(pair)
+    if isinstance(pair, BrokenPair) and pair.healthy is not None:
+        pair = pair.healthy
+    if trace.models.get("text", True):
+        texts = (token for step in trace.steps for token in step.texts)
+        most = max((*trace.prompt_ids, *trace.token_ids, *texts))
+        if most >= pair.vocab_size:
+            raise SettingsError(
+                f"Token {most} is outside the {pair.vocab_size} of {pair.name}: give the pair of "
+                "this run."
+            )
+    return trace, pair
 
 
 def examine(
@@ -236,108 +205,59 @@ def examine(
     progress: Progress | None = None,
     close: float | None = None,
     references: int = SAMPLE,
-) -> Examined:
+) -> Report:
     """One check: the record, then answers and draws beside the plain run, then the draft's side."""
+    records = contradictions(trace, pair.eos_ids if pair is not None else frozenset())
     if pair is None or not trace.models.get("text", True):  # or the text is not recorded
-        return Examined([], on_records(trace, pair))
+        return _reported(trace, records, _notes(trace))
     oracle = Oracle(trace, pair, progress, close)
     drawn = (
         oracle.outside and trace.settings.get("temperature") and not trace.models.get("processed")
     )
     sampled = SampledRun(trace) if drawn else None
     measured = measure(oracle, references, sampled.add if sampled else None)
-    answers, ties = on_answers(oracle, measured)
-    drawn_wrong = sampled.finding() if sampled and not answers else None
-    first = answers[0].iteration if answers else len(trace.steps)
+    wrong = [one.step.index for one in measured if one.wrong or one.misses]
+    first = min(wrong, default=len(measured))
+    cause = explain_answers(oracle, measured, first)[0] if wrong else None
+    draws = sampled.finding() if sampled and not wrong else None
     drafts, said = explain_draft(trace, pair, progress, first)
-    found = [*answers, *drafts, *on_records(trace, pair)]
-    found += [drawn_wrong] if drawn_wrong else []
+    found = [one for one in (cause, *drafts, *records, draws) if one is not None]
     found.sort(key=lambda finding: finding.iteration)
-    return Examined(measured, (*found, *ties), tuple(said))
+    found += [tie for one in measured[:first] for tie in _ties(one)]
+    return _reported(trace, found, (*_notes(trace), *said), cause, measured)
 
 
-def on_answers(
-    oracle: Oracle, measured: Sequence[Measured]
-) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """The first iteration with wrong answers, explained; and the ties before it."""
-    ties = [
-        Finding(
-            one.step.index,
-            row,
-            TIE,
-            f"A tie: {name(one.step, row)} has the choice {one.step.nodes[row].target_choice}, which is "
-            f"{one.choices[row]:.2g} below the best in the logarithm.",
+def _ties(measured: Measured) -> Iterator[Finding]:
+    step = measured.step
+    for row in measured.ties:
+        sentence = (
+            f"A tie: {name(step, row)} has the choice {step.nodes[row].target_choice}, which is "
+            f"{measured.choices[row]:.2g} below the best in the logarithm."
         )
-        for one in measured
-        for row in one.ties
-    ]
-    first = next((one.step.index for one in measured if one.wrong or one.misses), None)
-    if first is None:
-        return (), tuple(ties)
-    wrong, _ = explain_answers(oracle, measured[first], measured[:first][-1:])
-    return (wrong,), tuple([tie for tie in ties if tie.iteration < first])
+        yield Finding(step.index, row, TIE, sentence)
 
 
-def on_records(trace: Trace, pair: ModelPair | None) -> tuple[Finding, ...]:
-    """Contradictions in the record, of the kinds found in the first wrong iteration; one for each kind
-    and iteration."""
-    findings = []
-    for _, group in groupby(_contradictions(trace, pair), lambda one: (one.iteration, one.kind)):
-        first, *more = group
-        if more:
-            sentence = f"{first.sentence[:-1]}; {len(more)} more in this iteration."
-            first = replace(first, sentence=sentence, count=len(more) + 1)
-        findings.append(first)
-    kinds = {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
-    return tuple([finding for finding in findings if finding.kind in kinds])
-
-
-def _contradictions(trace: Trace, pair: ModelPair | None) -> Iterator[Finding]:
-    text = (*trace.prompt_ids, trace.first_token)
-    room = int(trace.settings.get("max_new_tokens") or 1 << 30) - 1
-    faults = {"mask": "sibling visible", "slot": "phantom KV rows"}
-    processed = bool(trace.models.get("processed"))
-    offset = position_offset(trace)
+def _reported(
+    trace: Trace,
+    findings: Sequence[Finding],
+    notes: tuple[str, ...],
+    cause: Finding | None = None,
+    measured: Sequence[Measured] = (),
+) -> Report:
+    """With findings and gaps in the steps of the run."""
+    gaps = {one.step.index: one.compared for one in measured}
+    steps = []
     for step in trace.steps:
-        last = step.index == len(trace.steps) - 1
-        before = Before(text, room, _eos_ids(trace, pair), offset, processed, last)
-        for kind, detector in DETECTORS.items():
-            for node, sentence, *right in detector(step, before):
-                fault = faults.get(kind, "")
-                yield Finding(
-                    step.index, node, kind, sentence, fault, text_is_right=right == [True]
-                )
-        text = text + step.committed
-        room = room - len(step.committed)
+        own = tuple([finding for finding in findings if finding.iteration == step.index])
+        steps.append(replace(step, findings=own, plain=(), gaps=gaps.get(step.index, ())))
+    return Report(replace(trace, steps=tuple(steps)), tuple(findings), notes, cause)
 
 
-def _eos_ids(trace: Trace, pair: ModelPair | None) -> frozenset[int]:
-    if not trace.settings.get("stop_at_eos", True):
-        return frozenset()
-    if given := str(trace.models.get("eos_ids") or ""):
-        return frozenset(map(int, given.split()))
-    return pair.eos_ids if pair is not None else frozenset()
-
-
-def position_offset(trace: Trace) -> int:
-    """The offset of every position: from the header, else the one that all rows share."""
-    if given := int(trace.models.get("position_offset") or 0):
-        return given
-    offsets = {
-        place - step.prefix_length - depth
-        for step in trace.steps
-        for place, depth in zip(step.position, step.tree.depth.tolist(), strict=False)
-    }
-    return offsets.pop() if len(offsets) == 1 else 0
-
-
-def notes(trace: Trace) -> tuple[str, ...]:
+def _notes(trace: Trace) -> tuple[str, ...]:
     """What is unusual in a record and no fault."""
-    found = []
-    if note := trace.models.get("note"):
-        found.append(str(note))
+    notes = [str(trace.models.get("note") or "")]
     if offset := position_offset(trace):
-        found.append(f"All positions are {offset:+d} off the text's, from the first pass on.")
+        notes.append(f"All positions are {offset:+d} off the text's, from the first pass on.")
     if trace.models.get("processed"):
-        found.append("Choices were made after logits processors, so answers are compared by top-k.")
-    return tuple(found)
+        notes.append("Choices were made after logits processors, so answers are compared by top-k.")
+    return tuple(filter(None, notes))

@@ -8,11 +8,12 @@ up to.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 
-from speclab.trace.records import UNKNOWN, Step
+from speclab.trace.records import UNKNOWN, Finding, Step, Trace
 from speclab.tree import CandidateSampling
 
 FOLLOWS_THE_TARGET = {"greedy", "sample and match"}
@@ -263,3 +264,56 @@ DETECTORS: Mapping[str, Callable[[Step, Before], Iterator[Fault]]] = {
     for detector in (order, position, mask, prefix, slot, path, choice, answer, commit, text, end)
 }
 """By the kind of their findings."""
+
+
+def contradictions(trace: Trace, eos_ids: frozenset[int]) -> list[Finding]:
+    """Contradictions in the record, of the kinds found in the first wrong iteration; one for each kind
+    and iteration.
+
+    Args:
+        eos_ids: what ends a text, if the record does not say it.
+    """
+    findings = []
+    for _, group in groupby(_all(trace, eos_ids), lambda one: (one.iteration, one.kind)):
+        first, *more = group
+        if more:
+            sentence = f"{first.sentence[:-1]}; {len(more)} more in this iteration."
+            first = replace(first, sentence=sentence, count=len(more) + 1)
+        findings.append(first)
+    kinds = {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
+    return [finding for finding in findings if finding.kind in kinds]
+
+
+def _all(trace: Trace, eos_ids: frozenset[int]) -> Iterator[Finding]:
+    if given := str(trace.models.get("eos_ids") or ""):
+        eos_ids = frozenset(map(int, given.split()))
+    before = Before(
+        text=(*trace.prompt_ids, trace.first_token),
+        room=int(trace.settings.get("max_new_tokens") or 1 << 30) - 1,
+        eos_ids=eos_ids if trace.settings.get("stop_at_eos", True) else frozenset(),
+        offset=position_offset(trace),
+        processed=bool(trace.models.get("processed")),
+    )
+    faults = {"mask": "sibling visible", "slot": "phantom KV rows"}
+    for step in trace.steps:
+        before = replace(before, last=step.index == len(trace.steps) - 1)
+        for kind, detector in DETECTORS.items():
+            for node, sentence, *right in detector(step, before):
+                fault = faults.get(kind, "")
+                yield Finding(
+                    step.index, node, kind, sentence, fault, text_is_right=right == [True]
+                )
+        room = before.room - len(step.committed)
+        before = replace(before, text=before.text + step.committed, room=room)
+
+
+def position_offset(trace: Trace) -> int:
+    """The offset of every position: from the header, else the one that all rows share."""
+    if given := int(trace.models.get("position_offset") or 0):
+        return given
+    offsets = {
+        place - step.prefix_length - depth
+        for step in trace.steps
+        for place, depth in zip(step.position, step.tree.depth.tolist(), strict=False)
+    }
+    return offsets.pop() if len(offsets) == 1 else 0

@@ -8,9 +8,9 @@ from math import log
 from statistics import mean
 from typing import Any, NamedTuple
 
-from speclab.clinic._check import examine
+from speclab.clinic._check import check, checked
 from speclab.clinic._detectors import path_of
-from speclab.clinic._runs import acceptance, checked
+from speclab.clinic._report import acceptance
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
 from speclab.pair import ModelPair
@@ -164,7 +164,7 @@ def _difference(a: Mapping[int, float], b: Mapping[int, float]) -> float | None:
 
 def _wrong(run: Trace, pair: ModelPair | None, close: float | None) -> Finding | None:
     """The first finding of the target's side: of a wrong text before one of a right one."""
-    found = examine(run, pair, close=close).findings
+    found = check(run, pair, close=close)
     found = tuple([one for one in found if one.kind not in (TIE, "draft")])
     return min(found, key=lambda one: one.text_is_right, default=None)
 

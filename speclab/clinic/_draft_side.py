@@ -27,7 +27,7 @@ from speclab.clinic._causes import explain_answers, fit_of
 from speclab.clinic._faults import NO_WINDOW, final_norm, sharing_weights, without_final_norm
 from speclab.clinic._passes import Change
 from speclab.clinic._plain import FLOOR, TINY, Measured, Oracle, Passes, Progress, lowered, measure
-from speclab.clinic._runs import acceptance
+from speclab.clinic._report import acceptance
 from speclab.clinic._sampled import Cuts, transformed
 from speclab.drafters.draft_pass import DRAFT
 from speclab.heads.runner import HeadRunner
@@ -304,7 +304,7 @@ def _explained(sources: Sequence[Source], outside: bool) -> Finding | None:
                 first.step.hidden
             )  # a head is like its target, and so like any good drafter
         else:
-            cause, named = explain_answers(oracle, first, source.measured[:index][-1:])
+            cause, named = explain_answers(oracle, source.measured, index)
             sampled = oracle.trace.settings.get("temperature")
             if cause.kind == "temperature" and sampled and not Cuts.of(oracle.trace, "draft_"):
                 return None  # what the draft sampled by

@@ -4,10 +4,10 @@ contents, or the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -24,39 +24,33 @@ ROWS = 256
 """Most copies of a row in one pass."""
 
 
-class Change(NamedTuple):
-    """A hypothesis: the `kind` of the fault, and what it changes in the pass; None leaves it right.
+@dataclass(frozen=True)
+class Change:
+    """A hypothesis: the `kind` of the fault, and what the engine did, a clause for a sentence.
 
-    `says`: what the engine did, a clause for a sentence. `tree`: `[n, n]`, which rows each row
-    sees. `entries`: `[c]` or `[n, c]` bool, which cache entries. `make`: the runner that holds the
-    text, by default the right one. `after`: what is done to the logits. `fault`: the name in
-    `clinic.FAULTS`, if any. `weight`: how much better it must fit than a simpler one, in nats.
+    `given`: what the rows were given: `tokens` `[n]`, `positions` `[n]`, `entries` of the cache `[c]`
+    or `[n, c]`, and of the `tree` `[n, n]`; what is not named is right. `make`: makes the runner that
+    holds the text, by default the right one. `after`: what is done to the logits. `fault`: the name
+    in `clinic.FAULTS`, if any. `weight`: how much better it must fit than a simpler one, in nats.
     """
 
     kind: str
     says: str
-    tokens: tuple[int, ...] | None = None
-    positions: tuple[int, ...] | None = None
-    tree: Bools | None = None
-    entries: Bools | None = None
-    make: Callable[[ChangedPasses], Runner] | None = None
-    after: Callable[[Tensor], Tensor] | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+    make: Callable[[], Runner] | None = None
+    after: Callable[[Tensor], Tensor] = lambda logits: logits
     fault: str = ""
     weight: float = 0.0
-
-
-UNCHANGED = Change("answer", "")
-"""The right pass."""
 
 
 class ChangedPasses:
     """Changed passes of one step, and the gaps of what they answer.
 
     Attributes:
-        right: the right runner, with rejected rows of the step before.
-        kept: its entries of the text.
-        path: the rows of the step before that stay.
-        rejected: logits of all rows of the step before, None if it has none.
+        right: the right runner; with all rows of the step before, which begin at entry `start`.
+        path: those that stay. rejected: logits of them all, None if there is no step before.
+        shown: `[c]`: the entries of the text.
+        own: what the rows are given if all is right.
     """
 
     def __init__(self, oracle: Oracle, step: Step, before: Step | None) -> None:
@@ -64,26 +58,31 @@ class ChangedPasses:
         self.step = step
         self.before = None if before is None or before.root_choice is not None else before
         self.n = len(step.tree)
-        self.tree = step.tree.ancestor_mask()
-        self.tokens: list[int] = step.tree.token.tolist()
-        self.positions = (step.prefix_length + step.tree.depth).tolist()
         self.text = oracle.text[: step.prefix_length]
         self.most = oracle.pair.target.context or NO_WINDOW
-        self.kept = [*range(step.prefix_length)]
+        self.own: dict[str, Any] = {
+            "tokens": step.tree.token,
+            "positions": step.prefix_length + step.tree.depth,
+            "tree": step.tree.ancestor_mask(),
+        }
+        self.start = len(self.text)
         self.path: list[int] = []
         self.rejected: Tensor | None = None
-        if self.before is None:
-            self.start = step.prefix_length  # entries before the rows of the step before
-            self.right = self.fresh()
-        else:
+        if self.before is not None:
             self.start = self.before.prefix_length
-            self.right = self._after(self.before)
+            self.path = list(path_of(self.before))[: len(self.before.committed)]
+        self.right = self.fresh(self.text[: self.start])
+        if self.before is not None:
+            tree = self.before.tree
+            places = (self.start + tree.depth).tolist()
+            answers = self.right.logits(tree.token.tolist(), places, tree.ancestor_mask())
+            self.rejected = answers.logits.clone()
+        self.shown = self.keeping(self.path)
 
     def fresh(
         self,
-        model: PreTrainedModel | None = None,
-        *,
         text: Sequence[int] | None = None,
+        model: PreTrainedModel | None = None,
         places: Sequence[int] | None = None,
         **plan: Any,
     ) -> Runner:
@@ -92,90 +91,70 @@ class ChangedPasses:
         runner = self.oracle.pair.target.beside(model or self.oracle.model, **plan)
         runner.allow_nonfinite = True
         tokens = self.text if text is None else text
+        seen = None if places is None else np.tri(len(tokens), dtype=np.bool_)
         if tokens:
-            runner.logits(
-                tokens, places, None if places is None else np.tri(len(tokens), dtype=bool)
-            )
+            runner.logits(tokens, places, seen)
         return runner
 
     def copied(self) -> Runner:
         """The right cache without rejected rows."""
         runner = self.right.fork(self.right.length, lean=False)
-        runner.keep(self.start, self.kept[self.start :])
+        runner.keep(self.start, [self.start + row for row in self.path])
         return runner
 
-    def _after(self, before: Step) -> Runner:
-        """Run the tree of the step before, and keep all of its rows."""
-        runner = self.fresh(text=self.text[: self.start])
-        places = [self.start + depth for depth in before.tree.depth.tolist()]
-        tokens = before.tree.token.tolist()
-        answers = runner.logits(tokens, places, before.tree.ancestor_mask())
-        self.rejected = answers.logits.clone()
-        self.path = list(path_of(before))[: len(before.committed)]
-        self.kept[self.start :] = [self.start + row for row in self.path]
-        return runner
-
-    @property
-    def entries(self) -> Bools:
-        """`[c]`: the cache entries of the text, without rejected rows of the step before."""
-        return np.isin(np.arange(self.right.length), self.kept)
+    def keeping(self, rows: Sequence[int]) -> Bools:
+        """`[c]`: entries of the right runner, with these rows of the step before."""
+        entry = np.arange(self.right.length)
+        return (entry < self.start) | np.isin(entry - self.start, rows)
 
     def moved(self, change: Change, by: int) -> Change:
         """The change with all positions so many further."""
-        return change._replace(positions=tuple([place + by for place in self.positions]))
+        positions = {"positions": self.own["positions"] + by}
+        return replace(change, given={**change.given, **positions})
 
     def gaps(self, change: Change) -> list[float]:
         """Of every row; infinite if the pass cannot be."""
-        places = change.positions or (0,)
-        if not 0 <= min(places) <= max(places) < self.most:
+        positions = change.given.get("positions", self.own["positions"])
+        if min(positions) < 0 or max(positions) >= self.most:
             return [inf] * self.n
-        logits = self.logits(change)
-        answers = change.after(logits) if change.after else logits
+        answers = change.after(self.logits(change))
         return self.oracle.gaps(self.step, self.oracle.log_probs(self.step, answers))
 
-    def logits(self, change: Change = UNCHANGED) -> Tensor:
+    def logits(self, change: Change) -> Tensor:
         """`[n, V]`."""
         self.oracle.report(self.step)
-        runner = self.right if change.make is None else change.make(self)
-        tokens, positions, entries, tree = self._given(change, runner)
-        return row_pass(runner, tokens, positions, np.hstack([entries, tree]))
+        runner = self.right if change.make is None else change.make()
+        given = self._given(change, runner)
+        seen = np.hstack([given["entries"], given["tree"]])
+        return row_pass(runner, given["tokens"], given["positions"], seen)
 
-    def _given(self, change: Change, runner: Runner) -> tuple[Any, ...]:
+    def _given(self, change: Change, runner: Runner) -> dict[str, Any]:
         """What the rows of a pass are given: tokens, positions, cache entries `[n, c]`, tree `[n, n]`."""
-        entries = np.ones((self.n, runner.length), dtype=np.bool_)
-        if change.entries is not None:
-            entries[:] = change.entries
-        elif runner is self.right:
-            entries[:] = self.entries
-        tree = self.tree if change.tree is None else change.tree
-        tokens = np.array(change.tokens or self.tokens)
-        return tokens, np.array(change.positions or self.positions), entries, np.array(tree)
+        entries = self.shown if runner is self.right else np.ones(runner.length, np.bool_)
+        given = {"entries": entries, **self.own, **change.given}
+        given = {name: np.asarray(values) for name, values in given.items()}
+        given["entries"] = np.broadcast_to(given["entries"], (self.n, runner.length))
+        return given
 
-    def copies(
-        self, row: int, what: str, options: Sequence[Any], others: Change = UNCHANGED
-    ) -> list[float]:
+    def copies(self, row: int, what: str, options: Sequence[Any], others: Change) -> list[float]:
         """The gap of `row` with each of these `tokens`, `positions`, `entries` `[c]` or rows of the
         `tree` `[n]`: one pass has many copies of the row beside the tree. A copy sees itself.
 
         `others`: changes of the other rows.
         """
-        node = self.step.nodes[row]
         result: list[float] = []
+        given = self._given(others, self.right)
         for start in range(0, len(options), ROWS):
-            part = list(options[start : start + ROWS])
+            part = options[start : start + ROWS]
             m = len(part)
-            copied = [*range(self.n), *[row] * m]
-            names = ("tokens", "positions", "entries", "tree")
-            given = {
-                name: value[copied]
-                for name, value in zip(names, self._given(others, self.right), strict=True)
-            }
-            given[what][self.n :] = part
-            given["tree"][self.n :, row] = False
-            own = np.concatenate([np.zeros((self.n, m), np.bool_), np.eye(m, dtype=np.bool_)])
+            index = [*range(self.n), *[row] * m]
+            rows = {name: values[index] for name, values in given.items()}
+            rows[what][self.n :] = part
+            rows["tree"][self.n :, row] = False
+            itself = np.eye(self.n + m, dtype=np.bool_)[:, self.n :]
+            seen = np.hstack([rows["entries"], rows["tree"], itself])
             self.oracle.report(self.step)
-            seen = np.concatenate([given["entries"], given["tree"], own], axis=1)
-            answers = row_pass(self.right, given["tokens"], given["positions"], seen)[self.n :]
-            one = replace(self.step, nodes=(node,) * m)
+            answers = row_pass(self.right, rows["tokens"], rows["positions"], seen)[self.n :]
+            one = replace(self.step, nodes=(self.step.nodes[row],) * m)
             result += self.oracle.gaps(one, self.oracle.log_probs(self.step, answers, [row] * m))
         return result

@@ -22,7 +22,7 @@ from transformers import DynamicCache
 
 from speclab.analysis.known_text import session_settings
 from speclab.clinic._detectors import GREEDY
-from speclab.clinic.steps_file import precision
+from speclab.clinic._lines import precision
 from speclab.errors import SettingsError
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
@@ -289,6 +289,17 @@ class Measured:
     levels: tuple[float, ...] = ()
     wrong: tuple[int, ...] = ()
     before: float = 0.0
+
+    @property
+    def compared(self) -> tuple[tuple[float, float | None] | None, ...]:
+        """The gap of each node and that of the reference, as `Step.gaps`."""
+        reference = self.reference or [None] * len(self.gaps)
+        return tuple(
+            [
+                (min(gap, -FLOOR), other) if node.target_top else None
+                for node, gap, other in zip(self.step.nodes, self.gaps, reference, strict=True)
+            ]
+        )
 
     @property
     def misses(self) -> list[int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from speclab.trace.records import TIE, Finding
+from speclab.trace.metrics import survival
+from speclab.trace.records import TIE, Finding, Trace
 
 BY = ("part", "depth", "width", "iteration")
 COLUMNS = ("iteration", "node", "depth", "width", "part", "gap", "reference")
@@ -19,33 +21,51 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class Report:
-    """What `clinic.report` measured. Iterations count from 0, as in `Trace.steps`; the text prints them
-    from 1.
+    """What a check found. Iterations count from 0, as in `Trace.steps`; the text prints them from 1.
 
-    `gaps`: a row per compared node: iteration, node, depth, width (rows of its pass), part ("root"
-    or "drafted"), gap (largest difference of a recorded log-probability to the plain pass), and
-    reference (the same of the pair's own pass in `dtype`; NaN where not measured). `rows`: nodes of
-    the run. `measured`: whether tables of gaps are part of the text. `exit_status`: 0 nothing is
-    wrong, 1 the text or the target's answers, 3 only the draft's proposals. `acceptance`: by depth:
-    (accepted nodes, passes in which the target looked at that depth).
+    `trace`: the run, with findings and gaps in its steps. `findings`: the first wrong iteration
+    first, ties last. `cause`: that of the first wrong answers, None if all are right. `with_tables`:
+    whether tables of gaps are part of the text.
     """
 
-    gaps: pd.DataFrame
-    rows: int
-    iterations: int
-    dtype: str
+    trace: Trace
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
-    measured: bool = True
-    acceptance: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    cause: Finding | None = None
+    with_tables: bool = False
+
+    @cached_property
+    def gaps(self) -> pd.DataFrame:
+        """A row per compared node: iteration, node, depth, width (rows of its pass), part ("root" or
+        "drafted"), gap (largest difference of a recorded log-probability to the plain pass), and
+        reference (the same of the pair's own pass in the recorded precision; NaN where not measured).
+        """
+        rows = [
+            (step.index, node, int(depth), len(step.tree), "drafted" if node else "root", *gap)
+            for step in self.trace.steps
+            for node, (depth, gap) in enumerate(zip(step.tree.depth, step.gaps, strict=False))
+            if gap is not None
+        ]
+        return pd.DataFrame(rows, columns=COLUMNS).astype({"gap": float, "reference": float})
+
+    @property
+    def rows(self) -> int:
+        """Nodes of the run."""
+        return sum(len(step.nodes) for step in self.trace.steps)
+
+    @property
+    def acceptance(self) -> dict[int, tuple[int, int]]:
+        """By depth: (accepted nodes, passes in which the target looked at that depth)."""
+        return acceptance(self.trace)
 
     @property
     def accepted(self) -> float:
         """Accepted nodes per pass."""
-        return sum(hits for hits, _ in self.acceptance.values()) / max(self.iterations, 1)
+        return sum(hits for hits, _ in self.acceptance.values()) / len(self.trace.steps)
 
     @property
     def exit_status(self) -> int:
+        """0 nothing is wrong, 1 the text or the target's answers, 3 only the draft's proposals."""
         kinds = {finding.kind for finding in self.findings} - {TIE}
         return 0 if not kinds else 3 if kinds == {"draft"} else 1
 
@@ -58,23 +78,22 @@ class Report:
                 columns[f"{column}, {name}"] = groups[column].quantile(share)
         return pd.DataFrame(columns)
 
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """The tables that are not empty."""
-        return {by: self.table(by) for by in BY} if self.measured and len(self.gaps) else {}
+    def _tables(self) -> dict[str, pd.DataFrame]:
+        return {by: self.table(by) for by in BY} if self.with_tables and len(self.gaps) else {}
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         tables = {}
-        for by, table in self.tables().items():
+        for by, table in self._tables().items():
             frame = table.reset_index().astype(object)
             tables[by] = frame.where(frame.notna(), None).to_dict("records")
         return {
             "accepted": self.accepted,
-            "acceptance": dict(self.acceptance),
+            "acceptance": self.acceptance,
             "rows": self.rows,
             "compared": len(self.gaps),
-            "iterations": self.iterations,
-            "dtype": self.dtype,
+            "iterations": len(self.trace.steps),
+            "dtype": self.trace.models.get("target_dtype"),
             "findings": [asdict(finding) for finding in self.findings],
             "notes": list(self.notes),
             "gaps": tables,
@@ -84,13 +103,14 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{self.accepted:.2f} tokens accepted per pass{by_depth(self.acceptance)}."]
         wrong = [finding for finding in self.findings if finding.kind != TIE]
-        lines += [str(finding) for finding in (self.findings if not self.measured else wrong)]
+        lines += map(str, wrong if self.with_tables else self.findings)
         lines += [f"Note: {note}" for note in self.notes]
         lines.append(
-            f"{self.iterations} iterations, answers of {len(self.gaps)} of {self.rows} rows "
+            f"{len(self.trace.steps)} iterations, answers of {len(self.gaps)} of {self.rows} rows "
             f"compared: {len(wrong)} findings, {len(self.findings) - len(wrong)} ties."
         )
-        for by, table in self.tables().items():
+        dtype = self.trace.models.get("target_dtype")
+        for by, table in self._tables().items():
             if len(table) == 1 and by != "part":
                 continue
             columns = [name.replace("reference", "ref") for name in table.columns]
@@ -98,8 +118,15 @@ class Report:
             if by == "iteration":
                 shown = shown.set_axis(shown.index + 1)
             text = shown.to_string(float_format="{:.2g}".format, na_rep="-", index_names=False)
-            lines += ["", f"Gaps by {by}, beside the reference (ref: {self.dtype}):", text]
+            lines += ["", f"Gaps by {by}, beside the reference (ref: {dtype}):", text]
         return "\n".join(lines)
+
+
+def acceptance(trace: Trace) -> dict[int, tuple[int, int]]:
+    """By depth: accepted nodes, and passes in which the target looked at that depth. Their ratio is the
+    hazard, which does not depend on how many tokens are drafted."""
+    rows = survival([step.counts for step in trace.steps])
+    return {row.depth: (row.accepted, row.looked) for row in rows}
 
 
 def by_depth(acceptance: Mapping[int, tuple[int, int]]) -> str:

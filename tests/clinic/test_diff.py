@@ -80,5 +80,5 @@ def test_a_dump_of_llama_cpp_has_its_acceptance(tmp_path):
     assert [step.tree.token.tolist()[1:] for step in trace.steps] == [[5, 7], [5, 7]]
     assert trace.steps[0].nodes[1].draft_prob == pytest.approx(0.9)
     assert clinic.check(trace) == clinic.check(trace, pair_of("llama")) == ()
-    assert clinic.examined(trace, None).acceptance == {1: (2, 2), 2: (1, 2)}
+    assert clinic.report(trace).acceptance == {1: (2, 2), 2: (1, 2)}
     assert speclab.load_trace(trace.save(tmp_path / "run.json.gz")).steps == trace.steps

@@ -96,7 +96,7 @@ def test_settings_of_engines_are_no_fault(tmp_path):
     path.write_text("\n".join(lines) + "\n")
     trace = speclab.load_steps(path)
     assert kinds(trace, pair) == set()
-    assert "+7" in " ".join(clinic.notes(trace))
+    assert "+7" in " ".join(clinic.report(trace).notes)
 
 
 @pytest.mark.parametrize("given", [{"repetition_penalty": 1.5}, {"no_repeat_ngram_size": 2}, {}])

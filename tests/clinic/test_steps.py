@@ -106,10 +106,7 @@ def written(path, *lines, header=None):
 
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "run.jsonl"
-    with pytest.raises(
-        TraceError,
-        match=r"line 1 must be a header of format 'speclab.steps/1', not 'speclab.steps/2'",
-    ):
+    with pytest.raises(TraceError, match=r"line 1: format .*speclab.steps/1"):
         speclab.load_steps(written(path, ROOT, header={"format": "speclab.steps/2"}))
     with pytest.raises(TraceError, match="no verification pass"):
         speclab.load_steps(written(path))
@@ -117,10 +114,10 @@ def test_other_files_are_refused(tmp_path):
         file.truncate((1 << 30) + 1)
     with pytest.raises(TraceError, match="allowed"):
         speclab.load_steps(path)
-    with pytest.raises(TraceError, match="line 2: prefix_length"):
+    with pytest.raises(TraceError, match="line 2"):
         speclab.load_steps(written(path, [7]))
     path.write_bytes(b"\x00\xff\n{}\n")
-    with pytest.raises(TraceError, match="line 1 is not JSON"):
+    with pytest.raises(TraceError, match="not JSON"):
         speclab.load_steps(path)
     trace = speclab.load_steps(written(path, ROOT | {"choice": [9, 3000, 4]}))
     with pytest.raises(SettingsError, match="outside the 64"):

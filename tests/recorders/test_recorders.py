@@ -207,7 +207,7 @@ def test_vllm_s_passes_without_drafts_and_requests_that_come_back(tmp_path):
 
 def test_vllm_s_synthetic_acceptance_is_said(tmp_path):
     trace, _ = recorded_by_vllm(tmp_path, rates=torch.tensor([0.8, 0.6]))
-    assert any("synthetic" in note for note in speclab.clinic.notes(trace))
+    assert any("synthetic" in note for note in speclab.clinic.report(trace).notes)
 
 
 def test_an_engine_goes_on_when_its_names_have_moved(tmp_path):
@@ -307,11 +307,9 @@ def test_sglang_s_rule_and_sampling_are_written(tmp_path):
     assert {name: pytest.approx(first.settings[name]) for name in wanted} == wanted
     assert (first.steps[0].rule, second.steps[0].rule) == ("sample and match", "greedy")
     assert second.settings["temperature"] == 0
-    assert speclab.clinic.notes(first) == ()
-    assert (
-        "argmax"
-        in speclab.clinic.notes(recorded_by_sglang(tmp_path, greedy=False, device="cpu")[0])[0]
-    )
+    assert speclab.clinic.report(first).notes == ()
+    on_cpu, _ = recorded_by_sglang(tmp_path, greedy=False, device="cpu")
+    assert "argmax" in speclab.clinic.report(on_cpu).notes[0]
     drafts = torch.full((2, 2, VOCAB), 1 / VOCAB)
     first, _ = recorded_by_sglang(tmp_path, greedy=False, topk=1, drafts=drafts)
     assert first.steps[0].rule == "independent draws"
