@@ -67,14 +67,14 @@ SHARES = {
     "drafters": 24_700,
     "engine": 12_500,
     "analysis": 9_800,
-    "clinic": 31_000,
+    "clinic": 30_700,
     "views": 5_850,
     "lab": 12_970,
     "live": 1_100,
     "course": 4_000,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 155_300, "tests": 173_200}
+WHOLE = {"speclab": 154_700, "tests": 172_800}
 SCRIPTS = {"speclab/views": 40_100, "speclab/lab": 830, "speclab/live": 11_700}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
