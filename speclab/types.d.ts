@@ -446,7 +446,6 @@ interface State {
   compared: { rows: Values[] } | null;
   diffed: Diff | null;
   runs: Run[];
-  hint: string;
   gone: string;
   guess: Guess;
   form: boolean;
@@ -474,7 +473,6 @@ type Message =
     }
   | { do: "step"; start?: string }
   | { do: "run"; until: Until }
-  | { do: "condition"; until: Until }
   | {
       do: "want";
       models?: Values | null;
@@ -514,7 +512,6 @@ type PageEvent =
   | { type: "compared"; rows: Values[] }
   | { type: "diffed"; diff: Diff | null }
   | { type: "runs"; runs: Run[] }
-  | { type: "hint"; sentence: string }
   | { type: "file"; name: string; mime: string; data: string }
   | { type: "gone"; sentence: string };
 

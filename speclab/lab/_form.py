@@ -192,7 +192,7 @@ def with_models(config: LabConfig, value: Any, given: ModelPair | None) -> LabCo
     """The setup with other models: a choice of the page, or None for the given pair.
 
     Raises:
-        SpeclabError: there is no such preset, no given pair, or no target.
+        SpeclabError: there is no such preset, or no target.
     """
     choice = None
     if value is not None:
@@ -201,8 +201,6 @@ def with_models(config: LabConfig, value: Any, given: ModelPair | None) -> LabCo
             find(choice.name)
         elif not choice.target:
             raise SettingsError("Name a target: a hub id or a folder.")
-    elif given is None:
-        raise SettingsError("No models were given in Python: choose some from the list.")
     prompt = config.prompt
     chats = chats_with(choice, given)
     if choice != config.models and is_conversation(prompt) != chats:
@@ -248,14 +246,3 @@ def refuse_empty(prompt: PromptInput) -> None:
     """Raises PromptError for a prompt without text."""
     if not prompt_text(prompt).strip():
         raise PromptError("The prompt is empty: write a text, or choose an example.")
-
-
-def refuse_long(pair: ModelPair, prompt: PromptInput) -> None:
-    """Raises SettingsError for a prompt that leaves no room in the target's context."""
-    context = pair.target.context
-    count = len(pair.encode(prompt_of(pair, prompt)))
-    if context is not None and count >= context:
-        raise SettingsError(
-            f"The prompt has {count} tokens, and the context of {pair.target.name} is "
-            f"{context}: shorten it."
-        )

@@ -30,8 +30,6 @@ _STYLE = (
     f"{_CHILD}:not(:has(.speclab-lab)):has(+ {_CHILD} .speclab-saved) {{ display: none }}</style>"
 )
 """Hides the HTML below a live widget, and what JupyterLab writes in place of a dead one."""
-_LARGEST = 3_000_000
-"""Most characters of a picture."""
 
 
 class Saved:
@@ -144,7 +142,7 @@ def _image(image: Mapping[str, Any]) -> str:
     """A picture as an element that runs no script; empty if it is not a picture."""
     data = str(image["data"])
     mime = image["mime"]
-    if mime != "image/png" or len(data) > _LARGEST:
+    if mime != "image/png":
         return ""
     width = image.get("width")
     size = f' width="{width:.0f}"' if isinstance(width, int | float) else ""

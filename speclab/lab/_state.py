@@ -124,6 +124,12 @@ class LabState(HasTraits):
         self.message = ""
         self.mend(set(self.errors) - set(FORM))
 
+    def leave_edits(self) -> None:
+        """Drop the tree built by hand."""
+        if self.edits:
+            self.edits = ()
+            self.hide("preview")
+
     def show(self, panel: str, /, **fields: Any) -> None:
         """Show a panel; it stays until it is shown again or hidden."""
         self.panels = {**self.panels, panel: fields}

@@ -19,9 +19,9 @@ from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import CancelledError
 from speclab.lab._form import LabConfig, ModelChoice, chats_with, offered, refuse_empty
-from speclab.lab._runs import Runs
 from speclab.lab._saved import Saved
 from speclab.lab._state import Outbox, from_page
+from speclab.lab._tasks import Tasks
 from speclab.lab._worker import Worker
 from speclab.loading.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
@@ -50,7 +50,7 @@ BUSY = {
     "on_save": "Saving",
     "on_open": "Opening",
 }
-"""What the page shows while a method of `Runs` works."""
+"""What the page shows while a method of `Tasks` works."""
 PLACES = {
     "on_run": "until",
     "on_curve": "strategy",
@@ -66,9 +66,9 @@ _log = logging.getLogger(__name__)
 
 
 def _waiting(
-    work: Callable[Concatenate[Runs, Given], Result],
+    work: Callable[Concatenate[Tasks, Given], Result],
 ) -> Callable[Concatenate[Lab, Given], Result]:
-    """A method of `Runs` as one of the lab: it waits until the worker's thread has done it."""
+    """A method of `Tasks` as one of the lab: it waits until the worker's thread has done it."""
 
     @wraps(work)
     def method(lab: Lab, /, *args: Given.args, **named: Given.kwargs) -> Result:
@@ -150,7 +150,7 @@ class Lab(AnyWidget):
             refuse_empty(prompt)
         wanted = LabConfig(choice, checked(strategy), prompt, SessionSettings(**settings))
         super().__init__()
-        self.state = Runs(wanted=wanted, guess=predict)
+        self.state = Tasks(wanted=wanted, guess=predict)
         self.state.given = given
         self.state.named = pair is not None
         self.state.worker = self._worker = Worker(self.state, self._flush)
@@ -171,16 +171,16 @@ class Lab(AnyWidget):
         """The session; None until the models are loaded."""
         return self.state.session
 
-    step = _waiting(Runs.on_step)
-    back = _waiting(Runs.back)
-    goto = _waiting(Runs.goto)
-    run = _waiting(Runs.on_run)
-    show_phase = _waiting(Runs.show_phase)
-    select = _waiting(Runs.select)
-    fork = _waiting(Runs.fork)
-    pin = _waiting(Runs.pin)
-    check = _waiting(Runs.on_check)
-    diff = _waiting(Runs.on_diff)
+    step = _waiting(Tasks.on_step)
+    back = _waiting(Tasks.back)
+    goto = _waiting(Tasks.goto)
+    run = _waiting(Tasks.on_run)
+    show_phase = _waiting(Tasks.show_phase)
+    select = _waiting(Tasks.select)
+    fork = _waiting(Tasks.fork)
+    pin = _waiting(Tasks.pin)
+    check = _waiting(Tasks.on_check)
+    diff = _waiting(Tasks.on_diff)
 
     def stop(self) -> None:
         """Stop the running work, from any thread; decoded iterations are kept."""
@@ -214,7 +214,7 @@ class Lab(AnyWidget):
 
     def _receive(self, _widget: object, content: Any, _buffers: object) -> None:
         """Handle a message of the page on any thread: by the method `_on_NAME` here, at once, or on
-        the worker's thread by the method `on_NAME` of `Runs`."""
+        the worker's thread by the method `on_NAME` of `Tasks`."""
         try:
             name, fields = from_page(content)
         except (TypeError, KeyError, ValueError) as error:
@@ -227,7 +227,7 @@ class Lab(AnyWidget):
             self._submit(f"on_{name}", **fields)
 
     def _submit(self, name: str, /, *args: Any, key: str = "", **fields: Any) -> None:
-        """Queue a method of `Runs`; the page shows its error."""
+        """Queue a method of `Tasks`; the page shows its error."""
         work = partial(getattr(self.state, name), *args, **fields)
         self._worker.submit(work, BUSY.get(name, ""), PLACES.get(name, "page"), key)
 

@@ -118,11 +118,9 @@ class Prediction(VBox):
         )
 
     def _follow(self, _change: object) -> None:
-        predicted = self.predicted
-        if predicted is not None:
-            self._note.value = f"You predict {escape(_written(predicted))}."
-        else:
-            self._note.value = _NUMBER if self._field.value else ""
+        """Say what a field expects that holds no number."""
+        wrong = self._field.value and self.predicted is None
+        self._note.value = _NUMBER if wrong else ""
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         answers = "a number" if self.choices is None else " · ".join(map(_written, self.choices))

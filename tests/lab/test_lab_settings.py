@@ -105,7 +105,6 @@ def test_settings_that_contradict_each_other_are_refused_until_mended(page):
 @pytest.mark.parametrize(
     ("where", "wrong"),
     [
-        ("strategy", {"name": "DynaTrie"}),
         ("strategy", {"name": "DynaTree", "settings": {"node_budget": "many"}}),
         ("strategy", {"name": "DynaTree", "settings": {"colour": 3}}),
         ("session", {"temperature": -1}),

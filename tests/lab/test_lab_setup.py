@@ -30,7 +30,7 @@ def test_a_typed_prompt_is_what_the_next_step_decodes(page):
     assert (page.status["pending"], page.status["new_run"]) == ([], False)
 
 
-@pytest.mark.parametrize("prompt", ["", "   ", "far too long " * 900])
+@pytest.mark.parametrize("prompt", ["", "   "])
 def test_a_prompt_that_cannot_be_is_refused_where_it_is_typed_until_it_is_mended(page, prompt):
     page.want(prompt=prompt)
     assert page.error["where"] == "prompt"

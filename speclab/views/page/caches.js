@@ -4,7 +4,7 @@
 import { LOOKS } from "./data.js";
 import { codeMap, frameAt, layoutOf, noteAt } from "./figure.js";
 import { WHOLE, reached } from "./phases.js";
-import { byteCount, plotText } from "./text.js";
+import { plotText } from "./text.js";
 import { words } from "./words.js";
 
 const CACHE_ROW = 64;
@@ -68,7 +68,7 @@ export function cacheFigure(step, promptLength = 0, selected = null, position = 
     annotations: strips.notes,
     shapes: framed.map(({ x, y }) => frameAt(x - 0.5, x + 0.5, y - 0.5, y + 0.5))
   });
-  return { data: cacheTraces(strips), layout };
+  return { data: cacheTraces(strips), layout, ...strips };
 }
 
 /**
@@ -232,7 +232,7 @@ function cacheValues(record) {
     full: record.before + record.written,
     after: record.after,
     capacity: record.capacity,
-    memory: byteCount(record.after * record.slot_bytes),
+    memory: ((record.after * record.slot_bytes) / 2 ** 20).toFixed(1),
     written: record.written,
     kept: record.kept.length,
     moved: record.moved.length,

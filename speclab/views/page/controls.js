@@ -1,7 +1,7 @@
 // The bar, the menu, the runs, the tree built by hand, and the keys.
 
 import { LOOKS, WORDS } from "./data.js";
-import { asks, button, choiceOf, div, later, made, shows, span } from "./draw.js";
+import { asks, button, choiceOf, div, made, shows, span } from "./draw.js";
 import { OWN, PHASES } from "./phases.js";
 import { LATER, asking, positionShown, stepShown } from "./state.js";
 import { labelOf } from "./text.js";
@@ -25,7 +25,7 @@ export function barOf(context) {
   const going = live ? [until.run, stop] : [];
   /** @param {State} now */
   const update = now => {
-    const { status, gone, hint } = now;
+    const { status, gone } = now;
     const off = Boolean(gone || status.busy) || status.can_step === false;
     const forward = now.cursor < now.steps.length && !status.pending?.length;
     place.textContent = `${now.cursor} of ${now.steps.length}`;
@@ -33,7 +33,7 @@ export function barOf(context) {
     if (live) step.textContent = stepWords(now);
     step.disabled = asking(now) || (!forward && (!live || off));
     until.run.disabled = asking(now) || off;
-    until.hint.textContent = status.error?.where === "until" ? status.error.sentence : hint;
+    if (status.error?.where === "until") until.hint.textContent = status.error.sentence;
     until.run.hidden = Boolean(status.busy);
     stop.hidden = !status.busy;
     menu.guess.setAttribute("aria-pressed", String(Boolean(now.guess.on)));
@@ -89,36 +89,33 @@ function playOf({ state, dispatch }) {
 }
 
 /** @param {Context} context */
-function untilOf({ send, dispatch, kernel }) {
+function untilOf({ send, kernel }) {
   const kinds = Object.entries(WORDS.until).filter(([name]) => kernel || name !== "expression");
   const options = kinds.map(([name, [label]]) => [name, label]);
   const kind = choiceOf(options, options[0][0], chosen, WORDS.controls.until);
   const hint = made("span", WORDS.controls.hint);
+  const forget = () => hint.replaceChildren();
   const wish = () => ({
     kind: kind.value,
     value: value.type === "number" ? Number(value.value) : value.value
   });
   const run = button("Run", WORDS.controls.run, () => {
     if (value.hidden || value.value) return send({ do: "run", until: wish() });
-    dispatch({ type: "hint", sentence: WORDS.controls.condition.title });
+    hint.textContent = WORDS.controls.condition.title;
     value.closest("details").open = true;
     value.focus();
   });
-  const soon = later(250);
   function chosen() {
     const [, type, example = ""] = WORDS.until[kind.value];
     value.hidden = type === null;
     value.type = type ?? "text";
     value.value = type === "number" ? "2" : "";
     value.placeholder = example;
-    dispatch({ type: "hint", sentence: "" });
+    forget();
   }
   const value = made("input", {
     ...WORDS.controls.condition,
-    input: () => {
-      dispatch({ type: "hint", sentence: "" });
-      soon(() => send({ do: "condition", until: wish() }));
-    },
+    input: forget,
     /** @param {KeyboardEvent} event */
     keydown: ({ key }) => key === "Enter" && run.click()
   });

@@ -114,7 +114,7 @@ function maskSizes(step) {
     wide: across,
     high,
     labels,
-    left: 10 + MASK_SIZE.char * characters,
+    left: Math.max(10 + MASK_SIZE.char * characters, MASK_SIZE.least),
     start: -0.5 - (MASK_SIZE.gap + MASK_SIZE.band) / across
   };
 }

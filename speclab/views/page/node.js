@@ -4,11 +4,10 @@
 import { LOOKS, WORDS } from "./data.js";
 import { layoutOf, noteAt } from "./figure.js";
 import { WHOLE, kindsAt, reached, shapeOf } from "./phases.js";
-import { clip, general, labelOf, percent, plotText, quoted } from "./text.js";
+import { clip, labelOf, percent, plotText, quoted } from "./text.js";
 import { columnWidths, graphOf, stepGraph, rowsOf, treeTable, treeTraces } from "./tree.js";
 import {
   adaptationWords,
-  eventWords,
   formatted,
   nodeSentence,
   plainSentence,
@@ -231,36 +230,23 @@ export function blockTable(step) {
  * @param {Step} step
  * @returns {Table | null}
  */
-export function decidedRows(step) {
-  const routes = step.events.filter(event => event.kind === "route");
-  const before = { ...step.adaptation.before };
-  for (const { values } of routes)
-    for (const [name, value] of Object.entries(values))
-      if (!(name in before) && !["route", "by"].includes(name)) before[name] = value;
-  const { after } = step.adaptation;
-  const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
-  if (!names.length) return null;
-  const rows = names.map(name => [
+export function decidedRows({ index, adaptation }) {
+  const { before, after } = adaptation;
+  const rows = Object.keys({ ...before, ...after }).map(name => [
     name.replaceAll("_", " "),
     settingText(before[name] ?? null),
-    name in after ? settingText(after[name]) : ""
+    settingText(after[name] ?? null)
   ]);
-  const reasons = [
-    ...routes.map(event => eventWords(event, step.texts)),
-    adaptationWords(step.adaptation)
-  ];
-  const sentence = words("decided", "sentence", {
-    number: step.index + 1,
-    reasons: reasons.filter(Boolean).join("; ")
-  });
-  return { sentence, head: WORDS.decided.head, rows };
+  const values = { number: index + 1, reasons: adaptationWords(adaptation) };
+  const sentence = words("decided", "sentence", values);
+  return rows.length ? { sentence, head: WORDS.decided.head, rows } : null;
 }
 
 /** A value of a setting. @param {any} value */
 export function settingText(value) {
   if (value === null) return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
-  return typeof value === "number" ? general(Number(value.toPrecision(4))) : String(value);
+  return typeof value === "number" ? String(Number(value.toPrecision(4))) : String(value);
 }
 
 /**

@@ -323,8 +323,10 @@ function drawStage(state, parts, plot, context) {
   );
   const kinds = new Set(step && !commit ? Object.values(overlay?.kinds ?? kindsAt(step, now)) : []);
   const looks = Object.entries(LOOKS.nodes).filter(([name]) => kinds.has(name) && name !== "root");
-  const signs = looks.map(([, { color, sign, label }]) =>
-    made("span", {}, made("i", { style: `color:${color}` }, sign), ` ${label}`)
+  /** @type {Values} */
+  const plain = step?.counts.drafted ? {} : { bonus: WORDS.captions.own };
+  const signs = looks.map(([name, { color, sign, label }]) =>
+    made("span", {}, made("i", { style: `color:${color}` }, sign), ` ${plain[name] ?? label}`)
   );
   parts.signs.replaceChildren(...signs);
   drawSaid(state, parts, overlay, context.dispatch);
@@ -359,6 +361,7 @@ function drawPictures(
   if (!cache.hidden) {
     const length = state.header.prompt_ids.length;
     plot(cache, ["cache", step, width, node], () => cacheFigure(step, length, node));
+    if (!shows(stage, [step, state.tick])) slide(cache);
   }
   if (drawn.hidden || !width) return; // no width while another tab hides the page
   /** @param {NodeId} picked */
@@ -393,6 +396,21 @@ function drawPictures(
   );
 }
 
+const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/** Each sign that the commit moves slides to its slot. @param {any} cache */
+function slide(cache) {
+  const { moves, signs } = cache.figure;
+  const { xaxis, yaxis } = cache._fullLayout;
+  const marks = cache.querySelectorAll(".textpoint");
+  for (const [from, to] of still() ? [] : moves) {
+    const sign = signs.findIndex((/** @type {Slot} */ { x, y }) => x === to[0] && y === to[1]);
+    const by = [xaxis.d2p(from[0]) - xaxis.d2p(to[0]), yaxis.d2p(from[1]) - yaxis.d2p(to[1])];
+    const transform = [`translate(${by.join("px, ")}px)`, "none"];
+    marks[sign].animate({ transform }, LOOKS.motion);
+  }
+}
+
 /**
  * What a step or a phase adds appears, level by level, and the links of the path are drawn.
  * @param {any} tree
@@ -400,7 +418,7 @@ function drawPictures(
  * @param {Position} now
  */
 function appear(tree, step, now) {
-  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  if (still()) return;
   const whole = now.phase === "all";
   const added = fresh(step, now);
   const shown = tree.figure.table.filter((/** @type {Entry} */ entry) => entry.kind);
@@ -425,7 +443,7 @@ function appear(tree, step, now) {
 function drawSaid(state, { said, named }, overlay, dispatch) {
   const step = stepShown(state);
   const names = namesOf(state.header, step);
-  named.textContent = words("captions", "tree", names);
+  named.textContent = words("captions", step?.counts.drafted ? "tree" : "nothing", names);
   const list = storyOf(state, names, overlay);
   if (shows(said, [state.cursor, JSON.stringify(list)])) return;
   const pieces = list.map(({ text, strong }, part) => [
@@ -524,9 +542,9 @@ function panelParts(state, parts, context) {
   const { steps, cursor } = state;
   const node = state.node ?? 0;
   const asked = asking(state);
-  if (asked && ["caches", "node", "metrics"].includes(state.tab))
-    return ["Shown after your guess."];
   const step = asked ? null : stepShown(state);
+  if (!step && ["caches", "node", "metrics"].includes(state.tab))
+    return asked ? ["Shown after your guess."] : [];
   const pinned = state.pinned?.step;
   const rows = state.compared?.rows;
   const width = Math.max(parts.panel.clientWidth, 320);
@@ -539,22 +557,20 @@ function panelParts(state, parts, context) {
       pinned?.index === step?.index && pair(),
       ...(step ? [blockTable(step), decidedRows(step)] : [])
     ],
-    caches: () =>
-      step
-        ? [keyLine(step), cacheFigure(step, state.header.prompt_ids.length), ...cacheLines(step)]
-        : [],
-    node: () =>
-      step
-        ? [
-            nodeSentence(step, node),
-            Number.isInteger(node) && nodeFigure(step, node),
-            residualFigure(step)
-          ]
-        : [],
-    metrics: () =>
-      cursor
-        ? [numbersOf(state), metricsFigure(steps.slice(0, cursor), firstShown(cursor, cursor))]
-        : [],
+    caches: () => [
+      keyLine(step),
+      cacheFigure(step, state.header.prompt_ids.length),
+      ...cacheLines(step)
+    ],
+    node: () => [
+      nodeSentence(step, node),
+      Number.isInteger(node) && nodeFigure(step, node),
+      residualFigure(step)
+    ],
+    metrics: () => [
+      numbersOf(state),
+      metricsFigure(steps.slice(0, cursor), firstShown(cursor, cursor))
+    ],
     compare: () => [
       parts.compare.element,
       rows &&

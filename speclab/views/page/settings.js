@@ -3,7 +3,7 @@
 
 import { curveFigure } from "./compare.js";
 import { LOOKS, WORDS } from "./data.js";
-import { asks, button, choiceOf, div, later, made, refusal, span } from "./draw.js";
+import { asks, button, choiceOf, div, later, made, refusal, shows, span } from "./draw.js";
 import { shareOf } from "./figure.js";
 import { settingText } from "./node.js";
 import { shapeOf } from "./phases.js";
@@ -168,11 +168,28 @@ function drawDots(cells, fields, values, step) {
       event => name in event.values || Object.values(event.values).includes(name)
     );
     cell.classList.toggle("sl-decided", Boolean(decided));
-    cell.title = decided ? WORDS.controls.decided : "";
     track.querySelector(".sl-dots")?.remove();
     const measure = fields[name]["x-measure"];
     if (step && measure && offers)
       track.prepend(dotsOf(offers, measuredValues(step, measure), values[name]));
+  }
+}
+
+/**
+ * Says of each slider whether its ends draft the same tree as its value, so that it cannot act here.
+ * @param {Record<string, any>} cells
+ * @param {Values} values
+ * @param {Step} step
+ */
+async function markIdle(cells, values, step) {
+  for (const [name, { cell, values: offers }] of Object.entries(cells)) {
+    if (!offers) continue;
+    const ends = [values[name], offers.find(Number.isFinite), offers.at(-1)];
+    const found = await Promise.all(
+      ends.map(value => whatIf(step, { ...step.settings, ...values, [name]: value }))
+    );
+    const trees = new Set(found.map(one => JSON.stringify(one?.tree)));
+    cell.classList.toggle("sl-idle", found[0] !== null && trees.size === 1);
   }
 }
 
@@ -234,7 +251,9 @@ export function settingsOf({ state, send, live, kernel }) {
       rest.replaceChildren(...list);
       more.hidden = !list.length;
     }
-    drawDots(cells, fields, values, step?.settings.strategy === wanted.name ? step : null);
+    const own = step?.settings.strategy === wanted.name ? step : null;
+    drawDots(cells, fields, values, own);
+    if (own && element.offsetParent && !shows(grid, [own, built])) markIdle(cells, values, own);
     for (const [name, { place, values: offers }] of Object.entries(cells)) {
       place.hidden = name !== now.curve?.name || !now.curve.points?.length;
       const { clientWidth } = place;

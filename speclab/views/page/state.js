@@ -20,7 +20,6 @@ export function firstState() {
     tab: "", // none is open at first
     status: {},
     runs: /** @type {Run[]} */ ([]),
-    hint: "",
     gone: "",
     guess: { on: false, asked: /** @type {null} */ (null), tries: 0, right: 0, sentence: "" }
   };
@@ -236,8 +235,6 @@ function received(state, message) {
     }
     case "runs":
       return { ...state, runs: message.runs };
-    case "hint":
-      return { ...state, hint: message.sentence };
     case "gone":
       return { ...state, gone: message.sentence, status: { ...state.status, busy: null } };
     case "preview":

@@ -85,26 +85,6 @@ export function plural(count, noun, nouns) {
   return `${count} ${count === 1 ? noun : (nouns ?? `${noun}s`)}`;
 }
 
-/** A number as Python's `g` writes it. @param {number} value */
-export function general(value) {
-  if (value !== 0 && Math.abs(value) < 1e-4) {
-    const [digits, power] = value.toExponential(5).split("e");
-    return `${Number(digits)}e-${power.slice(1).padStart(2, "0")}`;
-  }
-  return String(Number(value.toPrecision(6)));
-}
-
-/** `1.5 MiB`. @param {number} bytes */
-export function byteCount(bytes) {
-  const units = ["B", "KiB", "MiB", "GiB"];
-  let unit = 0;
-  while (bytes >= 1024 && unit < units.length - 1) {
-    bytes /= 1024;
-    unit += 1;
-  }
-  return unit ? `${bytes.toFixed(1)} ${units[unit]}` : `${bytes} B`;
-}
-
 /** Texts with byte tokens joined to characters; a byte stays `<0xE2>` where it forms none. The
  *  character stands where its last byte is. @param {string[]} texts @returns {string[]} */
 export function joinedBytes(texts) {

@@ -11,7 +11,7 @@ import {
   reached,
   verifiedRoot
 } from "./phases.js";
-import { general, labelOf, percent, plural, quoted } from "./text.js";
+import { labelOf, percent, plural, quoted } from "./text.js";
 
 /**
  * A template of a group, filled.
@@ -44,7 +44,7 @@ export function formatted(value, form, texts) {
     return plural(value, one, many);
   }
   if (form.endsWith("f")) return value.toFixed(Number(form.slice(1, -1)));
-  if (form === "g") return general(value);
+  if (form === "g") return String(Number(value.toPrecision(6)));
   return String(value);
 }
 
