@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from math import erfc, exp, log, prod, sqrt
+from types import SimpleNamespace
+from typing import Any
 
-import torch
+import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from speclab.clinic._detectors import BLOCK, REJECTION, name, path_of
-from speclab.sampling import transform
+from speclab.engine.acceptance import block_verification
+from speclab.sampling import Probabilities, transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import Finding, Step, Trace
 
@@ -39,8 +43,7 @@ class SampledRun:
     """Collects the draws of a sampled run, pass by pass.
 
     Attributes:
-        sums: by what is tested: number of draws, sum of their excess over the expectation, variance
-            of the sum.
+        draws: what is tested, the excess over its expectation, and its variance.
         impossible: committed tokens of probability 0: (iteration, node before it, token).
         tokens: committed tokens whose distribution is known.
     """
@@ -48,7 +51,7 @@ class SampledRun:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.cuts = Cuts.of(trace) or Cuts()
-        self.sums: dict[str, tuple[int, float, float]] = {}
+        self.draws: list[tuple[str, float, float]] = []
         self.impossible: list[tuple[int, int, int]] = []
         self.tokens = 0
 
@@ -58,19 +61,15 @@ class SampledRun:
         probs = transformed(logits, self.cuts)
         for depth, (node, token) in enumerate(zip(path, step.committed, strict=False)):
             self.tokens += 1
-            excess, variance = _mid_rank(probs[node], token)
-            self._count(TEXT, excess, variance)
+            rank = _mid_rank(probs[node], token)
+            self.draws.append((TEXT, *rank))
             if step.rule != BLOCK:  # whose tokens at one depth depend on the later ones
-                self._count(f"{TEXT} at depth {depth}", excess, variance)
+                self.draws.append((f"{TEXT} at depth {depth}", *rank))
             if self._excluded(logits[node], token, ROUNDING * level):
                 self.impossible.append((step.index, node, token))
         for depth, chance in accept_chances(step, path, probs):
             excess = (len(step.accepted) >= depth) - chance
-            self._count(f"nodes accepted at depth {depth}", excess, chance * (1 - chance))
-
-    def _count(self, test: str, excess: float, variance: float) -> None:
-        draws, total, spread = self.sums.get(test, (0, 0.0, 0.0))
-        self.sums[test] = draws + 1, total + excess, spread + variance
+            self.draws.append((f"nodes accepted at depth {depth}", excess, chance * (1 - chance)))
 
     def _excluded(self, logits: Tensor, token: int, rounding: float) -> bool:
         """Whether top-k, min-p or top-p exclude the token, whatever rounding may do."""
@@ -95,19 +94,22 @@ class SampledRun:
                 f"{name(step, node)}."
             )
             return Finding(iteration, node, "choice", sentence)
-        tests = {test: sums for test, sums in self.sums.items() if sums[2] >= MIN_VARIANCE}
-        scores = {test: total / sqrt(spread) for test, (_, total, spread) in tests.items()}
-        test = max(scores, key=lambda test: abs(scores[test]), default=None)
-        p = 1.0 if test is None else erfc(abs(scores[test]) / sqrt(2)) * len(tests)
-        if test is None or p >= ALPHA:
+        draws = pd.DataFrame(self.draws, columns=["test", "excess", "variance"]).groupby("test")
+        tests: Any = draws.sum().assign(draws=draws.size()).query("variance >= @MIN_VARIANCE")
+        scores = tests.excess / tests.variance**0.5
+        if scores.empty:
             return None
-        draws, total, _ = tests[test]
-        what = f"not what the acceptance rule gives ({total / draws:+.2f} a pass"
+        test = scores.abs().idxmax()
+        p = erfc(abs(scores[test]) / sqrt(2)) * len(tests)
+        if p >= ALPHA:
+            return None
+        mean = tests.excess[test] / tests.draws[test]
+        what = f"not what the acceptance rule gives ({mean:+.2f} a pass"
         if test.startswith(TEXT):
-            rank = 0.5 + total / draws / SCALE
+            rank = 0.5 + mean / SCALE
             what = f"not drawn from the target's distribution (mean rank {rank:.2f}, not 0.50"
         sentence = (
-            f"Over {len(self.trace.steps)} passes the {test} are {what}, {draws} draws, "
+            f"Over {len(self.trace.steps)} passes the {test} are {what}, {tests.draws[test]} draws, "
             f"z = {scores[test]:.1f}, p = {p:.1g} after Bonferroni's correction of {len(tests)} tests)."
         )
         return Finding(0, None, "choice", sentence)
@@ -154,13 +156,13 @@ def transformed(logits: Tensor, cuts: Cuts) -> Tensor:
     return probs
 
 
-def draft_probs(step: Step, node: int, size: int) -> Tensor | None:
+def draft_probs(step: Step, node: int, size: int) -> Probabilities | None:
     """`[V]`: what the children of a node were drawn from; None if too little of it is recorded."""
     listed = step.nodes[node].draft_top
     children = list(step.tree.children[node])
     if not listed and "log_prob" not in step.missing and (step.tree.log_prob[children] == 0).all():
         listed = tuple([(int(step.tree.token[child]), 1.0) for child in children])  # a greedy draft
-    probs = torch.zeros(size, dtype=torch.float64)
+    probs = np.full(size, 1e-12)
     for token, prob in listed:
         probs[token] = prob
     return probs / probs.sum() if probs.sum() >= COVERED else None
@@ -190,20 +192,15 @@ def accept_chances(step: Step, path: Sequence[int], probs: Tensor) -> Iterator[t
 
 
 def _block_chances(step: Step, probs: Tensor) -> Iterator[tuple[int, float]]:
-    """That at least so many nodes of a chain are accepted (Sun et al. 2024, Algorithm 2)."""
-    chain = step.tree.token.tolist()[1:]
-    drafts = [draft_probs(step, node, probs.shape[-1]) for node in range(len(chain))]
-    known = [draft for draft in drafts if draft is not None]
-    if len(known) < len(chain):
+    """That at least so many nodes of a chain are accepted, from what each prefix passes with."""
+    nodes = range(len(step.tree) - 1)
+    drafts = {node: draft_probs(step, node, probs.shape[-1]) for node in nodes}
+    known = {node: draft for node, draft in drafts.items() if draft is not None}
+    if len(known) < len(drafts):
         return
-    ratio = 1.0  # of the joint probabilities of the prefix
-    refused = []  # the probability that each prefix alone is refused
-    for node, token in enumerate(chain):
-        ratio = min(1.0, ratio * float(probs[node][token] / known[node][token].clamp_min(1e-12)))
-        accept = ratio
-        if node + 1 < len(chain):
-            mass = float((ratio * probs[node + 1] - known[node + 1]).clamp_min(0).sum())
-            accept = mass / (mass + 1 - ratio) if mass + 1 > ratio else 1.0
-        refused.append(1 - accept)
-    for depth in range(len(chain)):
+    target = probs.double().numpy()
+    refuse: Any = SimpleNamespace(accepts=lambda _: False, draws=lambda _: 0)
+    trials = block_verification(step.tree, target.__getitem__, known.__getitem__, lambda _: refuse)
+    refused = [1 - float(trial.block or 0) for trial in trials.trials]
+    for depth in range(len(refused)):
         yield depth + 1, 1 - prod(refused[depth:])

@@ -54,6 +54,12 @@ class Search(ChangedPasses):
         yield from self._other_rows("answer", logits, "of this pass")
         if self.rejected is not None:
             yield from self._other_rows("stale_logits", self.rejected, "of the pass before")
+        row = self.wrong[0]
+        off = self.step.nodes[row].target_top[0][0] - int(logits[row].argmax())
+        drafted = self.step.tree.depth > 0
+        given = {"tokens": (self.own["tokens"] - off * drafted) % logits.shape[-1]}
+        says = f"token ids are {off:+d} off: look at the map from the draft's vocabulary"
+        yield Change("ids", says, given, after=lambda rows: rows.roll(off, -1))
         heat = self._heat(logits)
         says = f"the logits are at temperature {heat:.3g}"
         yield Change("temperature", says, after=lambda rows: rows / heat)
