@@ -152,7 +152,7 @@ type Settings = Record<string, any>;
 /** A run without its steps (views/run_data.py, run_header). */
 interface Header {
   prompt_ids: number[];
-  first_token: number;
+  first_token: number | null;
   texts: Texts;
   prompt_parts: [role: string, start: number, stop: number][];
   settings: Settings;

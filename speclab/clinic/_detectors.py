@@ -287,9 +287,10 @@ def contradictions(trace: Trace, eos_ids: frozenset[int]) -> list[Finding]:
 def _all(trace: Trace, eos_ids: frozenset[int]) -> Iterator[Finding]:
     if given := str(trace.models.get("eos_ids") or ""):
         eos_ids = frozenset(map(int, given.split()))
+    first = trace.tokens_at(0)
     before = Before(
-        text=(*trace.prompt_ids, trace.first_token),
-        room=int(trace.settings.get("max_new_tokens") or 1 << 30) - 1,
+        text=(*trace.prompt_ids, *first),
+        room=int(trace.settings.get("max_new_tokens") or 1 << 30) - len(first),
         eos_ids=eos_ids if trace.settings.get("stop_at_eos", True) else frozenset(),
         offset=position_offset(trace),
         processed=bool(trace.models.get("processed")),

@@ -91,11 +91,10 @@ def diff(
     a, pair = checked(a, pair)
     b, pair = checked(b, pair)
     texts = [[*run.prompt_ids, *run.token_ids] for run in (a, b)]
-    prompt = len(a.prompt_ids) + 1
-    if len(b.prompt_ids) + 1 != prompt or texts[0][:prompt] != texts[1][:prompt]:
+    if a.prompt_ids != b.prompt_ids:
         raise SettingsError("These runs have different prompts: compare two runs of one prompt.")
     end = min(map(len, texts))
-    text = next((at for at in range(prompt, end) if texts[0][at] != texts[1][at]), None)
+    text = next((at for at in range(len(a.prompt_ids), end) if texts[0][at] != texts[1][at]), None)
     end = end if text is None else text
     first, second = _Run.of(a, end), _Run.of(b, end)
     gaps = {}
@@ -141,7 +140,7 @@ class _Run(NamedTuple):
         answers: dict[int, Mapping[int, float]] = {}
         proposals = {}
         passes = []
-        start = len(run.prompt_ids) + 1
+        start = len([*run.prompt_ids, *run.tokens_at(0)])
         for step in run.steps:
             accepted = min(len(step.accepted), len(step.committed))
             passes.append((start, accepted, len(step.committed) - accepted))

@@ -152,7 +152,7 @@ def _unlike(trace: Trace, draft: Runner) -> str:
     ranks = [int((row > row[token]).sum()) for row, token in zip(logits, text[1:], strict=False)]
     hits = Counter[int]()
     tries = Counter[int]()
-    root = len(trace.prompt_ids)
+    root = len([*trace.prompt_ids, *trace.tokens_at(0)]) - 1
     for step in trace.steps:
         deepest = min(DEPTHS, int(step.tree.depth.max()), len(ranks) - root)
         for depth in range(1, deepest + 1):

@@ -139,7 +139,7 @@ class Oracle:
         return runner if float((whole - paths).abs().max()) <= FACTOR * FLOAT32 else None
 
     def _after_the_text(self) -> Iterator[Step]:
-        length = len(self.trace.prompt_ids) - self.pads + 1
+        length = len([*self.trace.prompt_ids, *self.trace.tokens_at(0)]) - self.pads
         for step in self.trace.steps:
             yield replace(step, prefix_length=length - (step.root_choice is None))
             length += len(step.committed)

@@ -229,7 +229,6 @@ def _probabilities(top: Sequence[tuple[int, float]]) -> tuple[tuple[int, float],
 
 
 def _trace(header: Header, steps: list[Step], finished: str, pair: ModelPair | None) -> Trace:
-    """If the first pass also runs the prompt's last token, that token is the root, and not part of the prompt here."""
     prompt = header.prompt_ids
     root = int(steps[0].tree.token[0])
     root_in_prompt = steps[0].prefix_length == len(prompt) - 1 and prompt[-1] == root
@@ -244,8 +243,8 @@ def _trace(header: Header, steps: list[Step], finished: str, pair: ModelPair | N
     settings = {name: getattr(header, name) for name in SAMPLING.split()}
     about: dict[str, Any] = {name: getattr(header, name) for name in ABOUT.split()}
     return Trace(
-        prompt_ids=prompt[:-1] if root_in_prompt else prompt,
-        first_token=root,
+        prompt_ids=prompt,
+        first_token=None if root_in_prompt else root,
         steps=tuple(steps),
         settings={
             "strategy": header.engine or RECORDED,

@@ -322,7 +322,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Trace:
-    """A whole run: the prompt, the first token (from the prefill), and every step.
+    """A whole run: the prompt, the first token (from the prefill; None if the first step ran the
+    prompt's last token, as its root), and every step.
 
     `settings`: of the session and of the strategy, as the user gave them, with its name as
     `strategy`. `models`: what ran where (names, family, device, dtype, threads, versions).
@@ -331,7 +332,7 @@ class Trace:
     """
 
     prompt_ids: Many[Natural]
-    first_token: Natural
+    first_token: Natural | None
     steps: Many[Step]
     settings: Mapping[str, Value]
     models: Mapping[str, Value]
@@ -365,7 +366,8 @@ class Trace:
     def tokens_at(self, cursor: int) -> list[int]:
         """Generated ids after `cursor` iterations, including the prefill's first token."""
         committed = [token for step in self.steps[:cursor] for token in step.committed]
-        return [self.first_token, *committed]
+        first = [] if self.first_token is None else [self.first_token]
+        return [*first, *committed]
 
     def prompt_parts(self) -> list[tuple[str, int, int]]:
         """The prompt as runs of tokens: (role, or "" for the chat template's own tokens; start;

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from dataclasses import replace
 
 import pytest
-import torch
-from support.outside_decoder import decode
-from support.pairs import PROMPT, pair_of
+from support.outside_decoder import recorded
+from support.pairs import pair_of
 from support.refusals import refused
 
 import speclab
@@ -17,25 +15,19 @@ from speclab import clinic
 from speclab.errors import SettingsError
 
 pytestmark = pytest.mark.model
-
-
-def recorded(path, fault="", dtype="float32", **more):
-    pair = pair_of("llama")
-    model = copy.deepcopy(pair.target.model).to(getattr(torch, dtype))
-    decode(model, PROMPT, path, fault, dtype=dtype, whole=False, iterations=4, **more)
-    return speclab.load_steps(path, pair), pair
+SHORT = {"whole": False, "iterations": 4}
 
 
 def test_two_runs_are_compared_up_to_where_they_part(tmp_path):
-    a, pair = recorded(tmp_path / "a.jsonl")
+    a, pair = recorded(tmp_path / "a.jsonl", **SHORT)
     assert clinic.diff(a, a).verdict == "same"
-    half, _ = recorded(tmp_path / "b.jsonl", dtype="bfloat16")
+    half, _ = recorded(tmp_path / "b.jsonl", dtype="bfloat16", **SHORT)
     assert clinic.diff(a, half, pair).verdict == "ties"
-    other, _ = recorded(tmp_path / "c.jsonl", seed=5)
+    other, _ = recorded(tmp_path / "c.jsonl", seed=5, **SHORT)
     drafts = clinic.diff(a, other, pair)
     assert (drafts.verdict, drafts.text, drafts.answers) == ("drafts", None, None)
     assert drafts.proposals is not None
-    wrong, _ = recorded(tmp_path / "d.jsonl", "chain")
+    wrong, _ = recorded(tmp_path / "d.jsonl", "chain", **SHORT)
     for pairs, side in (((a, wrong), "b"), ((wrong, a), "a")):
         result = clinic.diff(*pairs, pair)
         assert (result.verdict, result.side) == ("fault", side)
@@ -49,8 +41,8 @@ def test_two_runs_are_compared_up_to_where_they_part(tmp_path):
 def test_accepting_too_little_is_a_finding_and_leaves_the_text_right(
     fault, kind, decided, tmp_path
 ):
-    a, pair = recorded(tmp_path / "a.jsonl")
-    b, _ = recorded(tmp_path / "b.jsonl", fault)
+    a, pair = recorded(tmp_path / "a.jsonl", **SHORT)
+    b, _ = recorded(tmp_path / "b.jsonl", fault, **SHORT)
     result = clinic.diff(a, b, pair if decided else None)
     assert (result.verdict, result.side, result.text) == ("acceptance", "b", None)
     assert result.passes[0] != result.passes[1]
@@ -64,7 +56,7 @@ def test_accepting_too_little_is_a_finding_and_leaves_the_text_right(
 
 def test_an_engine_is_not_lossless_if_its_answers_are_wrong(tmp_path):
     path = tmp_path / "run.jsonl"
-    trace, pair = recorded(path, "sibling")
+    trace, pair = recorded(path, "sibling", **SHORT)
     with pytest.raises(AssertionError, match="mask"):
         clinic.assert_lossless(path, pair)
     finding = clinic.check(trace, pair)[0]

@@ -154,7 +154,7 @@ def test_vllm_s_passes_are_chains_and_the_end_of_a_prompt_is_a_pass_of_one_row(t
     assert (trace.prompt_ids, trace.token_ids) == (tuple(PROMPT), [7, 8, 2])
     assert (step.prefix_length, step.accepted, step.position) == (3, (1,), (3, 4, 5))
     assert step.nodes[0].target_top[0][0] == 8, "the logits before sampling"
-    assert (other.prompt_ids, other.first_token, other.token_ids) == ((5, 6, 7), 2, [2, 4])
+    assert (other.prompt_ids, other.first_token, other.token_ids) == ((5, 6, 7, 2), None, [4])
     assert speclab.clinic.check(trace) == speclab.clinic.check(other) == ()
 
 
@@ -232,7 +232,7 @@ def test_nothing_is_recorded_by_default(monkeypatch):
             register()
 
 
-def recorded_by_sglang(folder, *, topk=2, device="cuda", greedy=True, drafts=None):
+def recorded_by_sglang(folder, *, topk=2, device="cuda", greedy=True, drafts=None, **server):
     """`eagle_sample` of python/sglang/srt/speculative/eagle_utils.py with two requests of three rows."""
     lengths = [3, 5]
     blocks = []
@@ -279,7 +279,9 @@ def recorded_by_sglang(folder, *, topk=2, device="cuda", greedy=True, drafts=Non
         torch.tensor([[0, 2, -1], [3, 5, -1]]),
     )
     requests = Requests("sglang", folder)
-    sglang.hook(requests)(result, tree, batch, Object(next_token_logits=rows(6, [9, 1, 2] * 2)))
+    # get_global_server_args of python/sglang/srt/server_args.py
+    record = sglang.hook(requests, lambda: Object(**server))
+    record(result, tree, batch, Object(next_token_logits=rows(6, [9, 1, 2] * 2)))
     requests.close()
     return [speclab.load_steps(folder / f"sglang-{name}.jsonl") for name in ("r1", "r2")]
 
@@ -310,6 +312,8 @@ def test_sglang_s_rule_and_sampling_are_written(tmp_path):
     assert speclab.clinic.report(first).notes == ()
     on_cpu, _ = recorded_by_sglang(tmp_path, greedy=False, device="cpu")
     assert "argmax" in speclab.clinic.report(on_cpu).notes[0]
+    lossy, _ = recorded_by_sglang(tmp_path, greedy=False, speculative_accept_threshold_acc=0.5)
+    assert "threshold_acc 0.5" in speclab.clinic.report(lossy).notes[0]
     drafts = torch.full((2, 2, VOCAB), 1 / VOCAB)
     first, _ = recorded_by_sglang(tmp_path, greedy=False, topk=1, drafts=drafts)
     assert first.steps[0].rule == "independent draws"

@@ -6,8 +6,10 @@ import copy
 
 import numpy as np
 import torch
+from support.pairs import PROMPT, pair_of
 from transformers import DynamicCache
 
+import speclab
 from speclab.recorder import Recorder, topk
 
 FAULTS = {
@@ -34,22 +36,29 @@ FAULTS = {
 """The kind by which each is explained, and the kinds that the record alone tells."""
 
 
+def recorded(path, fault="", family="llama", dtype="float32", **more):
+    """The opened run of a family's target, and the pair."""
+    pair = pair_of(family)
+    model = copy.deepcopy(pair.target.model).to(getattr(torch, dtype))
+    torch.manual_seed(0)
+    decode(model, PROMPT, path, fault, dtype=dtype, **more)
+    return speclab.load_steps(path, pair), pair
+
+
 @torch.inference_mode()
 def decode(
-    model, prompt, path, fault="", *, iterations=5, temperature=0.0, seed=0, whole=True, **header
+    model, prompt, file, fault="", *, iterations=5, temperature=0.0, seed=0, whole=True, **header
 ):
-    """Writes `iterations` passes to `path`, with positions, mask and slots if `whole`."""
+    """Writes `iterations` passes to `file`, with positions, mask and slots if `whole`."""
     random = np.random.default_rng(seed)
     ideal = model
     cache = DynamicCache()
     before = np.eye(1, dtype=bool)
     model = changed(model, fault)
-    text = [
-        *prompt,
-        int(model(torch.tensor([prompt]), past_key_values=cache).logits[0, -1].argmax()),
-    ]
+    first = model(torch.tensor([prompt]), past_key_values=cache).logits[0, -1]
+    text = [*prompt, int(first.argmax())]
     places = np.arange(len(prompt))  # of the cache's entries
-    recorder = Recorder(path, prompt, temperature=temperature, **header)
+    recorder = Recorder(file, prompt, temperature=temperature, **header)
     for iteration in range(iterations):
         token, parent = tree(ideal, text, (2, 2, 1, 1)[iteration % 2 :], random)
         n = len(token)
@@ -73,27 +82,26 @@ def decode(
         logits = wrong_answers(fault, logits, token)
         before = own
         choice = chosen(logits, temperature)
-        path_rows = accepted_path(token, parent, choice)
-        if fault == "path short" and len(path_rows) > 1:
-            path_rows.pop()
-        accepted = path_rows[1:]
-        committed = [*(token[row] for row in path_rows[1:]), choice[path_rows[-1]]]
+        path = accepted_path(token, parent, choice)
+        if fault == "path short" and len(path) > 1:
+            path.pop()
+        accepted = path[1:]
+        committed = [*(token[row] for row in accepted), choice[path[-1]]]
         if fault == "no bonus" and accepted:
             committed.pop()
-            path_rows.pop()
-        kept = [held + row for row in wrong_rows(fault, path_rows, n)]
+            path.pop()
+        kept = [held + row for row in wrong_rows(fault, path, n)]
         slots = [*range(len(text) - 1 if fault == "long" else held), *kept]
         for layer in cache.layers:
-            layer.keys = layer.keys[:, :, slots]
-            layer.values = layer.values[:, :, slots]
+            layer.keys, layer.values = layer.keys[:, :, slots], layer.values[:, :, slots]
         places = np.append(places, position)[slots]
+        seen = np.hstack([shown, mask])
         more = {
             "position": position,
-            "mask": mask,
+            "mask": seen,
             "slot": range(held, held + n),
             "kept_slots": kept,
         }
-        more["hidden_prefix"] = [[row, entry, entry] for row, entry in np.argwhere(~shown).tolist()]
         held = held if whole else len(text) - 1  # or as the engine believes
         recorder.step(prefix_length=held, token=token, parent=parent, accepted=accepted, committed=committed,
                       choice=choice, topk=topk(logits), **(more if whole else {}))  # fmt: skip

@@ -5,6 +5,7 @@ Written after SGLang's sources, and never run on an engine.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from speclab.clinic.recorders.files import Requests, cuts, found, named, proposals, wanted
@@ -12,6 +13,9 @@ from speclab.recorder import parents, topk
 
 SAMPLE = "sglang.srt.speculative.eagle_utils.eagle_sample"
 HOOKS = "sglang.srt.plugins.hook_registry"
+ARGS = "sglang.srt.server_args.get_global_server_args"
+THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
+"""Settings of the server; below 1 it accepts tokens that the rule would refuse."""
 ARGMAX = ("cpu", "xpu")
 """Devices on which SGLang verifies sampled requests greedily."""
 
@@ -21,21 +25,29 @@ def register() -> None:
     if wanted():
         named("SGLang", SAMPLE)
         hooks = named("SGLang", HOOKS)
-        hooks.HookRegistry.register(SAMPLE, hook(Requests("sglang")), hooks.HookType.AFTER)
+        record = hook(Requests("sglang"), named("SGLang", ARGS))
+        hooks.HookRegistry.register(SAMPLE, record, hooks.HookType.AFTER)
 
 
-def hook(requests: Requests) -> Any:
-    """What is called after `eagle_sample(verify_input, batch, logits_output, …)`."""
+def hook(requests: Requests, server: Callable[[], Any]) -> Any:
+    """What is called after `eagle_sample(verify_input, batch, logits_output, …)`; `server` returns the
+    server's settings."""
 
     def after(
         result: Any, verify_input: Any, batch: Any, logits_output: Any, *_: Any, **__: Any
     ) -> None:
-        requests.safely(lambda: _record(result, verify_input, batch, logits_output, requests))
+        below = {name: found(server(), name, 1.0) for name in THRESHOLDS}
+        lossy = ", ".join([f"{name} {value:g}" for name, value in below.items() if value < 1])
+        requests.safely(
+            lambda: _record(result, verify_input, batch, logits_output, requests, lossy)
+        )
 
     return after
 
 
-def _record(result: Any, tree: Any, batch: Any, output: Any, requests: Requests) -> None:
+def _record(
+    result: Any, tree: Any, batch: Any, output: Any, requests: Requests, lossy: str
+) -> None:
     predict, _, accept_index = [values.tolist() for values in result]
     count = len(batch.reqs)
     n = int(tree.draft_token_num)
@@ -53,7 +65,7 @@ def _record(result: Any, tree: Any, batch: Any, output: Any, requests: Requests)
             more = proposals(drawn, tree.draft_token[rows].tolist())
         requests.step(
             str(request.rid),
-            _header(request, tree, batch, index, lengths[index]),
+            _header(request, tree, batch, index, lengths[index], lossy),
             prefix_length=lengths[index],
             token=tree.draft_token[rows],
             parent=parents(tree.retrieve_next_token[index], tree.retrieve_next_sibling[index]),
@@ -82,7 +94,9 @@ def _tree_mask(tree: Any, n: int, before: int, length: int, index: int) -> Any:
     return tree.custom_mask[index * n * n : (index + 1) * n * n].reshape(n, n)
 
 
-def _header(request: Any, tree: Any, batch: Any, index: int, length: int) -> dict[str, Any]:
+def _header(
+    request: Any, tree: Any, batch: Any, index: int, length: int, lossy: str
+) -> dict[str, Any]:
     """The fields of the file's first line; the text before the first recorded pass is the prompt."""
     info = batch.sampling_info
     prompt = request.origin_input_ids
@@ -98,6 +112,8 @@ def _header(request: Any, tree: Any, batch: Any, index: int, length: int) -> dic
         header["temperature"] = float(info.temperatures[index])
         header["rule"] = "rejection" if drawn else "sample_and_match"
         header |= cuts(info.top_ks[index], info.top_ps[index], info.vocab_size)
+        if lossy:
+            header |= {"rule": "", "note": f"{lossy}: sampled text is not the target's."}
         if device in ARGMAX:
             header["note"] = f"SGLang commits the argmax of sampled requests on {device}."
     return header

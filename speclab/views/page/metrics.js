@@ -262,8 +262,9 @@ export function textPieces(header, steps) {
       .slice(start, stop)
       .map(token => pieceOf(token, header.texts, kind, 0, speaker ?? ""));
   });
-  const first = pieceOf(header.first_token, header.texts, "first", 0, WORDS.text.first);
-  const lists = [[...prompt, first], ...steps.map(stepPieces)];
+  const first = [header.first_token ?? []].flat();
+  const start = first.map(token => pieceOf(token, header.texts, "first", 0, WORDS.text.first));
+  const lists = [[...prompt, ...start], ...steps.map(stepPieces)];
   const written = lists.flat().filter(piece => piece.kind !== "rejected");
   joinedBytes(written.map(piece => piece.text)).forEach((text, index) => {
     written[index].text = text;
