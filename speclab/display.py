@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from importlib import import_module
 from typing import Any
 
@@ -41,12 +40,7 @@ def view(name: str, value: object) -> dict[str, Any]:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> dict[str, Any]:
     """A small HTML table, one row per record."""
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(_cell(cell))}</td>' for cell in row)}</tr>" for row in rows
-    )
-    return {"text/html": f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"}
+    from pandas import DataFrame
 
-
-def _cell(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    frame = DataFrame(rows, columns=list(columns))
+    return {"text/html": frame.to_html(index=False, float_format="{:.3g}".format)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO
@@ -21,17 +23,13 @@ def opened(
         SpeclabError: of class `kind`: the file is missing, not a regular file, unreadable, or
             larger than `max_bytes`.
     """
-    try:
+    with _one_sentence(path, "read", kind):
         file = Path(path)
         if file.exists() and not file.is_file():  # a pipe has no end
             raise ValueError("it is not a regular file")
         if max_bytes is not None and file.stat().st_size > max_bytes:
-            raise ValueError(
-                f"{file.stat().st_size:,} bytes are more than the {max_bytes:,} allowed"
-            )
+            raise ValueError(f"it has more than the {max_bytes:,} bytes allowed")
         return file.open("rb")
-    except (OSError, TypeError, ValueError) as error:
-        raise kind(f"{path} cannot be read ({_reason(error)}); check the path") from None
 
 
 def read_whole(
@@ -49,31 +47,32 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
     followed.
 
     Raises:
-        TraceError: the folder is missing, read-only or full, or the path is not a regular file.
+        TraceError: the folder is missing, read-only or full.
     """
-    partial: Path | None = None
-    try:
-        goal = Path(os.path.realpath(path))
-        if goal.exists() and not goal.is_file():
-            raise ValueError("it is not a regular file")
+    with _one_sentence(path, "written", TraceError):
+        goal = Path(path).resolve()
         partial = goal.parent / f".{token_hex(8)}.partial"
-        partial.write_bytes(data)
-        if goal.exists():  # a private file stays private
-            partial.chmod(goal.stat().st_mode)
-        partial.replace(goal)
-    except BaseException as error:
-        if partial is not None:
+        try:
+            partial.write_bytes(data)
+            if goal.exists():  # a private file stays private
+                partial.chmod(goal.stat().st_mode)
+            partial.replace(goal)
+        finally:
             partial.unlink(missing_ok=True)
-        if not isinstance(error, OSError | ValueError):
-            raise
-        raise TraceError(
-            f"{path} cannot be written ({_reason(error)}): choose another folder or name."
-        ) from None
     return Path(path)
 
 
-def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+@contextmanager
+def _one_sentence(
+    path: str | os.PathLike[str], done: str, kind: type[SpeclabError]
+) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, TypeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise kind(
+            f"{path} cannot be {done} ({reason}): check the path, or choose another."
+        ) from None
 
 
 def byte_count(count: float) -> str:

@@ -9,14 +9,15 @@ import os
 import platform
 import re
 import shutil
+import site
 import sys
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclab import __version__
-from speclab.errors import DISTRIBUTION, SpeclabError
+from speclab.errors import SpeclabError
 from speclab.files import byte_count
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ def report() -> dict[str, str]:
         "speclab": __version__,
         "python": f"{platform.python_version()} on {platform.platform()}",
     }
-    facts |= versions(*_PACKAGES)
+    facts |= {name: _version(name) for name in _PACKAGES}
     facts |= _devices()
-    return facts | {"jupyter": jupyter_advice()}
+    return facts | {"jupyter": ADVICE}
 
 
 def start(command: list[str]) -> None:
@@ -60,13 +61,11 @@ def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
     further `options`.
 
     Raises:
-        SpeclabError: JupyterLab is not installed, or there is no such notebook.
+        SpeclabError: the notebooks of the course cannot be copied.
     """
-    if find_spec("jupyterlab") is None:
-        raise SpeclabError("JupyterLab is not installed: pip install jupyterlab.")
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0  # as in most containers
     root = ["--allow-root"] if is_root else []
-    opened = _course() if notebook is None else _existing(notebook)
+    opened = notebook or _course()
     return [sys.executable, "-m", "jupyterlab", str(opened), *root, *options]
 
 
@@ -75,7 +74,7 @@ def app_command(notebook: Path | None, options: list[str]) -> list[str]:
     Voilà's `options`.
 
     Raises:
-        SpeclabError: Voilà is not installed, or there is no such notebook.
+        SpeclabError: Voilà is not installed.
     """
     if find_spec("voila") is None:
         raise SpeclabError("Voilà is not installed: pip install voila.")
@@ -83,60 +82,39 @@ def app_command(notebook: Path | None, options: list[str]) -> list[str]:
         sys.executable,
         "-m",
         "voila",
-        str(_existing(notebook or JUPYTER / "app.ipynb")),
+        str(notebook or JUPYTER / "app.ipynb"),
         *options,
     ]
 
 
 def jupyter_environment() -> dict[str, str]:
     """The environment with speclab's Jupyter settings: no announcements, and no style sheets from a CDN."""
-    paths = ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH")
-    return {
-        **os.environ,
-        **{
-            name: os.pathsep.join(filter(None, [str(JUPYTER), os.environ.get(name)]))
-            for name in paths
-        },
-    }
+    environment = dict(os.environ)
+    for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH"):
+        paths = [str(JUPYTER), os.environ.get(name)]
+        environment[name] = os.pathsep.join(filter(None, paths))
+    return environment
 
 
-def jupyter_advice() -> str:
-    """How to reach the lab from a hosted service, a container, over ssh, or on this machine."""
-    if any(
-        name in os.environ
-        for name in ("COLAB_RELEASE_TAG", "JUPYTERHUB_USER", "KAGGLE_KERNEL_RUN_TYPE")
-    ):
-        return "A hosted notebook service is already running: open a notebook of the course in it."
-    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
-        return (
-            "In a container: publish the port (-p 8888:8888), start with `speclab lab --ip 0.0.0.0 "
-            "--no-browser` and open the address that it prints."
-        )
-    if "SSH_CONNECTION" in os.environ:
-        return (
-            f"On a remote machine: run `ssh -L 8888:localhost:8888 {platform.node()}` at your "
-            "desk, start `speclab lab --no-browser` there and open the address that it prints."
-        )
-    return "`speclab lab` opens a browser; if none opens, open the address that it prints."
-
-
-def _existing(notebook: Path) -> Path:
-    if not notebook.is_file():
-        raise SpeclabError(f"There is no notebook {notebook}: check the path.")
-    return notebook
+ADVICE = (
+    "`speclab lab` opens a browser. In a container publish the port (-p 8888:8888) and add "
+    "--ip 0.0.0.0 --no-browser; for a remote machine run `ssh -L 8888:localhost:8888 HOST` at your "
+    "desk and add --no-browser; then open the address that it prints."
+)
+"""How to reach the lab."""
 
 
 def _course() -> Path:
     """Copies the course's notebooks to a writable folder and returns the first; existing copies are kept."""
     originals = notebooks()
     try:
-        for path in (
-            path for path in originals.rglob("*") if path.is_file() and path.suffix != ".pyc"
-        ):
-            copy = COPIES / path.relative_to(originals)
-            if not copy.exists():
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, copy)
+        shutil.copytree(
+            originals,
+            COPIES,
+            ignore=shutil.ignore_patterns("*.pyc"),
+            copy_function=lambda source, to: Path(to).exists() or shutil.copyfile(source, to),
+            dirs_exist_ok=True,
+        )
     except OSError as error:
         raise SpeclabError(
             f"The notebooks cannot be copied to {COPIES.absolute()} ({error.strerror or error}): "
@@ -147,32 +125,20 @@ def _course() -> Path:
 
 def notebooks() -> Path:
     """The folder of notebooks in this clone, or the one that a wheel installed."""
-    clone = Path(__file__).parents[1] / "notebooks"
-    if clone.is_dir():
-        return clone
-    try:
-        files = distribution(DISTRIBUTION).files or ()
-    except PackageNotFoundError:
-        files = ()
-    notebooks = [
-        Path(str(file.locate())).resolve()
-        for file in files
-        if file.match("share/speclab/notebooks/*.ipynb")
+    installed = [
+        Path(base) / "share/speclab/notebooks" for base in (sys.prefix, site.USER_BASE or "")
     ]
-    if not notebooks:
-        raise SpeclabError("The notebooks of the course are not installed: name your own notebook.")
-    return notebooks[0].parent
+    for folder in (Path(__file__).parents[1] / "notebooks", *installed):
+        if folder.is_dir():
+            return folder
+    raise SpeclabError("The notebooks of the course are not installed: name your own notebook.")
 
 
-def versions(*packages: str) -> dict[str, str]:
-    """Versions of installed packages, by name."""
-    installed = {}
-    for name in packages:
-        try:
-            installed[name] = version(name)
-        except PackageNotFoundError:
-            installed[name] = "not installed"
-    return installed
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def cores() -> int:
@@ -186,30 +152,23 @@ def processor(device: torch.device) -> str:
 
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    try:
-        match = re.search(
-            r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        )
-    except OSError:
-        match = None
+    facts = Path("/proc/cpuinfo")  # of Linux
+    match = re.search(r"model name\s*:\s*(.+)", facts.read_text()) if facts.exists() else None
     return match[1] if match else platform.processor() or platform.machine()
 
 
 def _devices() -> dict[str, str]:
     import psutil
+    import torch
 
     memory = psutil.virtual_memory()
-    facts = {"memory": f"{byte_count(memory.total)}, {byte_count(memory.available)} free"}
-    try:
-        import torch
-    except ImportError as error:
-        return facts | {
-            "device": f"torch does not load ({error}): saved traces open, but nothing can be decoded"
-        }
     devices = [
         f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())
     ]
     if torch.backends.mps.is_available():
         devices.append("mps")
-    threads = f"{torch.get_num_threads()} of {cores()} cores"
-    return {"device": ", ".join([*devices, "cpu"]), "threads": threads, **facts}
+    return {
+        "device": ", ".join([*devices, "cpu"]),
+        "threads": f"{torch.get_num_threads()} of {cores()} cores",
+        "memory": f"{byte_count(memory.total)}, {byte_count(memory.available)} free",
+    }

@@ -212,29 +212,27 @@ class ModelPair:
         """Token to text for display: " the"; "<0xE2>" for a part of a character; "#123" for an unknown id."""
         return self.texts(tokens)
 
-    def token_text(self, token: int) -> str:
-        return self.token_texts([token])[token]
+    @property
+    def _sources(self) -> dict[str, Runner | HeadRunner]:
+        """The runners and the heads, by role."""
+        return {**self.runners, **{f"head_{index}": head for index, head in enumerate(self.heads)}}
 
     @cached_property
     def _parameters(self) -> dict[str, int]:
-        heads = {
-            f"head_{index}": sum(weights.numel() for weights in head.model.parameters())
-            for index, head in enumerate(self.heads)
-        }
         return {
-            role: runner.model.num_parameters() for role, runner in self.runners.items()
-        } | heads
+            role: sum(weights.numel() for weights in source.model.parameters())
+            for role, source in self._sources.items()
+        }
 
     def describe(self) -> dict[str, str | int | float | bool | None]:
         """What runs where, for records."""
         facts: dict[str, str | int | float | bool | None] = {"pair": self.name}
-        heads = {f"head_{index}": head for index, head in enumerate(self.heads)}
-        for role, source in (self.runners | heads).items():
-            facts[role] = source.name
+        names = (*[runner.name for runner in self.runners.values()], *self.head_names)
+        for (role, source), name in zip(self._sources.items(), names, strict=True):
+            facts[role] = name
             facts[f"{role}_parameters"] = self._parameters[role]
             if source.known < self.vocab_size:  # ids that it never drafts
                 facts[f"{role}_lacks"] = f"{source.known} to {self.vocab_size - 1}"
-        facts |= dict(zip(heads, self.head_names, strict=True))
         for role, runner in self.runners.items():
             facts[f"{role}_family"] = runner.family
             facts[f"{role}_attention"] = runner.model.config._attn_implementation
@@ -338,13 +336,9 @@ def _loaded(
     return runners, [load_head(head, runners[0], loader) for head in listed(heads)], tokenizer
 
 
-def _preset(name: object, draft: object) -> Preset:
+def _preset(name: str, draft: object) -> Preset:
     if draft is not None:
         raise SettingsError("A draft needs its target: pass target= too, or the name of a pair.")
-    if not isinstance(name, str):
-        raise SettingsError(
-            f"Expected the name of a pair, got a {type(name).__name__}: pass a model as target=…."
-        )
     preset = find(name)
     if preset.missing:
         raise ModelNotFoundError(
@@ -357,19 +351,15 @@ def _preset(name: object, draft: object) -> Preset:
 def _tokenizer(
     loader: Loader, sources: Sequence[Source], given: ModelPath | None
 ) -> PreTrainedTokenizerBase | None:
-    if given is not None:
-        tokenizer = loader.tokenizer(given)
-        if tokenizer is None:
-            raise ModelNotFoundError(
-                f"The folder {given} has no tokenizer (no tokenizer.json): check the path."
-            )
-        return tokenizer
-    every = [
-        loader.tokenizer(source) for source in sources if not isinstance(source, PreTrainedModel)
-    ]
+    names = [source for source in sources if not isinstance(source, PreTrainedModel)]
+    every = [loader.tokenizer(name) for name in (names if given is None else [given])]
     tokenizers = [tokenizer for tokenizer in every if tokenizer is not None]
+    if given is not None and not tokenizers:
+        raise ModelNotFoundError(
+            f"The folder {given} has no tokenizer (no tokenizer.json): check the path."
+        )
     if len(tokenizers) > 1:
-        compare(tokenizers[0], tokenizers[1])
+        compare(*tokenizers)
     return tokenizers[0] if tokenizers else None
 
 

@@ -53,8 +53,8 @@ def checked_messages(prompt: Iterable[object]) -> list[Message]:
         message = given if isinstance(given, Mapping) else {}
         role = message.get("role")
         content = message.get("content")
-        called = content is None and len(message) > 2 - ("content" not in message)  # a tool
-        if not isinstance(role, str) or not (called or isinstance(content, str | list)):
+        calls = content is None and message.keys() - {"role", "content"}  # of tools
+        if not isinstance(role, str) or not (calls or isinstance(content, str | list)):
             raise PromptError(
                 f"Message {number} of the prompt is not a role and a content: write "
                 '{"role": "user", "content": "…"}.'

@@ -7,7 +7,7 @@ This file needs only the standard library and numpy, and may be copied into an e
     recorder.step(prefix_length=70, token=[5, 9, 2], parent=[-1, 0, 0], accepted=[2], committed=[2,
     8])
 
-`speclab.load_steps("run.jsonl")` opens the file. `parents`, `mask` and `topk` convert what engines
+`speclab.load_steps("run.jsonl")` opens the file. `parents`, `visible` and `topk` convert what engines
 hold into the format's fields.
 """
 
@@ -182,11 +182,6 @@ def visible(given: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     values = values.reshape(values.shape[-2:])
     additive = values.dtype.kind == "f" and not (values > 0).any()
     return values > -1 if additive else values.astype(bool)
-
-
-def mask(given: Any, n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """`[n, n]` bool of the last `n` columns of a model's mask (`visible`)."""
-    return visible(given)[-n:, -n:]
 
 
 def topk(logits: Any, k: int = 16) -> list[list[tuple[int, float]]]:

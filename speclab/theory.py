@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,7 @@ __all__ = [
 Values = Sequence[float] | Floats
 
 
-@dataclass(frozen=True, slots=True)
-class IsotropicShape:
+class IsotropicShape(NamedTuple):
     """A full tree: `branching` children (b) under every node, `depth` levels under the root."""
 
     branching: int
@@ -90,17 +89,14 @@ def best_isotropic(acceptance: float, node_budget: int) -> IsotropicShape:
 
 def _full_levels(branching: int, node_budget: int) -> int:
     levels = 0
-    level = branching
-    left = node_budget
-    while level <= left:
-        levels = levels + 1
-        left = left - level
-        level = level * branching
+    left = node_budget - branching
+    while left >= 0:
+        levels += 1
+        left -= branching ** (levels + 1)
     return levels
 
 
-@dataclass(frozen=True, slots=True)
-class SpineShape:
+class SpineShape(NamedTuple):
     """A spine of `spine_length` nodes (L) with `widths[i]` branches (k_i, real-valued) at spine node i, 0 the root."""
 
     spine_length: int
@@ -216,16 +212,14 @@ def best_spine(
     return max(shapes, key=lambda shape: shape.expected_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeShape:
+class TreeShape(NamedTuple):
     """`parents[i]` is the parent of node i, breadth-first, -1 for the root; siblings are in order of rank."""
 
     parents: tuple[int, ...]
     expected_tokens: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(NamedTuple):
     """Best subtrees of one depth below an accepted node, by budget m = 0…M.
 
     `gain[m]`: expected accepted tokens; `children[m]`: number of children; `taken[b, m]`: nodes

@@ -42,11 +42,10 @@ def test_texts_of_tokens_add_up_to_the_text(mini):
 
     for text in ("the\n\tcat", " naïve – 日本 🦊", "x" * 40, "a  b<|endoftext|>"):
         ids = mini.encode(text)
-        pieces = [*map(mini.token_text, ids)]
+        pieces = [mini.token_texts([token])[token] for token in ids]
         assert b"".join(map(as_bytes, pieces)).decode() == mini.decode(ids) == text
-    assert mini.token_text(mini.encode("a the")[-1]) == " the"
-    assert mini.token_text(mini.tokenizer.eos_token_id) == "<|endoftext|>"
-    assert [mini.token_text(token) for token in (4096, -1)] == ["#4096", "#-1"]
+    ids = [mini.encode("a the")[-1], mini.tokenizer.eos_token_id, 4096, -1]
+    assert [*mini.token_texts(ids).values()] == [" the", "<|endoftext|>", "#4096", "#-1"]
 
 
 def test_modules_in_memory_work_on_ids_without_a_tokenizer(bare):
@@ -100,12 +99,7 @@ def test_dtype_and_device_given_move_the_module_and_nothing_else_does(tmp_path):
 @pytest.mark.parametrize(
     ("given", "error", "reason"),
     [
-        ({"name": torch.nn.Linear(2, 2)}, SettingsError, "got a Linear: pass a model as target="),
-        (
-            {"name": "nothing"},
-            ModelNotFoundError,
-            "no pair named 'nothing': choose one of mini, smollm2",
-        ),
+        ({"name": "nothing"}, ModelNotFoundError, "choose one of mini, smollm2"),
         ({"draft": "gpt2"}, SettingsError, "needs its target"),
         ({"dtype": "int8"}, SettingsError, 'use "float32"'),
         ({"device": "cuda:99"}, SettingsError, "cuda:99"),

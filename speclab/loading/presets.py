@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from platformdirs import user_cache_path
 
-from speclab.errors import INSTALL, ModelNotFoundError
+from speclab.errors import ModelNotFoundError
 
 _SHIPPED = Path(__file__).parents[1] / "models"
 MINI = _SHIPPED / "mini"
@@ -126,15 +126,11 @@ def find(name: str) -> Preset:
     """A preset by name.
 
     Raises:
-        ModelNotFoundError: the name is unknown, or the shipped models are missing.
+        ModelNotFoundError: the name is unknown.
     """
     if name not in PRESETS:
         known = ", ".join(PRESETS)
         raise ModelNotFoundError(
             f"There is no pair named {name!r}: choose one of {known}, or pass target= and draft=."
-        )
-    if name == "mini" and not (MINI / "target" / "config.json").is_file():
-        raise ModelNotFoundError(
-            f"The mini models are missing from this installation: {INSTALL} --force-reinstall."
         )
     return PRESETS[name]

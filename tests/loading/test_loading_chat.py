@@ -119,7 +119,6 @@ def test_ids_are_those_of_the_template_and_each_message_knows_its_tokens(
 @pytest.mark.parametrize(
     ("template", "prompt", "words"),
     [
-        (FIRST, [said("wizard", "Hi")], ["no role 'wizard'"]),
         (
             "users and assistants alone",
             [said("system", "Be kind."), said("user", "Hi")],

@@ -15,7 +15,7 @@ import speclab
 from speclab.clinic.recorders import ddtree, published, sglang, vllm
 from speclab.clinic.recorders.files import Requests, named
 from speclab.errors import SpeclabError
-from speclab.recorder import Recorder, mask, parents, topk
+from speclab.recorder import Recorder, parents, topk, visible
 
 VOCAB = 11
 PROMPT = [3, 1, 4]
@@ -37,7 +37,7 @@ def test_parents_of_published_trees():
 @pytest.mark.parametrize("low", [-torch.inf, torch.finfo(torch.bfloat16).min, -1e4])
 def test_masks_of_models_are_converted(low, tmp_path):
     additive = torch.tensor([[0.0, 0.0, low], [low, 0.0, 0.0]]).to(torch.bfloat16)[None, None]
-    assert mask(additive, 2).tolist() == [[True, False], [True, True]]
+    assert visible(additive)[:, 1:].tolist() == [[True, False], [True, True]]
     path = tmp_path / "run.jsonl"
     with Recorder(path, PROMPT) as recorder:
         recorder.step(prefix_length=1, token=[4, 5], parent=[-1, 0], mask=additive, accepted=[],
