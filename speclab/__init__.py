@@ -6,7 +6,7 @@ without torch, transformers or Jupyter. ``__init__.pyi`` lists them, for type ch
 
 from __future__ import annotations
 
-import re
+import ast
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -14,8 +14,13 @@ from typing import Any
 
 __version__ = "0.3.0"
 
-_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-_HOME = {name: home for home, name in re.findall(r"(?m)^from (\S+) import (\w+) as", _STUB)}
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_HOME = {
+    alias.name: str(node.module)
+    for node in _STUB.body
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+}
 """Each public name and the module that holds it; a module's is its package."""
 
 __all__ = ["__version__", *_HOME]

@@ -1,33 +1,47 @@
 """The public names, in the one place that lists them: `__init__.py` imports each on first use."""
 
-from speclab import bench as bench
-from speclab import clinic as clinic
-from speclab import errors as errors
-from speclab import prompts as prompts
-from speclab import theory as theory
-from speclab import views as views
-from speclab.analysis import attribution as attribution
-from speclab.analysis import curves as curves
-from speclab.analysis import routing as routing
-from speclab.analysis.compare import Comparison as Comparison
-from speclab.analysis.compare import compare as compare
+from speclab import (
+    bench as bench,
+    clinic as clinic,
+    errors as errors,
+    prompts as prompts,
+    theory as theory,
+    views as views,
+)
+from speclab.analysis import (
+    attribution as attribution,
+    curves as curves,
+    routing as routing,
+)
+from speclab.analysis.compare import (
+    Comparison as Comparison,
+    compare as compare,
+)
 from speclab.analysis.nodes import nodes as nodes
-from speclab.analysis.replay import Replay as Replay
-from speclab.analysis.replay import Replayer as Replayer
-from speclab.analysis.replay import replay as replay
-from speclab.analysis.whatif import WhatIf as WhatIf
-from speclab.analysis.whatif import what_if as what_if
+from speclab.analysis.replay import (
+    Replay as Replay,
+    Replayer as Replayer,
+    replay as replay,
+)
+from speclab.analysis.whatif import (
+    WhatIf as WhatIf,
+    what_if as what_if,
+)
 from speclab.clinic.recorders.generate import record_generate as record_generate
 from speclab.clinic.steps_file import load_steps as load_steps
 from speclab.drafters import strategies as strategies
-from speclab.drafters.base import Context as Context
-from speclab.drafters.base import Draft as Draft
-from speclab.drafters.base import Drafter as Drafter
-from speclab.drafters.base import Outcome as Outcome
-from speclab.drafters.base import Strategy as Strategy
+from speclab.drafters.base import (
+    Context as Context,
+    Draft as Draft,
+    Drafter as Drafter,
+    Outcome as Outcome,
+    Strategy as Strategy,
+)
 from speclab.drafters.by_hand import ByHand as ByHand
-from speclab.drafters.chain import Autoregressive as Autoregressive
-from speclab.drafters.chain import LinearSpeculation as LinearSpeculation
+from speclab.drafters.chain import (
+    Autoregressive as Autoregressive,
+    LinearSpeculation as LinearSpeculation,
+)
 from speclab.drafters.cost import NodeBudget as NodeBudget
 from speclab.drafters.ddtree import DDTree as DDTree
 from speclab.drafters.draft_head import DraftHead as DraftHead
@@ -36,8 +50,10 @@ from speclab.drafters.dual_draft import DualDraft as DualDraft
 from speclab.drafters.dynatree import DynaTree as DynaTree
 from speclab.drafters.fixed_tree import FixedTree as FixedTree
 from speclab.drafters.goose import Goose as Goose
-from speclab.drafters.grow import GrownStrategy as GrownStrategy
-from speclab.drafters.grow import Shape as Shape
+from speclab.drafters.grow import (
+    GrownStrategy as GrownStrategy,
+    Shape as Shape,
+)
 from speclab.drafters.isotropic import IsotropicTree as IsotropicTree
 from speclab.drafters.lookahead import Lookahead as Lookahead
 from speclab.drafters.prompt_lookup import PromptLookup as PromptLookup
@@ -46,40 +62,48 @@ from speclab.drafters.sequoia import SequoiaTree as SequoiaTree
 from speclab.drafters.suffix_decoding import SuffixDecoding as SuffixDecoding
 from speclab.drafters.token_recycling import TokenRecycling as TokenRecycling
 from speclab.engine.custom_generate import custom_generate as custom_generate
-from speclab.engine.generate import Generation as Generation
-from speclab.engine.generate import generate as generate
+from speclab.engine.generate import (
+    Generation as Generation,
+    generate as generate,
+)
 from speclab.engine.session import Session as Session
-from speclab.errors import CancelledError as CancelledError
-from speclab.errors import ChangedModelError as ChangedModelError
-from speclab.errors import ContextExceededError as ContextExceededError
-from speclab.errors import ExactnessError as ExactnessError
-from speclab.errors import ExpressionError as ExpressionError
-from speclab.errors import FinishedError as FinishedError
-from speclab.errors import GenerationConfigWarning as GenerationConfigWarning
-from speclab.errors import HeadMismatchError as HeadMismatchError
-from speclab.errors import LogitsError as LogitsError
-from speclab.errors import MeasurementError as MeasurementError
-from speclab.errors import ModelNotFoundError as ModelNotFoundError
-from speclab.errors import NoDraftError as NoDraftError
-from speclab.errors import NotRecordedError as NotRecordedError
-from speclab.errors import OfflineError as OfflineError
-from speclab.errors import OutOfMemoryError as OutOfMemoryError
-from speclab.errors import PromptError as PromptError
-from speclab.errors import SettingsError as SettingsError
-from speclab.errors import SpeclabError as SpeclabError
-from speclab.errors import TokenizerMismatchError as TokenizerMismatchError
-from speclab.errors import TraceError as TraceError
-from speclab.errors import UnsupportedModelError as UnsupportedModelError
+from speclab.errors import (
+    CancelledError as CancelledError,
+    ChangedModelError as ChangedModelError,
+    ContextExceededError as ContextExceededError,
+    ExactnessError as ExactnessError,
+    ExpressionError as ExpressionError,
+    FinishedError as FinishedError,
+    GenerationConfigWarning as GenerationConfigWarning,
+    HeadMismatchError as HeadMismatchError,
+    LogitsError as LogitsError,
+    MeasurementError as MeasurementError,
+    ModelNotFoundError as ModelNotFoundError,
+    NoDraftError as NoDraftError,
+    NotRecordedError as NotRecordedError,
+    OfflineError as OfflineError,
+    OutOfMemoryError as OutOfMemoryError,
+    PromptError as PromptError,
+    SettingsError as SettingsError,
+    SpeclabError as SpeclabError,
+    TokenizerMismatchError as TokenizerMismatchError,
+    TraceError as TraceError,
+    UnsupportedModelError as UnsupportedModelError,
+)
 from speclab.lab import Lab as Lab
 from speclab.lab.prediction import Prediction as Prediction
 from speclab.live.export import export_live as export_live
-from speclab.pair import ModelPair as ModelPair
-from speclab.pair import load_pair as load_pair
+from speclab.pair import (
+    ModelPair as ModelPair,
+    load_pair as load_pair,
+)
 from speclab.trace.edit import TreeEdit as TreeEdit
 from speclab.trace.files import load_trace as load_trace
 from speclab.trace.metrics import Metrics as Metrics
-from speclab.trace.records import Step as Step
-from speclab.trace.records import Trace as Trace
+from speclab.trace.records import (
+    Step as Step,
+    Trace as Trace,
+)
 from speclab.tree import DraftTree as DraftTree
 
 __version__: str

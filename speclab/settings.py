@@ -104,10 +104,9 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         near = get_close_matches(name, kind.model_fields)
-        names = [*near, *(field for field in kind.model_fields if field not in near)]
-        settings = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        meant = f"did you mean {near[0]}? Its" if near else "its"
-        return f"{subject} has no setting {name!r}: {meant} settings are {settings or 'none'}"
+        known = ", ".join(kind.model_fields) or "none"
+        way_out = f"did you mean {near[0]}?" if near else f"its settings are {known}"
+        return f"{subject} has no setting {name!r}: {way_out}"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     others = [

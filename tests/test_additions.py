@@ -17,57 +17,37 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 ECHO = re.search(r"## A new strategy\n.*?```python\n(.*?)```", CONTRIBUTING, re.DOTALL).group(1)
 STRATEGY = {
     "speclab/drafters/echo.py": [("", f'"""Echo."""\n\nfrom typing import ClassVar\n{ECHO}')],
-    "speclab/__init__.pyi": [
-        ("\n\n", "\n\nfrom speclab.drafters.echo import Echo as Echo\n"),
-    ],
-    "tests/drafters/test_echo.py": [
-        (
-            "",
-            "import speclab\nfrom support.table_runner import random_probs, table_pair\n\n\n"
-            "def test_it_repeats_the_newest_token():\n"
-            "    pair = table_pair(random_probs(9, 3), None, 9)\n"
-            "    tree = speclab.Session(pair, speclab.Echo(), [1, 2]).step().tree\n"
-            "    assert len(set(tree.token.tolist())) == 1\n",
-        )
-    ],
+    "speclab/__init__.pyi": [("\n\n", "\n\nfrom speclab.drafters.echo import Echo as Echo\n")],
 }
+TOP = "    draft_top: Many[tuple[Natural, Probability]] = ()\n"
+GIVEN = "                draft_top=draft_top.get(node, ()),\n"
 COLUMN = {
-    "speclab/trace/records.py": [
-        (
-            "    draft_top: Many[tuple[Natural, Probability]] = ()\n",
-            "    draft_top: Many[tuple[Natural, Probability]] = ()\n    children: Natural = 0\n",
-        )
-    ],
+    "speclab/trace/records.py": [(TOP, f"{TOP}    children: Natural = 0\n")],
     "speclab/engine/record.py": [
-        (
-            "                draft_top=draft_top.get(node, ()),\n",
-            "                draft_top=draft_top.get(node, ()),\n"
-            "                children=len(tree.children[node]),\n",
-        )
-    ],
-    "tests/test_children.py": [
-        (
-            "",
-            "import speclab\nfrom support.table_runner import random_probs, table_pair\n\n\n"
-            "def test_a_node_knows_its_children():\n"
-            "    pair = table_pair(random_probs(9, 3), random_probs(9, 4), 9)\n"
-            "    step = speclab.Session(pair, speclab.FixedTree(depth=2), [1, 2]).step()\n"
-            "    assert [len(each) for each in step.tree.children] == [n.children for n in step.nodes]\n"
-            "    assert speclab.views.graph(step).nodes[0]['children'] == step.nodes[0].children > 1\n",
-        )
+        (GIVEN, f"{GIVEN}                children=len(tree.children[node]),\n")
     ],
     "speclab/views/words.json": [
         ('["depth", "depth"],', '["depth", "depth"],["children", "children"],')
     ],
 }
+TESTED = """
+import speclab
+from support.table_runner import random_probs, table_pair
+
+
+def test_echo_repeats_the_newest_token_and_a_node_knows_its_children():
+    pair = table_pair(random_probs(9, 3), random_probs(9, 4), 9)
+    tree = speclab.Session(pair, speclab.Echo(), [1, 2]).step().tree
+    assert len(set(tree.token.tolist())) == 1
+    step = speclab.Session(pair, speclab.FixedTree(depth=2), [1, 2]).step()
+    assert [len(each) for each in step.tree.children] == [node.children for node in step.nodes]
+    assert speclab.views.graph(step).nodes[0]["children"] == step.nodes[0].children > 1
+"""
 CONTROL = {
     "speclab/views/messages.json": [('"undo": {},', '"undo": {}, "pin": {},')],
     "speclab/types.d.ts": [('"redo" | "undo" |', '"redo" | "undo" | "pin" |')],
     "speclab/views/page/controls.js": [
-        (
-            "  const files = [\n",
-            '  const files = [\n    entry("Pin", () => send({ do: "pin" })),\n',
-        )
+        ("const files = [\n", 'const files = [\n    entry("Pin", () => send({ do: "pin" })),\n')
     ],
     "speclab/lab/_runs.py": [
         (
@@ -76,7 +56,26 @@ CONTROL = {
         )
     ],
 }
-TESTS = ("tests/drafters/test_echo.py", "tests/test_children.py", "tests/lab/test_messages.py")
+KIND = "tests/heads/test_heads_new_kind.py"
+_, FILE, FORMAT = (ROOT / KIND).read_text().partition("@pytest.fixture")[0].split("\n\n# Its ")
+IMPORTS = """from torch import nn
+from speclab.heads.eagle import DraftModule, HeadConfig
+from speclab.heads.runner import HeadRunner
+"""
+LAYOUT = {
+    "speclab/heads/mirror.py": [("", f"{IMPORTS}\n\n# {FILE}")],
+    "speclab/heads/formats.py": [
+        ("\n\nCONFIG =", "\nfrom speclab.heads.mirror import MirrorConfig\n\nCONFIG ="),
+        ("\n# What `config.json`", f"\n# {FORMAT}\n# What `config.json`".replace("formats.", "")),
+        ("] = (\n    (", '] = (\n    (re.compile("MirrorSpeculator"), MirrorFolder),\n    ('),
+    ],
+    KIND: [
+        (f"# Its {FILE}\n\n# Its {FORMAT}", ""),
+        ('    layout = re.compile("MirrorSpeculator"), MirrorFolder\n', ""),
+        ('    monkeypatch.setattr(formats, "LAYOUTS", (*formats.LAYOUTS, layout))\n', ""),
+    ],
+}
+TESTS = (KIND, "tests/test_tried.py", "tests/lab/test_messages.py")
 COMMITTED = "test_no_committed_file_names_a_machine_path_or_a_registry"
 
 
@@ -88,12 +87,13 @@ def test_a_strangers_changes_work_and_pass_the_gates(tmp_path):
     for folder in ("speclab", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, copy_function=_copy)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for name, edits in (STRATEGY | COLUMN | CONTROL).items():
+    for name, edits in (STRATEGY | COLUMN | CONTROL | LAYOUT).items():
         path = tmp_path / name
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         for old, new in edits:
             assert old in text, f"{name} has no {old!r}"
             path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    (tmp_path / "tests/test_tried.py").write_text(TESTED)
     gates = ["tests/test_architecture.py", "--deselect", f"tests/test_architecture.py::{COMMITTED}"]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:nbval", *TESTS, *gates],

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import pkgutil
 import re
+import shlex
 import tomllib
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -44,38 +44,20 @@ def test_what_differs_from_a_paper_names_settings_that_are_so(kind):
     assert {*re.findall(r"preset “([^”]+)”", text)} <= presets.keys()
 
 
-def _resolve(name):
-    """`drafters.growth.grow` → the function; raises where it does not exist."""
-    parts = name.split(".")
-    for count in range(len(parts), 0, -1):
-        try:
-            module = importlib.import_module(".".join(["speclab", *parts[:count]]))
-        except ModuleNotFoundError:
-            continue
-        return attrgetter(".".join(parts[count:]))(module) if parts[count:] else module
-    raise AttributeError(name)
-
-
-def _names(text):
-    """Dotted names in backticks whose first part is a room of speclab."""
-    rooms = {
-        path.stem
-        for path in (ROOT / "speclab").iterdir()
-        if path.suffix == ".py" or (path / "__init__.py").exists()
-    }
-    dotted = re.findall(r"`((?:\w+\.)+\w+)`", text)
-    return [
-        name
-        for name in dotted
-        if name.split(".")[0] in rooms and not name.endswith((".py", ".md", ".json"))
-    ]
+ROOMS = {
+    path.stem
+    for path in (ROOT / "speclab").iterdir()
+    if path.suffix == ".py" or (path / "__init__.py").is_file()
+}
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_names_and_files_in_the_docs_exist(path):
+    """Dotted names in backticks whose first part is a room of speclab, such as `drafters.grow.grow`."""
     text = path.read_text(encoding="utf-8")
-    for name in _names(text):
-        _resolve(name)
+    for room, rest in re.findall(r"`(\w+)\.((?:\w+\.)*\w+)`", text):
+        if room in ROOMS and not rest.endswith(("py", "md", "json")):
+            pkgutil.resolve_name(f"speclab.{room}.{rest}")
     files = re.findall(r"`((?:speclab|tests|docs|notebooks|\.ci)/[\w./-]*)`", text)
     assert [name for name in files if not (ROOT / name).exists()] == []
 
@@ -83,12 +65,7 @@ def test_names_and_files_in_the_docs_exist(path):
 def test_the_architecture_page_names_every_room():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     listed = text.partition("## Rooms")[2].partition("\n## ")[0]
-    rooms = {
-        path.stem
-        for path in (ROOT / "speclab").iterdir()
-        if path.suffix == ".py" or (path / "__init__.py").is_file()
-    }
-    assert rooms - set(re.findall(r"\w+", listed)) == {"__init__"}
+    assert ROOMS - set(re.findall(r"\w+", listed)) == {"__init__"}
 
 
 PAGES = [
@@ -183,9 +160,5 @@ def test_the_readmes_python_and_commands_run(capsys):
     lines = re.findall(r"^speclab (run|doctor)(.*)$", text, re.MULTILINE)
     assert {command for command, _ in lines} == {"run", "doctor"}
     for command, rest in lines:
-        words = [
-            quoted or plain
-            for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', rest.partition("#")[0])
-        ]
-        done = CliRunner().invoke(app, [command, *words])
+        done = CliRunner().invoke(app, [command, *shlex.split(rest, comments=True)])
         assert done.exit_code == 0, done.output

@@ -70,14 +70,6 @@ def test_eos_ids_are_those_of_the_generation_config_alone():
     assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == frozenset()
 
 
-@pytest.mark.parametrize("role", ["target", "draft"])
-def test_a_family_that_cannot_verify_trees_is_refused_in_either_role(role):
-    with pytest.raises(UnsupportedModelError, match="gpt_neo"):
-        load_pair(
-            **{"target": tiny("gpt2"), "draft": tiny("gpt2", seed=1)} | {role: tiny("gpt_neo")}
-        )
-
-
 def test_an_attention_without_masks_is_replaced():
     module = tiny("llama")
     module.config._attn_implementation = "flex_attention"

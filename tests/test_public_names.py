@@ -24,16 +24,18 @@ def test_dir_lists_public_names_only(name):
             assert value.__module__.startswith("speclab"), listed
 
 
-def test_a_misspelt_name_is_answered_with_the_right_one():
-    for wrong, right in {"Dynatree": "DynaTree", "load_trce": "load_trace"}.items():
-        with pytest.raises(AttributeError, match=rf"\b{right}\b"):
+def test_public_names_exist_and_a_misspelt_one_is_answered_with_the_right_one():
+    """Every error and every strategy is among them."""
+    errors = {name for name, kind in vars(speclab.errors).items() if isinstance(kind, type)}
+    assert errors < {*speclab.__all__}
+    for name in {*speclab.__all__} - {"__version__", "NodeBudget"}:
+        assert getattr(speclab, name).__name__.rpartition(".")[2] == name
+    for name, settings in speclab.strategies().items():
+        if settings.__module__.startswith("speclab."):  # another test's cell may have defined one
+            assert getattr(speclab, name) is settings
+    for wrong, right in {"Dynatree": "DynaTree", "load_trce": "load_trace", "Nonsense": ""}.items():
+        with pytest.raises(AttributeError, match=rf"no attribute.*{right}"):
             getattr(speclab, wrong)
-
-
-@pytest.mark.parametrize("decode", [speclab.Session, speclab.generate])
-def test_a_misspelt_argument_is_answered_with_the_right_one(decode):
-    with refused(SettingsError, "max_new_tokens"):
-        decode(speclab.load_pair(), speclab.DynaTree(), PROMPT, max_new_token=8)
 
 
 @pytest.mark.parametrize("decode", [speclab.Session, speclab.generate])
@@ -41,6 +43,8 @@ def test_the_arguments_of_a_session_are_named_and_have_their_defaults(decode):
     named = inspect.signature(decode).parameters
     for name, field in SessionSettings.model_fields.items():
         assert named[name].default == field.default
+    with refused(SettingsError, "max_new_tokens"):
+        decode(speclab.load_pair(), speclab.DynaTree(), PROMPT, max_new_token=8)
 
 
 def _objects():
@@ -70,17 +74,13 @@ def _objects():
 
 
 @pytest.mark.model
-def test_a_cell_shows_one_line_that_is_the_same_in_every_run():
-    for (name, first), second in zip(_objects().items(), _objects().values(), strict=True):
-        assert repr(first) == repr(second), name
-        assert "\n" not in repr(first)
-        assert len(repr(first)) <= 400
-
-
-@pytest.mark.model
-def test_a_cell_shows_a_picture_a_text_or_a_table_beside_the_line(monkeypatch):
+def test_a_cell_shows_one_line_and_a_picture_a_text_or_a_table_beside_it(monkeypatch):
+    """The line is the same in every run."""
     monkeypatch.setattr(plotly.io.renderers, "default", "plotly_mimetype")
-    for name, value in _objects().items():
+    for (name, value), again in zip(_objects().items(), _objects().values(), strict=True):
+        assert repr(value) == repr(again), name
+        assert "\n" not in repr(value)
+        assert len(repr(value)) <= 400
         bundle = getattr(value, "_repr_mimebundle_", dict)()
         if name in {"pair", "session", "trace", "comparison", "what if", "replay"}:
             assert bundle["text/html"].startswith("<")

@@ -40,6 +40,15 @@ _KNOWN_SPLITS = _DIGIT_BY_DIGIT | {
 _TOKENS = "tokenizer.ggml.tokens"
 
 
+def local(source: str | PathLike[str]) -> Path | None:
+    """The file or folder at a path, if there is one."""
+    try:
+        path = Path(source).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long a name, no home directory, a NUL
+        return None
+
+
 def file_of(source: str | PathLike[str]) -> Path | None:
     """The GGUF file of a path: the file itself, or the only one in a folder without a model of
     another format.
@@ -47,17 +56,12 @@ def file_of(source: str | PathLike[str]) -> Path | None:
     Raises:
         ModelNotFoundError: the folder has several.
     """
-    try:
-        path = Path(source).expanduser()
-        if path.suffix.lower() == ".gguf" and path.is_file():
-            return path
-        files = (
-            sorted(path.glob("*.gguf"))
-            if path.is_dir() and not (path / "config.json").is_file()
-            else []
-        )
-    except (OSError, RuntimeError, ValueError):  # too long a name, no home directory, a NUL
+    path = local(source)
+    if path is None or (path / "config.json").is_file():
         return None
+    files = sorted(path.glob("*.gguf"))
+    if path.suffix.lower() == ".gguf" and path.is_file():
+        return path
     if len(files) > 1:
         raise ModelNotFoundError(
             f"The folder {source} has {len(files)} GGUF files: choose one, such as {files[0]}."

@@ -56,11 +56,8 @@ def silent(_: str) -> None:
 
 def folder_of(source: ModelPath) -> Path | None:
     """The local folder at a path, or None."""
-    try:
-        folder = Path(source).expanduser()
-        return folder if folder.is_dir() else None
-    except (OSError, RuntimeError, ValueError):  # too long a name, no home directory, a NUL
-        return None
+    path = gguf.local(source)
+    return path if path is not None and path.is_dir() else None
 
 
 def locate(source: ModelPath, report: Report = silent, what: str = "model") -> Path:

@@ -16,7 +16,6 @@ from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from speclab.errors import (
-    CancelledError,
     OfflineError,
     OutOfMemoryError,
     SpeclabError,
@@ -176,11 +175,6 @@ def test_a_module_without_weights_is_refused():
         assert "no weights" in refusal(UnsupportedModelError, target=model)
 
 
-def test_a_tied_head_is_not_missing(folder):
-    tiny("llama", tie_word_embeddings=True).save_pretrained(folder)
-    assert load_pair(target=folder).target.model.lm_head.weight is not None
-
-
 def test_unfit_families_are_refused_before_their_weights_are_read(tmp_path, monkeypatch):
     tiny("gpt_neo").save_pretrained(tmp_path)
     monkeypatch.setattr(
@@ -204,17 +198,6 @@ def test_a_model_that_does_not_fit_in_memory_is_named(folder, monkeypatch):
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", full)
     assert folder.name in refusal(OutOfMemoryError, target=folder)
-
-
-def test_what_the_report_raises_ends_the_load(folder, monkeypatch):
-    def enough(_: str) -> None:
-        raise CancelledError("enough")
-
-    monkeypatch.setattr(
-        loading.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded")
-    )
-    with pytest.raises(CancelledError):
-        load_pair(target=folder, report=enough)
 
 
 @pytest.mark.parametrize(

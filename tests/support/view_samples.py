@@ -10,7 +10,7 @@ from support.every_strategy import ALONE, DRAFTED, PROMPT, pair_of
 import speclab
 from speclab.tree import DraftTree
 
-WORDS = (
+WORDS = [
     " the",
     " old",
     " woman",
@@ -23,7 +23,7 @@ WORDS = (
     " forest",
     " a",
     "\n",
-)
+]
 ODD = (
     "<script>alert(1)</script>", "</svg>", "<b>", "<s>", "$x^2$", "&amp;", '"', "'", "\n", "\t", "    ",
     " 日本", "é", "\u0301", "\u200b", "\u202e", "🙂", "<0xE2>", "", "]]>", "%{x}", "\x00", "مرحبا",

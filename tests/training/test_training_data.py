@@ -5,8 +5,7 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from speclab import SpeclabError
-from training.data import Batches, corpus_folder, pack, read_documents, split
+from training.data import Batches, pack, read_documents, split
 
 MIXTURE = {"tales": 0.75, "sums": 0.25}
 
@@ -38,17 +37,3 @@ def test_batches_hold_the_mixture_exactly_and_go_on_from_their_state(packed):
     rows = batches.next(60, 16)
     assert np.array_equal(rows, resumed.next(60, 16))
     assert not np.array_equal(rows, other.next(60, 16))
-
-
-def test_missing_text_is_one_sentence(monkeypatch, tmp_path, packed):
-    monkeypatch.delenv("SPECLAB_CORPUS", raising=False)
-    (tmp_path / "books.txt.xz").write_bytes(b"no xz")
-    for call in (
-        lambda: corpus_folder(None),
-        lambda: corpus_folder(tmp_path / "none"),
-        lambda: read_documents(tmp_path, "none"),
-        lambda: read_documents(tmp_path, "books"),
-        lambda: Batches(packed, MIXTURE, 0).next(1, 100_000),
-    ):
-        with pytest.raises(SpeclabError):
-            call()

@@ -1,10 +1,5 @@
 import json
 
-import pytest
-import torch
-from transformers import AutoModelForCausalLM
-
-from speclab import SpeclabError
 from training.draft import DISTILL_DATA, DistilConfig, distil
 from training.evaluate import EvaluateConfig, evaluate
 from training.loop import Schedule
@@ -27,18 +22,10 @@ def test_every_phase_runs_from_the_one_before(corpus, tokenizer_folder, resumed,
         )  # fmt: skip
 
     assert resumed(pretrained)
-    with pytest.raises(SpeclabError, match="python -m training tokenizer"):
-        pretrain(PretrainConfig(**shared | {"tokenizer": tmp_path}, out=tmp_path))
-    with pytest.raises(SpeclabError, match="no model"):
-        distil(DistilConfig(**shared, target=tmp_path, out=tmp_path / "out"))
-    model = pretrained("target", 40)
+    pretrained("target", 40)
     log = [json.loads(line) for line in (tmp_path / "target/log.jsonl").read_text().splitlines()]
     assert (len(log), log[-1]["tokens"]) == (40, 40 * 128)
     assert log[-1]["loss"] < log[0]["loss"] - 1
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "target/model", dtype=torch.float32)
-    tokens = torch.arange(20)[None]
-    # saved as float16
-    assert torch.allclose(loaded(tokens).logits, model(tokens).logits, atol=2e-2)
     steps = Schedule(steps=2)
     unlikelihood(
         UnlikelihoodConfig(
