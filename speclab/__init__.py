@@ -6,7 +6,7 @@ without torch, transformers or Jupyter. ``__init__.pyi`` lists them, for type ch
 
 from __future__ import annotations
 
-import ast
+import re
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -14,12 +14,11 @@ from typing import Any
 
 __version__ = "0.3.0"
 
-_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOME = {
-    alias.name: str(node.module)
-    for node in _STUB.body
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
+    name: home
+    for home, names in re.findall(r"(?m)^from (\S+) import (\([^)]*|.*)", _STUB)
+    for name in re.findall(r"as (\w+)", names)
 }
 """Each public name and the module that holds it; a module's is its package."""
 

@@ -50,6 +50,8 @@ USUAL = ("LinearSpeculation", "DynaTree", "DraftHead", "DDTree", "PromptLookup",
 """Strategies that are compared by default."""
 RESAMPLED = 2000
 """Draws of the prompts for an interval."""
+PARTS = ["tokens", "rows", "target", "passes", "draft", "python", "outside", "whole"]
+"""What is known of an iteration, its times in ms."""
 _OF_ASSISTANT = {
     "num_assistant_tokens",
     "num_assistant_tokens_schedule",
@@ -387,7 +389,7 @@ def where(
     | `tokens` | committed per iteration |
     | `rows`, `target` | rows of the target pass, and its time |
     | `passes`, `each`, `draft` | draft passes, the time of one, and of all |
-    | `python` | the rest of the phases: trees, acceptance, records of the loop |
+    | `python` | the rest of the phases: trees, acceptance, learning |
     | `outside` | before, between and after the phases |
     | `whole` | the iteration; of transformers with its share of the prefill |
     | `limit` | tokens in the time of one plain pass, if the passes alone took time |
@@ -406,21 +408,10 @@ def where(
                     {"tokens": tokens, "whole": 1e3 * call.seconds * tokens / len(call.tokens)}
                 ]
             rows += [{"method": name, **row} for row in found]
-    columns = [
-        "method",
-        "tokens",
-        "rows",
-        "target",
-        "passes",
-        "each",
-        "draft",
-        "python",
-        "outside",
-        "whole",
-    ]
-    table = pd.DataFrame(rows, columns=columns).groupby("method", sort=False).mean()
+    means = pd.DataFrame(rows).groupby("method", sort=False).mean()
+    table = means.reindex(columns=PARTS)
     plain_pass = table.target.get(OWN_PLAIN, np.nan)
-    table["each"] = table.draft / table.passes
+    table.insert(4, "each", table.draft / table.passes)
     table["limit"] = table.tokens * plain_pass / (table.target + table.draft)
     table["reached"] = table.tokens * plain_pass / table.whole
     return table

@@ -17,7 +17,6 @@ from speclab import host
 from speclab.errors import SpeclabError
 from speclab.files import read_whole
 from speclab.prompts import as_messages
-from speclab.settings import SessionSettings
 
 
 class _OneSentence(TyperGroup):
@@ -42,6 +41,7 @@ app = typer.Typer(
     cls=_OneSentence,
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # rich takes as long to import as all the rest
     help="A microscope for speculative decoding.",
 )
 
@@ -93,6 +93,7 @@ def run(
 ) -> None:
     """Continue a prompt; print the text and the metrics."""
     from speclab.drafters import from_str
+    from speclab.settings import SessionSettings
 
     chosen = from_str(strategy)
     sampling = SessionSettings(

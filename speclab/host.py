@@ -111,7 +111,7 @@ def _course() -> Path:
         shutil.copytree(
             originals,
             COPIES,
-            ignore=shutil.ignore_patterns("*.pyc"),
+            ignore=shutil.ignore_patterns("__pycache__"),
             copy_function=lambda source, to: Path(to).exists() or shutil.copyfile(source, to),
             dirs_exist_ok=True,
         )

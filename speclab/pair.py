@@ -35,7 +35,7 @@ from speclab.loading.loader import (
     silent,
     unwrapped,
 )
-from speclab.loading.presets import Offer, find
+from speclab.loading.presets import Offer, Preset, find
 from speclab.loading.tokens import TokenTexts, compare, encoded, whole_numbers
 from speclab.models.probe import check_trees
 from speclab.models.processors import GenerationRules
@@ -295,16 +295,7 @@ def load_pair(
             settings).
     """
     if target is None:
-        if draft is not None:
-            raise SettingsError(
-                "A draft needs its target: pass target= too, or the name of a pair."
-            )
-        preset = find(name)
-        if preset.missing:
-            raise ModelNotFoundError(
-                f"{name} is not on this machine: run `speclab fetch {name}` once "
-                f"({byte_count(preset.download)})."
-            )
+        preset = _preset(name, draft)
         target = preset.target
         draft = preset.draft
         tokenizer = tokenizer or preset.tokenizer
@@ -343,6 +334,18 @@ def _loaded(
         tokenizer = _tokenizer(loader, sources, tokenizer)
     runners = [loader.runner(source) for source in sources]
     return runners, [load_head(head, runners[0], loader) for head in listed(heads)], tokenizer
+
+
+def _preset(name: str, draft: object) -> Preset:
+    if draft is not None:
+        raise SettingsError("A draft needs its target: pass target= too, or the name of a pair.")
+    preset = find(name)
+    if preset.missing:
+        raise ModelNotFoundError(
+            f"{name} is not on this machine: run `speclab fetch {name}` once "
+            f"({byte_count(preset.download)})."
+        )
+    return preset
 
 
 def _tokenizer(

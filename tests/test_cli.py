@@ -1,7 +1,6 @@
 """The command line: what it passes on, and that an error is one sentence."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,15 +100,6 @@ for words in ([], *([command.name or command.callback.__name__] for command in a
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.model
-def test_doctor_names_versions_device_threads_memory_and_which_way_passes_go(cli):
-    done = cli("doctor")
-    assert done.exit_code == 0, done.output
-    for fact in ("torch", "device", "threads", "memory", "jupyter", speclab.__version__):
-        assert fact in done.stdout
-    assert re.search(r"target of mini\s+lean(, packed)?, torch.float32", done.stdout)
 
 
 def test_the_lab_and_the_app_are_started_with_the_words_that_follow(cli, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import nbformat
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -72,7 +73,7 @@ def test_what_the_package_and_the_course_import_is_installed_with_it():
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         cells = nbformat.read(path, as_version=4).cells
         code += [re.sub(r"(?m)^ *%.*", "", c.source) for c in cells if c.cell_type == "code"]
-    lines = re.findall(r"(?m)^ *(?:from|import) (\w+)", "\n".join(code))
+    lines = re.findall(r"(?m)^ *(?:from|import) (\w+)(?=[\w.]* import| as |$)", "\n".join(code))
     installed = {name.replace("-", "_") for name in _ranges(PYPROJECT["project"]["dependencies"])}
     known = installed | BROUGHT | ASKED_FOR | {"speclab", "broken_decoder"}
     assert {*lines} <= known | {*sys.stdlib_module_names}
@@ -140,14 +141,11 @@ MODELS = {"torch", "transformers", "tokenizers", "safetensors"}
 LAB = {"plotly", "ipywidgets", "IPython", "ipykernel", "traitlets", "jupyterlab", "jupyter_client"}
 
 
+@pytest.mark.model
 def test_rooms_import_where_other_packages_are_absent():
     """A saved trace opens and is drawn without torch; the engine needs no plotly and no Jupyter."""
     _python(ABSENT.format(absent=MODELS) + "speclab.load_trace, speclab.views.tree, speclab.theory")
-    _python(ABSENT.format(absent=LAB) + "speclab.Session, speclab.compare, speclab.strategies()")
-
-
-def test_a_missing_extra_is_one_sentence_with_the_way_out():
     attempt = "try:\n    speclab.Lab\nexcept speclab.SpeclabError as error:\n    print(error)"
-    assert (
-        _python(ABSENT.format(absent=LAB) + attempt).strip().endswith(f"{speclab.errors.INSTALL}.")
-    )
+    needs = "speclab.Session, speclab.compare, speclab.strategies()\n"
+    said = _python(ABSENT.format(absent=LAB) + needs + attempt)
+    assert said.strip().endswith(f"{speclab.errors.INSTALL}.")

@@ -53,7 +53,7 @@ def _objects():
     session = speclab.Session(pair, tree, PROMPT, max_new_tokens=16)
     session.run()
     replayer = speclab.Replayer(session)
-    *_, curve = speclab.curves.sweep(replayer, tree, "max_branches")
+    *_, curve = speclab.curves.sweep(replayer, tree, "max_branches", (2, 3))
     return {
         "pair": pair,
         "target": pair.target,

@@ -117,7 +117,7 @@ def whole_numbers(prompt: object) -> list[int]:
     if not isinstance(tokens, list | tuple | range):
         raise PromptError(f"Expected a prompt as text, token ids or messages, got {prompt!r}.")
     for token in tokens:
-        if not isinstance(token, numbers.Integral) or isinstance(token, bool):
+        if isinstance(token, bool) or not isinstance(token, numbers.Integral):
             raise PromptError(
                 f"Expected a prompt as text or token ids, but {token!r} is not a token id."
             )

@@ -29,15 +29,15 @@ def config(target, corpus, tokenizer_folder, tmp_path, monkeypatch):
 
 
 def test_training_learns_and_saves_a_head_that_drafts(config, target, tmp_path):
-    trained = train_head(config("heads", 60, kind="EAGLE-3.1", draft_vocab_size=200))
+    trained = train_head(config("heads", 40, kind="EAGLE-3.1", draft_vocab_size=200))
     assert_learned(tmp_path / "heads/prose")
     again = read_head(tmp_path / "heads/prose/head", Runner(target, trained.config.target))
     assert_same(trained, again)
     for layout in ("EAGLE", "speculators"):
         write_head(again, tmp_path / layout, layout)
         assert_same(read_head(tmp_path / layout, Runner(target)), again, 0)
-        pair = speclab.load_pair(target=target, heads=tmp_path / layout)
-        speclab.generate(pair, speclab.DraftHead(depth=3), [1, 2, 3], max_new_tokens=16, check=True)
+    pair = speclab.load_pair(target=target, heads=[tmp_path / "EAGLE", tmp_path / "speculators"])
+    speclab.generate(pair, speclab.DualDraft(), [1, 2, 3], max_new_tokens=16, check=True)
 
 
 def assert_learned(folder, share=0.8):
@@ -62,12 +62,12 @@ def test_a_block_head_learns_and_then_its_bias_alone(config, target, tmp_path, r
     def saved(out):
         return read_head(tmp_path / out / "head", Runner(target, "mini/target"))
 
-    trained = train_mini_block(recipe("block", 60))
+    trained = train_mini_block(recipe("block", 40))
     assert_learned(tmp_path / "block")
     assert_same(trained, saved("block"))
 
     bias = {"start": tmp_path / "block/head", "markov_rank": 8, "eta": 3.0, "smoothing": 0.5}
-    biased = train_mini_block(recipe("bias", 60, **bias))
+    biased = train_mini_block(recipe("bias", 40, **bias))
     assert_learned(tmp_path / "bias", 0.9)
     loaded = saved("bias")
     assert_same(biased, loaded)
