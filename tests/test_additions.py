@@ -92,7 +92,8 @@ def test_a_strangers_changes_work_and_pass_the_gates(tmp_path):
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         for old, new in edits:
             assert old in text, f"{name} has no {old!r}"
-            path.write_text(text.replace(old, new, 1), encoding="utf-8")
+            text = text.replace(old, new, 1)
+        path.write_text(text, encoding="utf-8")
     (tmp_path / "tests/test_tried.py").write_text(TESTED)
     gates = ["tests/test_architecture.py", "--deselect", f"tests/test_architecture.py::{COMMITTED}"]
     ran = subprocess.run(

@@ -114,16 +114,13 @@ def test_optimal_widths_at_their_limits():
         assert optimal_widths(p_s, p_t, 4, 12) == pytest.approx(due)
 
 
-def test_best_spine_is_at_least_every_tree_of_whole_branches():
-    best = best_spine(0.6, 0.2, 6, 3)
-    assert best.spine_length + sum(best.widths) == pytest.approx(6)
-    assert best.expected_tokens == spine_yield(0.6, 0.2, best.widths, 3)
-    for length in range(1, 7):
-        for widths in itertools.product(range(7 - length), repeat=length):
-            if length + sum(widths) <= 6:
-                assert spine_yield(0.6, 0.2, widths, 3) <= best.expected_tokens + 1e-12
-    counted = best_spine(0.6, 0.2, 60, 6, nodes_per_branch=6)
-    assert counted.spine_length + 6 * sum(counted.widths) == pytest.approx(60)
+def test_best_spine_spends_the_budget_on_the_best_length():
+    for cost, budget in ((1, 6), (6, 60)):
+        best = best_spine(0.6, 0.2, budget, 3, nodes_per_branch=cost)
+        assert best.spine_length + cost * sum(best.widths) == pytest.approx(budget)
+        for length in range(1, budget + 1):
+            widths = optimal_widths(0.6, 0.2, length, (budget - length) / cost)
+            assert spine_yield(0.6, 0.2, widths, 3) <= best.expected_tokens
 
 
 def test_proposition_3_holds_for_the_yield_of_proposition_1_up_to_some_budget():

@@ -89,15 +89,17 @@ def test_columns_are_copies_and_cannot_be_written():
 
 
 @pytest.mark.parametrize(
-    "parent", [[], [0], [-1, -1], [-1, 2, 0], [-1, 0, 1, 0], [-1, 0, None], [[-1]]], ids=str
+    "wrong",
+    [
+        *[{"parent": parent} for parent in ([], [0], [-1, -1], [-1, 1], [[-1, 0]], [None, 0])],
+        *[{"token": token} for token in ([0], [0, 1.5], [0, 1 << 70], [0, None])],
+    ],
+    ids=str,
 )
-def test_what_is_not_a_tree_is_refused(parent):
+def test_what_is_not_a_tree_is_refused_and_never_rounded(wrong):
+    columns = {"token": [0, 1], "parent": [-1, 0], "log_prob": [0.0, 0.0], "source": "draft"}
     with pytest.raises((ValueError, SettingsError)):
-        DraftTree.of([0] * len(parent), parent, [0.0] * len(parent), "draft")
-
-
-def test_columns_of_two_lengths_and_what_is_no_number_are_refused_and_never_rounded():
-    columns = {"token": [0], "parent": [-1], "log_prob": [0.0], "source": "draft"}
-    for wrong in ([0, 1], [1.5], [1 << 70], [None]):
-        with pytest.raises((ValueError, SettingsError), match=r"token|one length"):
-            DraftTree.of(**columns | {"token": wrong})
+        DraftTree.of(**columns | wrong)
+    order = {"token": [0] * 4, "parent": [-1, 0, 1, 0], "log_prob": [0.0] * 4}
+    with pytest.raises(SettingsError, match="breadth-first"):
+        DraftTree.of(**order, source="draft")

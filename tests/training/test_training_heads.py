@@ -62,12 +62,12 @@ def test_a_block_head_learns_and_then_its_bias_alone(config, target, tmp_path, r
     def saved(out):
         return read_head(tmp_path / out / "head", Runner(target, "mini/target"))
 
-    trained = train_mini_block(recipe("block", 40))
+    trained = train_mini_block(recipe("block", 60))
     assert_learned(tmp_path / "block")
     assert_same(trained, saved("block"))
 
     bias = {"start": tmp_path / "block/head", "markov_rank": 8, "eta": 3.0, "smoothing": 0.5}
-    biased = train_mini_block(recipe("bias", 40, **bias))
+    biased = train_mini_block(recipe("bias", 60, **bias))
     assert_learned(tmp_path / "bias", 0.9)
     loaded = saved("bias")
     assert_same(biased, loaded)
