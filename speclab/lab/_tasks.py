@@ -251,8 +251,8 @@ class Tasks(Runs):
 
         run.trace = self.trace = clinic.marked(run.trace, pair, progress)
         findings = tuple([finding for step in run.trace.steps for finding in step.findings])
-        compared = "compared with the models" if pair else "without models: pass a pair to Lab"
-        self.message = f"Checked {len(run.trace.steps)} iterations, {compared}."
+        if pair is None:
+            self.message = "Checked without models: pass a pair to Lab to compare with them."
         return findings
 
     def on_diff(self, run: int | Trace) -> Diff:

@@ -1,4 +1,4 @@
-"""One Chromium for the tier, one JupyterLab, and for each file of tests a notebook of its own with a lab."""
+"""One Chromium for the tier, one JupyterLab, one notebook, in which each file of tests makes a lab."""
 
 from __future__ import annotations
 
@@ -53,12 +53,10 @@ def server(tmp_path_factory: pytest.TempPathFactory, outgoing: socket.socket) ->
         yield home
 
 
-@pytest.fixture(scope="module")
-def notebook(request: pytest.FixtureRequest, browser: Any, server: Home) -> Iterator[Opened]:
-    """A notebook of one cell in JupyterLab, its kernel idle; 1440 × 900."""
-    path = server.notebook(request.module.__name__, FRESH)
-    # A workspace of its own: JupyterLab would open the notebooks of earlier files again, with their
-    # kernels.
+@pytest.fixture(scope="session")
+def notebook(browser: Any, server: Home) -> Iterator[Opened]:
+    """The notebook lab.ipynb of one cell in JupyterLab, its kernel idle; 1440 × 900."""
+    path = server.notebook("lab", FRESH)
     opened = Opened.at(browser, server.address(f"lab/workspaces/{path.stem}/tree/{path.name}"))
     opened.wait(KERNEL_IDLE)
     yield opened

@@ -39,9 +39,9 @@ def opened(browser, path, **options):
     return page
 
 
-@pytest.fixture
-def page(browser, tmp_path):
-    path = export_html(RUN, tmp_path / "run.html", cursor=2)
+@pytest.fixture(scope="module")
+def exported(browser, tmp_path_factory):
+    path = export_html(RUN, tmp_path_factory.mktemp("exported") / "run.html")
     # waiting for a function of the page is evaluating a string, which the page forbids
     page = opened(browser, path, color_scheme="dark", bypass_csp=True)
     yield page
@@ -50,6 +50,16 @@ def page(browser, tmp_path):
     heard = page.heard
     page.close()
     assert heard == [path.as_uri()], "the page asked for something, or complained"
+
+
+@pytest.fixture
+def page(exported):
+    """The page at its second iteration, no tab open."""
+    exported.evaluate("speclab.dispatch({type: 'set', values: {node: null, tab: ''}})")
+    exported.evaluate("speclab.dispatch({type: 'go', cursor: 2})")
+    exported.focus(".speclab-body")
+    shows(exported, 2)
+    return exported
 
 
 def shows(page, cursor: int, tick: int = -1) -> None:
@@ -69,7 +79,6 @@ def shows(page, cursor: int, tick: int = -1) -> None:
 
 def test_iterations_and_phases_are_reached_by_keyboard_and_by_mouse(page):
     last = len(RUN.steps)
-    shows(page, 2)
     for key, cursor in (
         ("ArrowRight", 3),
         ("ArrowLeft", 2),
@@ -82,11 +91,11 @@ def test_iterations_and_phases_are_reached_by_keyboard_and_by_mouse(page):
     page.keyboard.press("PageDown")
     shows(page, min(10, last))
     page.keyboard.press("Home")
-    for tick in range(len(call("positions", RUN.steps[0]))):
+    for tick in range(2):
         page.keyboard.press("]")
         shows(page, 1, tick)
-    page.click("[data-phase=draft]")
-    shows(page, 1, int(RUN.steps[0].tree.depth.max()))
+    page.click("[data-phase=verify]")
+    shows(page, 1, int(RUN.steps[0].tree.depth.max()) + 2)
     box = page.locator(".speclab-timeline .nsewdrag").bounding_box()
     bar = page.evaluate("document.querySelector('.speclab-timeline')._fullLayout.xaxis.d2p(3)")
     page.mouse.click(box["x"] + bar, box["y"] + 0.9 * box["height"])
@@ -96,6 +105,21 @@ def test_iterations_and_phases_are_reached_by_keyboard_and_by_mouse(page):
     shows(page, last)
     page.click(".sl-play")
     shows(page, 1, 0)
+    page.click(".sl-play")  # a pause
+
+
+def test_the_commit_shows_the_caches_and_nothing_moves_between_steps_and_phases(page):
+    places = "['.sl-stage', '.speclab-text'].map(name => document.querySelector(name).offsetTop)"
+    first = page.evaluate(places)
+    for key, *place in (("ArrowRight", 3), ("ArrowRight", 4), ("[", 4, -2), ("[", 4, -3)):
+        page.keyboard.press(key)
+        shows(page, *place)
+        assert page.evaluate(places) == first
+    page.click("[data-phase=commit]")
+    page.wait_for_selector(".speclab-tree", state="hidden")
+    page.wait_for_selector(".sl-stage .speclab-cache .heatmaplayer image", state="attached")
+    page.click("[data-phase=all]")
+    page.wait_for_selector(".speclab-tree", state="visible")
 
 
 def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
@@ -166,20 +190,6 @@ def test_findings_are_marked_listed_and_gone_to_by_keyboard(browser, tmp_path):
     assert lines.count() == 2, "one line for what is alike in an iteration"
     assert page.heard == [(tmp_path / "run.html").as_uri()]
     page.close()
-
-
-def test_the_commit_shows_the_caches_and_nothing_moves_between_steps_and_phases(page):
-    places = "['.sl-stage', '.speclab-text'].map(name => document.querySelector(name).offsetTop)"
-    first = page.evaluate(places)
-    for key, *place in (("ArrowRight", 3), ("ArrowRight", 4), ("[", 4, -2), ("[", 4, -3)):
-        page.keyboard.press(key)
-        shows(page, *place)
-        assert page.evaluate(places) == first
-    page.click("[data-phase=commit]")
-    page.wait_for_selector(".speclab-tree", state="hidden")
-    page.wait_for_selector(".sl-stage .speclab-cache .heatmaplayer image", state="attached")
-    page.click("[data-phase=all]")
-    page.wait_for_selector(".speclab-tree", state="visible")
 
 
 def test_hostile_tokens_are_shown_as_text(browser, tmp_path):

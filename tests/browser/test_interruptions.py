@@ -38,9 +38,7 @@ def test_a_page_that_is_reloaded_finds_its_lab_at_work(saved):
 
 
 def test_two_tabs_show_the_same_lab(saved, browser, server):
-    other = Opened.at(
-        browser, server.address("lab/workspaces/second/tree/test_interruptions.ipynb")
-    )
+    other = Opened.at(browser, server.address("lab/workspaces/second/tree/lab.ipynb"))
     other.wait(KERNEL_IDLE)
     other.wait(SHOWN)
     cursor = saved.step()

@@ -47,15 +47,12 @@ def live(browser, folder):
     assert opened.complaints == []
 
 
-@pytest.mark.parametrize("name", ["lab", "lab_dark"])
-def test_the_picture_in_the_readme_is_of_this_screen(live, name):
-    first_screen(live.page)
-    picture = (IMAGES / f"{name}.png").read_bytes()
-    assert words_of(live.page) in picture, "run python scripts/draw_readme.py"
-
-
-def test_a_text_of_ones_own_is_decoded_without_a_kernel_or_a_network(live, tmp_path):
+def test_the_readme_shows_this_screen_and_a_text_of_ones_own_is_decoded(live, tmp_path):
     page = live.page
+    first_screen(page)
+    for name in ("lab", "lab_dark"):
+        picture = (IMAGES / f"{name}.png").read_bytes()
+        assert words_of(page) in picture, "run python scripts/draw_readme.py"
     page.click(".speclab-change")
     page.fill(".speclab-prompt", "Zoë 🙂 said")
     live.wait(f"{PENDING}.includes('prompt')")
@@ -94,7 +91,7 @@ def test_a_text_of_ones_own_is_decoded_without_a_kernel_or_a_network(live, tmp_p
     live.at_iteration(1, 1)
 
 
-def test_a_slider_previews_and_apply_decodes(live):
+def test_a_slider_previews_apply_decodes_and_a_tree_is_built_by_hand_and_predicted(live):
     page = live.page
     page.click("[data-tab=settings]")
     page.wait_for_selector(".speclab-setting-low_confidence")
@@ -108,11 +105,7 @@ def test_a_slider_previews_and_apply_decodes(live):
     live.wait("document.querySelectorAll('.sl-panel .js-plotly-plot').length > 0")
     page.evaluate(SLIDE, ["low_confidence", 100])
     live.wait(f"{ERROR} === '' && {text('sl-refused')}.includes('low confidence')")
-
-
-def test_a_tree_is_built_by_hand_and_predicted(live):
-    page = live.page
-    page.click("[data-tab=settings]")
+    page.click("text=Reset")
     page.focus(".speclab-tree")
     page.keyboard.press("ArrowRight")
     page.fill(".sl-byhand input", "🙂")
@@ -166,19 +159,20 @@ def test_a_run_is_stopped_and_fits_a_phone(live):
     live.shot("live_phone_dark")
 
 
-@pytest.mark.parametrize(
-    ("query", "sentence"),
-    [
-        ("?prompt=%20", "The prompt is empty"),
-        ("?length=5000", "more than the models' context"),
-        ("?strategy=Goose", "needs a lab with a kernel"),
-        ("?node_budget=0", "node budget"),
-    ],
-)
-def test_a_link_that_asks_for_too_much_gets_a_sentence(browser, folder, query, sentence):
+LINKS = {
+    "?length=5000": "more than the models' context",
+    "?strategy=Goose": "needs a lab with a kernel",
+    "?node_budget=0": "node budget",
+    "?prompt=%20": "The prompt is empty",
+}
+
+
+def test_a_link_that_asks_for_too_much_gets_a_sentence(browser, folder):
     with served(folder) as address:
-        opened = Opened.at(browser, address + query)
-        opened.wait(f"{text('sl-loading')}.includes({sentence!r})")
+        opened = Opened.at(browser, "about:blank")
+        for query, sentence in LINKS.items():
+            opened.page.goto(address + query)
+            opened.wait(f"{text('sl-loading')}.includes({sentence!r})")
         opened.page.click(".speclab-change")
         opened.page.fill(".speclab-prompt", "Once upon a time")
         opened.wait(f"!{text('sl-loading')}.includes({sentence!r})")  # the worker has the text
@@ -196,16 +190,17 @@ def test_weights_that_were_changed_cut_short_or_left_out_are_refused(browser, fo
     changed = bytearray(data)
     changed[-1] ^= 1
     with served(broken) as address:
+        opened = Opened.at(browser, "about:blank")
         for content in (bytes(changed), data[:-1000], None):
             weights.unlink()
             if content is not None:
                 weights.write_bytes(content)
-            opened = Opened.at(browser, address)
+            opened.page.goto(address)
             opened.wait(f"{text('sl-loading')}.includes('draft.safetensors')")
-            weights.write_bytes(data)
-            opened.page.click("button.speclab-step")
-            opened.at_iteration(1)
-            opened.page.close()
+        weights.write_bytes(data)
+        opened.page.click("button.speclab-step")
+        opened.at_iteration(1)
+        opened.page.close()
 
 
 def test_without_a_store_or_as_a_file_it_works_or_says_how(browser, folder):

@@ -76,17 +76,6 @@ def test_apply_decodes_the_iteration_again_in_a_fork_and_shows_both_trees(page):
     assert page.status["pending"] == []
 
 
-def test_step_applies_what_is_pending_from_here_on(page):
-    before = page.lab.session.steps
-    page.set(node_budget=4)
-    page.do("step")
-    assert page.lab.session.steps[:2] == before
-    assert len(page.lab.state.step.tree) <= 4
-    assert page.status["pending"] == []
-    assert page.place == (3, "all", None)
-    assert page.holds_the_run()
-
-
 def test_settings_that_contradict_each_other_are_refused_until_mended(page):
     page.set(high_confidence=0.2)
     assert page.error["where"] == "strategy"
@@ -208,12 +197,3 @@ def test_a_token_is_typed_as_it_is_shown(make, sent):
     assert page.error is None
     assert 500 in page.preview["tree"]["token"]
     assert page.preview["texts"]["500"]
-
-
-def test_a_strategy_that_cannot_be_previewed_is_still_pending(make, sent):
-    page = Page(make(strategy=speclab.PromptLookup(), max_new_tokens=40), sent)
-    page.go(1, tab="settings")
-    page.set(draft_tokens=2)
-    assert page.error is None
-    assert page.preview is None
-    assert page.status["pending"][0].startswith("draft tokens")

@@ -30,31 +30,14 @@ def test_a_typed_prompt_is_what_the_next_step_decodes(page):
     assert (page.status["pending"], page.status["new_run"]) == ([], False)
 
 
-@pytest.mark.parametrize("prompt", ["", "   "])
-def test_a_prompt_that_cannot_be_is_refused_where_it_is_typed_until_it_is_mended(page, prompt):
-    page.want(prompt=prompt)
-    assert page.error["where"] == "prompt"
-    run = page.lab.session
-    page.do("step")
-    assert page.lab.session is run
-    assert len(page.steps) == 1
-    page.want(prompt="A short one")
-    assert page.error is None
-    page.do("step")
-    assert page.lab.session is not run
-    assert page.error is None
-
-
 def test_strategies_and_presets_are_chosen(page):
     page.want(strategy={"name": "LinearSpeculation"})
     assert page.status["pending"] == ["strategy DynaTree → LinearSpeculation"]
     page.do("step")
     assert type(page.lab.session.strategy).__name__ == "LinearSpeculation"
     assert page.lab.state.cursor == 2, "a fork goes on from where it was"
-    name, preset = list(speclab.DynaTree.presets().items())[-1]
-    offered = next(one for one in page.panels["catalog"]["strategies"] if one["name"] == "DynaTree")
-    settings = next(one["settings"] for one in offered["presets"] if one["name"] == name)
-    page.want(strategy={"name": "DynaTree", "settings": settings})
+    preset = list(speclab.DynaTree.presets().values())[-1]
+    page.want(strategy={"name": "DynaTree", "settings": preset.model_dump(mode="json")})
     assert page.lab.state.wanted.strategy == preset
 
 
@@ -89,21 +72,6 @@ def test_models_of_ones_own_are_named_and_loaded_and_a_wrong_name_keeps_the_form
     page.want(models={"name": "", "target": str(tmp_path / "llama"), "heads": ["mtp"]})
     page.do("step")
     assert "MTP layers" in page.error["sentence"]
-
-
-def test_a_fork_and_a_switch_are_shown_in_the_form(page):
-    def shown():
-        wanted = page.status["wanted"]
-        return wanted["strategy"]["name"], wanted["session"]["max_new_tokens"]
-
-    page.lab.fork(speclab.LinearSpeculation(), max_new_tokens=33)
-    page.hear()
-    assert shown() == ("LinearSpeculation", 33)
-    assert page.status["pending"] == []
-    page.do("switch", run=0)
-    assert shown() == ("DynaTree", 60)
-    assert page.status["pending"] == []
-    assert page.status["wanted"]["prompt"] == "Once upon a time"
 
 
 def test_models_are_loaded_once_and_at_once(make, sent, monkeypatch):
@@ -145,18 +113,9 @@ def test_a_page_that_opens_while_models_load_hears_of_it_at_once(make, sent, mon
     told = [one["data"]["content"]["messages"] for one in sent if "content" in one["data"]]
     status = next(message for message in told[0] if message["type"] == "status")
     assert status["busy"]
+    assert status["progress"] > 0
     go_on.set()
     assert lab.wait(PATIENCE)
-    shares = [
-        message["progress"]
-        for messages in [
-            one["data"]["content"]["messages"] for one in sent if "content" in one["data"]
-        ]
-        for message in messages
-        if message["type"] == "status" and message.get("progress") is not None
-    ]
-    assert len(shares) > 2
-    assert shares == sorted(shares)
 
 
 def test_a_load_that_fails_is_said_and_tried_again(make, sent, monkeypatch):

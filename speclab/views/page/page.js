@@ -361,7 +361,7 @@ function drawPictures(
   if (!cache.hidden) {
     const length = state.header.prompt_ids.length;
     plot(cache, ["cache", step, width, node], () => cacheFigure(step, length, node));
-    if (!shows(stage, [step, state.tick])) slide(cache);
+    if (!shows(stage, [step, state.tick, width])) slide(cache);
   }
   if (drawn.hidden || !width) return; // no width while another tab hides the page
   /** @param {NodeId} picked */
@@ -380,13 +380,17 @@ function drawPictures(
   plot(
     tree,
     ["tree", ...key, state.node],
-    () => treeFigure(step, now, options),
+    () => {
+      const figure = treeFigure(step, now, options);
+      return figure.layout.width > room ? treeFigure(step, now, { ...options, width }) : figure;
+    },
     ({ customdata }) => customdata != null && select(customdata)
   );
   second.hidden = !others;
   if (others) plot(second, ["second", ...key], () => others);
-  if (!shows(stage, [step, state.tick])) appear(tree, step, now);
-  tree.style.maxWidth = `${room}px`; // it scrolls
+  // a tree that is wider takes the whole line, and the mask goes below; or it scrolls
+  tree.style.maxWidth = `${tree.layout.width > room ? width : room}px`;
+  if (!shows(stage, [step, state.tick, width])) appear(tree, step, now);
   if (!overlay) stage.style.minHeight = `${tree.layout.height + 18}px`; // the commit's caches take the same room
   plot(
     mask,
@@ -418,8 +422,9 @@ function slide(cache) {
  * @param {Position} now
  */
 function appear(tree, step, now) {
-  if (still()) return;
   const whole = now.phase === "all";
+  tree.scrollLeft = whole ? tree.scrollWidth : 0;
+  if (still()) return;
   const added = fresh(step, now);
   const shown = tree.figure.table.filter((/** @type {Entry} */ entry) => entry.kind);
   for (const name of [".points path", ".textpoint"])
