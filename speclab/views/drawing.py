@@ -58,7 +58,9 @@ def template(theme: ThemeName = "light") -> Template:
     """
     layout = figure(theme, "Object", {"data": [], "layout": {}}).layout
     paper = {"paper_bgcolor": layout.paper_bgcolor, "plot_bgcolor": layout.plot_bgcolor}
-    return layout.template.update(layout={**paper, "showlegend": True, "font_size": 13})
+    return layout.template.update(
+        layout={**paper, "showlegend": True, "font_size": 13, "legend_y": 1.1}
+    )
 
 
 def call(name: str, *values: Any) -> Any:

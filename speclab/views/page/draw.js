@@ -23,9 +23,9 @@ export function made(tag, attributes = {}, ...children) {
     if (typeof value === "function") element.addEventListener(name, value);
     else if (name === "class") element.className = value;
     else if (typeof value === "boolean") element[name] = value;
-    else if (value !== null && value !== undefined) element.setAttribute(name, value);
+    else if (value != null) element.setAttribute(name, value);
   }
-  element.append(...children.filter(child => child !== null && child !== undefined));
+  element.append(...children.filter(child => child != null));
   return element;
 }
 

@@ -246,7 +246,7 @@ export function decidedRows({ index, adaptation }) {
 export function settingText(value) {
   if (value === null) return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
-  return typeof value === "number" ? String(Number(value.toPrecision(4))) : String(value);
+  return String(typeof value === "number" ? Number(value.toPrecision(4)) : value);
 }
 
 /**

@@ -29,7 +29,7 @@ export function words(group, name, values = {}, texts = {}) {
 export function filled(template, values, texts = {}) {
   return template.replace(/\{(\w+)(?::([^}]*))?\}/g, (_, name, form) => {
     const value = values[name];
-    return value === null || value === undefined ? "?" : formatted(value, form ?? "", texts);
+    return value == null ? "?" : formatted(value, form ?? "", texts);
   });
 }
 
