@@ -19,7 +19,7 @@ from speclab.clinic._search import UNCHANGED, Search
 from speclab.clinic._variants import variants
 from speclab.trace.records import Finding
 
-AT_LEVEL = 3.0
+AT_LEVEL = 4.0
 """A row is at the level of rounding if its gap is below this many times the expected one."""
 MOST = 0.6
 """Share of the wrong rows that a cause must bring to the level."""
@@ -34,9 +34,9 @@ CLEAR = 0.15
 
 
 class Fit(NamedTuple):
-    """A change and how it fits: the `gaps` it leaves; its `cost`, the sum over rows of the logarithm of
-    gap over level, plus the change's weight; whether it `wins`: most wrong rows fall to three times
-    rounding and to a third of their gap."""
+    """A change and how it fits: the `gaps` it leaves; its `cost`, the sum over wrong rows of the
+    logarithm of gap over level, plus the change's weight; whether it `wins`: most wrong rows fall to
+    the level of rounding and to a third of their gap."""
 
     change: Change
     gaps: tuple[float, ...]
@@ -51,12 +51,16 @@ def fit_of(change: Change, gaps: Sequence[float], measured: Measured) -> Fit:
         if gaps[row] <= min(AT_LEVEL * measured.levels[row], THIRD * measured.gaps[row])
     ]
     wins = len(good) >= MOST * len(measured.wrong)
-    return Fit(change, tuple(gaps), cost_of(gaps, measured.levels) + change.weight, wins)
+    return Fit(change, tuple(gaps), cost_of(gaps, measured) + change.weight, wins)
 
 
-def cost_of(gaps: Sequence[float], levels: Sequence[float]) -> float:
-    ratios = [gap / max(level, TINY) for gap, level in zip(gaps, levels, strict=True)]
-    return sum(log(min(max(ratio, 1.0), 1e9)) for ratio in ratios)
+def cost_of(gaps: Sequence[float], measured: Measured) -> float:
+    """In nats; of rows that were right only what is above the level counts."""
+    cost = 0.0
+    for row, (gap, level) in enumerate(zip(gaps, measured.levels, strict=True)):
+        usual = level if row in measured.wrong else AT_LEVEL * level
+        cost += log(min(max(gap / max(usual, TINY), 1.0), 1e9))
+    return cost
 
 
 def explain_answers(oracle: Oracle, run: Sequence[Measured], first: int) -> tuple[Finding, bool]:
@@ -71,7 +75,7 @@ def explain_answers(oracle: Oracle, run: Sequence[Measured], first: int) -> tupl
     if unchanged.wins:  # on the rows that were accepted before, whatever was committed
         says = "the cache holds the tokens of the accepted path, and not those that were committed"
         return _named(measured, [unchanged._replace(change=Change("commit", says))]), True
-    right = cost_of(measured.gaps, measured.levels)
+    right = cost_of(measured.gaps, measured)
     fits: list[Fit] = []
     tries = ((search.simple(), CLEAR), (search.scanned(), HALVED), (variants(search), HALVED))
     for changes, enough in tries:  # the fastest first

@@ -90,27 +90,26 @@ def diff(
     """
     a, pair = checked(a, pair)
     b, pair = checked(b, pair)
-    texts = [[*run.prompt_ids, *run.token_ids] for run in (a, b)]
     if a.prompt_ids != b.prompt_ids:
         raise SettingsError("These runs have different prompts: compare two runs of one prompt.")
+    texts = [[*run.prompt_ids, *run.token_ids] for run in (a, b)]
     end = min(map(len, texts))
-    text = next((at for at in range(len(a.prompt_ids), end) if texts[0][at] != texts[1][at]), None)
+    parts = (at for at in range(len(a.prompt_ids), end) if texts[0][at] != texts[1][at])
+    text = next(parts, None)
     end = end if text is None else text
-    first, second = _Run.of(a, end), _Run.of(b, end)
-    gaps = {}
-    for at in sorted(first.answers.keys() & second.answers.keys()):
-        gap = _difference(first.answers[at], second.answers[at])
-        if gap is not None:
-            gaps[at] = gap
+    runs = first, second = _Run.of(a, end), _Run.of(b, end)
+    gaps = _gaps(first.answers, second.answers)
     both = sorted(first.proposals.keys() & second.proposals.keys())
     proposals = next((at for at in both if first.proposals[at] != second.proposals[at]), None)
     wrong = {name: _wrong(run, pair, close) for name, run in (("a", a), ("b", b))}
     verdict, side, sentence = _judged(text, proposals, gaps, wrong, pair is not None)
     accepted = mean([one[1] for one in first.passes]), mean([one[1] for one in second.passes])
     stop = end + (len(texts[0]) == len(texts[1]))  # the last pass of a shorter run may be cut
-    shared = [[one for one in run.passes if sum(one) < stop] for run in (first, second)]
+    shared = [[one for one in run.passes if sum(one) < stop] for run in runs]
     if shared[0] != shared[1]:
-        slower = f"Acceptance: {accepted[0]:.1f} against {accepted[1]:.1f} tokens per pass."
+        rates = [mean([accepted + own for _, accepted, own in run.passes]) for run in runs]
+        slower = "Tokens per pass: {:.1f} against {:.1f}, of which {:.1f} and {:.1f} were accepted."
+        slower = slower.format(*rates, *accepted)
         verdict = "acceptance" if verdict == "same" else verdict
         sentence = f"{slower} {sentence}" if verdict == "acceptance" else f"{sentence} {slower}"
     return Diff(
@@ -155,16 +154,21 @@ class _Run(NamedTuple):
         return cls(answers, proposals, tuple(passes))
 
 
-def _difference(a: Mapping[int, float], b: Mapping[int, float]) -> float | None:
-    """The largest difference of log-probabilities of tokens that both list."""
-    shared = [token for token in a.keys() & b.keys() if min(a[token], b[token]) > IMPROBABLE]
-    return max((abs(log(a[token] / b[token])) for token in shared), default=None)
+def _gaps(
+    a: Mapping[int, Mapping[int, float]], b: Mapping[int, Mapping[int, float]]
+) -> dict[int, float]:
+    """By position: the largest difference of log-probabilities of tokens that both list."""
+    gaps = {}
+    for at in sorted(a.keys() & b.keys()):
+        pairs = [(a[at][token], b[at][token]) for token in a[at].keys() & b[at].keys()]
+        if shared := [abs(log(p / q)) for p, q in pairs if min(p, q) > IMPROBABLE]:
+            gaps[at] = max(shared)
+    return gaps
 
 
 def _wrong(run: Trace, pair: ModelPair | None, close: float | None) -> Finding | None:
     """The first finding of the target's side: of a wrong text before one of a right one."""
-    found = check(run, pair, close=close)
-    found = tuple([one for one in found if one.kind not in (TIE, "draft")])
+    found = [one for one in check(run, pair, close=close) if one.kind not in (TIE, "draft")]
     return min(found, key=lambda one: one.text_is_right, default=None)
 
 
@@ -198,8 +202,5 @@ def _judged(
     if decided:
         return "ties", "", f"{where}. The target finds both right: they {differ} by rounding."
     verdict = "ties" if text is None and most < CLOSE else "unknown"
-    return (
-        verdict,
-        "",
-        f"{where}. Answers {differ}; give the target to decide whether one is wrong.",
-    )
+    ask = "give the target to decide whether one is wrong"
+    return verdict, "", f"{where}. Answers {differ}; {ask}."

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from speclab.errors import SettingsError
 from speclab.models.answer import Answer
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair, checked_pair
-from speclab.tree import Bools
+from speclab.tree import Bools, Ints
 
 PADDING = 8
 """Slots of padding that positions count by mistake."""
@@ -46,10 +46,7 @@ class BrokenPair(ModelPair):
         return {**super().describe(), "fault": self.fault}
 
 
-Given = tuple[Sequence[int], Bools]
-
-
-class _TreePasses(Runner):
+class TreePasses(Runner):
     """Passes over trees go wrong; the prompt's pass into an empty cache is right."""
 
     @torch.inference_mode()
@@ -62,49 +59,48 @@ class _TreePasses(Runner):
     ) -> Answer:
         if positions is None or visible is None or not self.length:
             return super().logits(tokens, positions, visible, **more)
-        return self.changed(super().logits(tokens, *self.given(positions, visible)), tokens)
+        places, seen = self.given(np.array(positions), visible)
+        rows = super().logits(tokens, places.tolist(), seen).logits.clone()
+        self.change(rows, tokens)
+        return Answer(rows)
 
-    def given(self, positions: Sequence[int], visible: Bools) -> Given:
+    def given(self, positions: Ints, visible: Bools) -> tuple[Ints, Bools]:
         """The positions and the mask that the model receives."""
         return positions, visible
 
-    def changed(self, answer: Answer, tokens: Sequence[int]) -> Answer:
-        """The answer that is used in place of the model's."""
-        return answer
+    def change(self, rows: Tensor, tokens: Sequence[int]) -> None:
+        """Changes the answer in place."""
 
 
-class SiblingVisible(_TreePasses):
+class SiblingVisible(TreePasses):
     """A row also sees its earlier siblings."""
 
-    def given(self, positions: Sequence[int], visible: Bools) -> Given:
+    def given(self, positions: Ints, visible: Bools) -> tuple[Ints, Bools]:
         above = visible & ~np.eye(len(visible), dtype=np.bool_)
         return positions, visible | np.tril((above[:, None] == above[None]).all(axis=-1))
 
 
-class WrongPositions(_TreePasses):
+class WrongPositions(TreePasses):
     """Drafted rows are one position too far; the root is right."""
 
-    def given(self, positions: Sequence[int], visible: Bools) -> Given:
-        return [position + (row > 0) for row, position in enumerate(positions)], visible
+    def given(self, positions: Ints, visible: Bools) -> tuple[Ints, Bools]:
+        return positions + (np.arange(len(positions)) > 0), visible
 
 
-class PaddedPositions(_TreePasses):
+class PaddedPositions(TreePasses):
     """Rows after the prompt count padding that the prompt's positions do not count."""
 
-    def given(self, positions: Sequence[int], visible: Bools) -> Given:
-        return [position + PADDING for position in positions], visible
+    def given(self, positions: Ints, visible: Bools) -> tuple[Ints, Bools]:
+        return positions + PADDING, visible
 
 
-class UnverifiedFirst(_TreePasses):
+class UnverifiedFirst(TreePasses):
     """The root's row always chooses the first drafted token."""
 
-    def changed(self, answer: Answer, tokens: Sequence[int]) -> Answer:
-        if len(tokens) < 2:
-            return answer
-        rows = answer.logits.clone()
-        rows[0] = -torch.inf
-        rows[0, tokens[1]] = 0
-        return Answer(rows)
+    def change(self, rows: Tensor, tokens: Sequence[int]) -> None:
+        if len(tokens) > 1:
+            rows[0] = -torch.inf
+            rows[0, tokens[1]] = 0
 
 
 class PhantomRows(Runner):

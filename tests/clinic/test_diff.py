@@ -46,7 +46,7 @@ def test_accepting_too_little_is_a_finding_and_leaves_the_text_right(
     result = clinic.diff(a, b, pair if decided else None)
     assert (result.verdict, result.side, result.text) == ("acceptance", "b", None)
     assert result.passes[0] != result.passes[1]
-    assert f"{result.accepted[0]:.1f} against {result.accepted[1]:.1f}" in result.sentence
+    assert f"{result.accepted[0]:.1f} and {result.accepted[1]:.1f} were accepted" in result.sentence
     report = clinic.report(b, pair)
     assert {finding.kind for finding in report.findings} == {kind}
     assert str(report).startswith(f"{result.accepted[1]:.2f} tokens accepted")

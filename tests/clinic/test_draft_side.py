@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import pytest
@@ -35,7 +36,8 @@ EXTEND = HeadRunner.extend
 def recorded(pair, session, path, late=0, layers=(-1,), **header):
     """The session as another decoder would record it, with the states of `late` positions before."""
     text = [*session.trace.prompt_ids, *session.trace.token_ids]
-    states = pair.target.model(torch.tensor([text]), output_hidden_states=True).hidden_states
+    own = copy.deepcopy(pair.target.model)  # hooks of the library stay on a model
+    states = own(torch.tensor([text]), output_hidden_states=True).hidden_states
     with Recorder(path, session.trace.prompt_ids, **header) as recorder:
         for step in session.steps:
             given = [states[layer][0, step.prefix_length - 1 - late] for layer in layers]
