@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import dis
-from _thread import interrupt_main
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from copy import deepcopy
+from ctypes import c_ulong, py_object, pythonapi
 from functools import partial, wraps
+from inspect import unwrap
+from itertools import chain
 from math import isclose
 from numbers import Number
 from random import Random
-from threading import Timer
+from threading import Event, Thread, get_ident
+from time import perf_counter, process_time
 from typing import Any
+
+from speclab.course.export import solution
 
 WORLDS = 50
 """Random worlds in each test."""
 Answer = Callable[..., Any]
 
-_right: set[Answer] = set()
+right: set[Answer] = set()
 """Answers that passed their test in this kernel."""
 _tested: list[str] = []
 """The answer under test, while it runs."""
@@ -35,6 +42,8 @@ def check(
 ) -> None:
     """Test an answer and print whether it is open (an empty function) or right.
 
+    What the answer prints goes to stderr: graders compare stdout.
+
     Args:
         exercise: its letter.
         cases: the arguments of a call, and last what it should return.
@@ -42,7 +51,7 @@ def check(
             result has to be prepared or looked at before it can be compared.
         worlds: makes a random case; it is called 50 times.
         seed: other seeds give other worlds.
-        limit: seconds for the whole test.
+        limit: seconds of the processor for the whole test.
 
     Raises:
         AssertionError: the answer is wrong, changes its arguments, or exceeds the limit.
@@ -52,34 +61,60 @@ def check(
         return
     run = partial(through, answer) if through else answer
     made = (worlds(Random(f"{seed} {exercise} {i}")) for i in range(WORLDS)) if worlds else ()
-    with _within(limit, answer.__name__):
-        for given in (cases, made):
-            for *arguments, expected in given:
-                expect(run, *arguments, expected=expected, name=answer.__name__)
-    _right.add(answer)
+    with _within(limit, answer.__name__), redirect_stdout(sys.stderr):
+        for *arguments, expected in chain(cases, made):
+            expect(run, *arguments, expected=expected, name=answer.__name__)
+    right.add(answer)
     print(f"{exercise} is right")
 
 
 def expect(function: Answer, *arguments: Any, expected: object, name: str = "") -> None:
     """Assert what a function returns, and that its arguments are the same before and after.
 
-    It gets copies of lists, dicts, arrays and tensors: what it changes is not the caller's.
+    It gets copies: what it changes is not the caller's.
     """
     before = _shown(arguments)
-    arguments = tuple(_copied(each) for each in arguments)
+    arguments = deepcopy(arguments)
     name = name or getattr(function, "__name__", "the function")
     _tested.append(name)
     try:
         result = plain(function(*arguments))
+    except SystemExit:  # a notebook would go on as if nothing had happened
+        raise AssertionError(f"{name}({before}): expected {expected}, got an exit") from None
     finally:
         _tested.pop()
     assert same(result, plain(expected)), f"{name}({before}): expected {expected}, got {result}"
     assert _shown(arguments) == before, f"{name}({before}) changed what it was given"
 
 
-def own(answer: Answer, version: Answer) -> Answer:
-    """Return the answer if it passed its test, otherwise the course's version."""
-    return answer if answer in _right else version
+def own(name: str, default: Answer | None = None) -> Answer:
+    """Return the caller's function of this name if it has passed its test.
+
+    Otherwise the default, or the solution that is folded in the course; an answer to the same
+    exercise must not call it.
+    """
+    names = sys._getframe(1).f_globals
+    if names.get(name) in right:
+        return names[name]  # type: ignore[no-any-return]
+    if default is not None:
+        return default
+    known = dict(names)
+    exec(solution(name), known)
+    return version(known[name])
+
+
+def version(function: Answer) -> Answer:
+    """Mark a version of the course's: the answer to the same exercise must not call it."""
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        asked = _tested[-1] if _tested else ""
+        assert asked != function.__name__, (
+            f"{asked}: expected code of your own, got a call of the course's version"
+        )
+        return function(*arguments, **named)
+
+    return call
 
 
 def is_open(answer: Answer) -> bool:
@@ -88,9 +123,9 @@ def is_open(answer: Answer) -> bool:
     def empty() -> None:
         """Nothing."""
 
-    operations = [[each.opname for each in dis.Bytecode(one)] for one in (answer, empty)]
-    rest = {*answer.__code__.co_consts} - {None, answer.__doc__}
-    return operations[0] == operations[1] and not rest
+    code = unwrap(answer).__code__
+    operations = [[each.opname for each in dis.Bytecode(one)] for one in (code, empty)]
+    return operations[0] == operations[1] and not {*code.co_consts} - {None, answer.__doc__}
 
 
 def plain(value: Any) -> Any:
@@ -110,54 +145,35 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def version(function: Answer) -> Answer:
-    """Mark a version of the course's: the answer to the same exercise must not call it."""
-
-    @wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
-        asked = _tested[-1] if _tested else ""
-        assert asked != function.__name__, (
-            f"{asked}: expected code of your own, got a call of the course's version"
-        )
-        return function(*arguments, **named)
-
-    return call
-
-
-def _copied(value: Any) -> Any:
-    """Containers, arrays and tensors anew, with what is in them; anything else as it is."""
-    if type(value) is dict:
-        return {name: _copied(each) for name, each in value.items()}
-    if type(value) in (list, tuple, set):
-        return type(value)(map(_copied, value))
-    if hasattr(value, "tolist"):
-        return value.clone() if hasattr(value, "clone") else value.copy()
-    return value
-
-
 def _shown(arguments: Sequence[Any]) -> str:
     return ", ".join([repr(plain(each)) for each in arguments])
 
 
+class _LateError(BaseException):
+    """Raised in an answer that takes too long; no `except Exception` of the answer's stops it."""
+
+
 @contextmanager
 def _within(seconds: float, name: str) -> Iterator[None]:
-    """Interrupt what takes longer."""
-    late: list[bool] = []
+    """Interrupt what takes longer, counted in time of the processor; waiting counts a tenth.
 
-    def interrupt() -> None:
-        late.append(True)
-        interrupt_main()
+    Not by a signal: a kernel that was started in the background of a shell ignores it.
+    """
+    thread = c_ulong(get_ident())
+    done = Event()
+    began = process_time() + perf_counter() / 10
 
-    timer = Timer(seconds, interrupt)
-    timer.daemon = True
-    timer.start()
+    def watch() -> None:
+        while not done.wait(0.1):
+            if process_time() + perf_counter() / 10 - began > seconds:
+                pythonapi.PyThreadState_SetAsyncExc(thread, py_object(_LateError))
+
+    Thread(target=watch, daemon=True).start()
     try:
         yield
-    except KeyboardInterrupt:
-        if not late:
-            raise
+    except _LateError:
         raise AssertionError(
             f"{name}: expected an answer within {seconds:g} seconds; does a loop never end?"
         ) from None
     finally:
-        timer.cancel()
+        done.set()

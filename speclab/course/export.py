@@ -29,7 +29,6 @@ QUIZ = re.compile(
     r"\*\*\d\.\*\* (.*?)\s*<details>\s*<summary>Answer</summary>\s*(.*?)\s*</details>", re.DOTALL
 )
 PREDICT = re.compile(r"^\*\*Predict\.\*\* (.*)$", re.MULTILINE)
-ASKED = re.compile(r"Prediction\(\s*\"(.*?)\"")
 
 
 def export(
@@ -55,7 +54,7 @@ def export(
     books.mkdir(parents=True, exist_ok=True)
     extra = [path for path in sorted(source.iterdir()) if path.suffix in (".py", ".md")]
     points: list[tuple[Any, ...]] = [("notebook", "exercise", "stars", "minutes", "points")]
-    questions: list[dict[str, str]] = []
+    questions: list[dict[str, Any]] = []
     written = []
     for path in sorted(source.glob("*.ipynb")):
         book = json.loads(path.read_text(encoding="utf-8"))
@@ -81,6 +80,16 @@ def export(
     if edition == "nbgrader":
         (folder / "nbgrader_config.py").write_text(NBGRADER, encoding="utf-8")
     return written
+
+
+def solution(name: str) -> str:
+    """The folded solution that defines a function of this name, as code."""
+    prose = "".join(
+        _prose(json.loads(path.read_text(encoding="utf-8"))["cells"])
+        for path in sorted(notebooks().glob("*.ipynb"))
+    )
+    codes = [found[1] for found in SOLUTION.finditer(prose)]
+    return next(code for code in codes if f"def {name}(" in code)
 
 
 def _cells(cells: list[Cell], edition: str, seed: int) -> Iterator[Cell]:
@@ -128,12 +137,23 @@ def _points(cells: list[Cell]) -> Iterator[tuple[str, int, int, int]]:
         yield letter, stars.count("★"), int(minutes), int(points)
 
 
-def _questions(cells: list[Cell]) -> Iterator[dict[str, str]]:
-    """The predictions of a notebook, and the quiz with its answers."""
+def _questions(cells: list[Cell]) -> Iterator[dict[str, Any]]:
+    """The predictions of a notebook, and the quiz; with choices and answers as they were saved."""
     prose = _prose(cells)
-    code = "".join(["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"])
-    for text in PREDICT.findall(prose) + ASKED.findall(code):
+    for text in PREDICT.findall(prose):
         yield {"kind": "prediction", "question": text}
+    asked: dict[str, Any] = {}
+    for cell in cells:
+        shown = [
+            "".join(each["data"]["text/plain"])
+            for each in cell.get("outputs", ())
+            if "data" in each
+        ]
+        if shown and "Prediction(" in "".join(cell["source"]):
+            text, _, choices = shown[-1].removesuffix(")").rpartition(" (")
+            asked = {"kind": "prediction", "question": text, "choices": choices.split(" · ")}
+        elif shown and ".reveal(" in "".join(cell["source"]):
+            yield {**asked, "answer": shown[-1]}
     for text, answer in QUIZ.findall(prose):
         yield {"kind": "quiz", "question": text, "answer": answer}
 

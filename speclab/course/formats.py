@@ -17,7 +17,7 @@ files: {files}
 NBGRADER = """c = get_config()
 c.CourseDirectory.course_id = "speclab"
 c.ClearSolutions.code_stub = {"python": "# TODO"}
-c.ExecutePreprocessor.timeout = 300
+c.ExecutePreprocessor.timeout = 1200
 c.ExecutePreprocessor.interrupt_on_timeout = True
 """
 
@@ -89,8 +89,9 @@ def nbgrader(parts: Parts) -> tuple[list[Cell], list[Cell]]:
     (function,) = ast.parse(parts.solution).body
     assert isinstance(function, ast.FunctionDef)
     hidden = (
-        f"### BEGIN HIDDEN TESTS\nimport speclab.course\n\n{parts.test}\n"
-        f'assert speclab.course.own({function.name}, None), "{parts.letter} is open"\n'
+        f"### BEGIN HIDDEN TESTS\nimport speclab.course.answers\n\n{parts.test}\n"
+        f"assert {function.name} in speclab.course.answers.right, "
+        f'"{parts.letter} is open"\n'
         "### END HIDDEN TESTS"
     )
     test = code(f"{parts.visible()}\n\n{hidden}", "test")

@@ -31,3 +31,7 @@ def judged(paper, low, high):
 # paper != 1 and  -> 
 # %% judged: a paper's ratio of at least 1 is a gain
 # paper != 1 and (paper > 1) == -> (paper >= 1) ==
+# %% judged: a tolerance of one per cent
+# low <= paper <= high -> 0.99 * low <= paper <= 1.01 * high
+# %% judged: ends excluded
+# low <= 1 <= high -> low < 1 < high

@@ -52,3 +52,16 @@ def interval(pairs, draws=2000, seed=0):
 # source, ratios = Random(seed), [] -> source, ratios, draws = Random(seed), [], 200
 # %% interval: the global random numbers
 # source, ratios = Random(seed), [] -> import random as source\n    source.seed(seed)\n    ratios = []
+# %% measure: the clock is read once a call, so that the bookkeeping is timed
+def measure(methods, prompts, rounds, clock=perf_counter):
+    for method in methods.values():
+        method(prompts[0])
+    records, last = [], clock()
+    for turn in range(rounds):
+        for place, prompt in enumerate(prompts):
+            for name in list(methods)[:: -1 if turn % 2 else 1]:
+                tokens, now = methods[name](prompt), clock()
+                record = {"method": name, "prompt": place, "round": turn}
+                records.append({**record, "tokens": tokens, "seconds": now - last})
+                last = now
+    return records

@@ -115,3 +115,7 @@ def my_strategy():
 # w1[tokens] @ w2.T -> w1[tokens][:, :1] @ w2[:, :1].T
 # %% conditioned: the logits are changed
 # return (logits -> logits.clamp_(-2, 2)\n    return (logits
+# %% aligned: three channels
+# states[:, :-1], states[:, 1:] -> states[:, :-1, :3], states[:, 1:, :3]
+# %% aligned: the last channel is lost
+# states[:, 1:] -> torch.cat([states[:, 1:, :-1], 0 * states[:, 1:, -1:]], -1)
