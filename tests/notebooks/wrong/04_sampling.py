@@ -11,7 +11,7 @@ def residual(p, q):
     p -= np.minimum(p, q)
     return p / p.sum()
 # %% accept_one: p stays as it is
-# p = residual(p, q) -> pass
+# p = rest_of(p, q) -> pass
 # %% accept_one: sample and match
 def accept_one(p, q, candidates, rng):
     token = rng.draws(p)
@@ -19,16 +19,16 @@ def accept_one(p, q, candidates, rng):
 # %% accept_one: three candidates at most
 # in candidates: -> in candidates[:3]:
 # %% accept_one: without the rejected token
-# residual(p, q) -> without(p, token)
+# rest_of(p, q) -> without(p, token)
 # %% bias_of_most_probable: the whole sum
 #  / 2 -> 
 # %% bias_of_most_probable: after a rejection from p
-# residual(p, q) -> p
+# rest_of(p, q) -> p
 # %% bias_of_most_probable: the target's most probable token
 def bias_of_most_probable(p, q):
     x = p.argmax()
     accepted = min(1, p[x] / q[x]) if q[x] else 1
-    out = (1 - accepted) * residual(p, q)
+    out = (1 - accepted) * rest_of(p, q)
     out[x] += accepted
     return abs(out - p).sum() / 2
 # %% bias_of_most_probable: p is changed
