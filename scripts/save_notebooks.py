@@ -1,13 +1,14 @@
 """Runs notebooks and saves them as the repository keeps them: `python scripts/save_notebooks.py
 [NAME …]`.
 
-A figure is kept as a PNG, drawn by Chromium, and a lab as the pictures and the sentence of its
-iteration; no widget state is kept.
+A figure is kept as a PNG, drawn by Chromium, and a lab as PNGs and the sentence of its iteration;
+no widget state is kept.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIGURE = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PICTURE = re.compile(r'<img src="data:image/png;base64,([^"]+)" alt="(\w+)"[^>]*>')
 DRAW = """({ data, layout }) => Plotly.toImage({ data, layout },
   { format: "png", width: layout.width || 760, height: layout.height || 400 })"""
 
@@ -42,10 +44,24 @@ def save(path: Path, page: Page) -> None:
             if "PlotlyConfig" not in each.get("data", {}).get("text/html", "")
             and not (WIDGET in each.get("data", {}) and not each["data"].get("text/plain"))
         ]
-        for output in cell.outputs:
-            if "data" in output:
-                output["data"] = kept(output["data"], page)
+        cell.outputs = [part for output in cell.outputs for part in parts(output, page)]
     nbformat.write(notebook, path)
+
+
+def parts(output: Any, page: Page) -> list[Any]:
+    """An output as it is kept; the pictures of a lab become outputs of their own, since pages that
+    show repositories leave out those within HTML.
+    """
+    if "data" not in output:
+        return [output]
+    output["data"] = kept(output["data"], page)
+    pictures = [
+        nbformat.v4.new_output("display_data", {"image/png": data, "text/plain": name})
+        for data, name in PICTURE.findall(output["data"].get("text/html", ""))
+    ]
+    if pictures:
+        output["data"]["text/html"] = PICTURE.sub("", output["data"]["text/html"])
+    return [*pictures, output]
 
 
 def kept(data: dict[str, Any], page: Page) -> dict[str, Any]:
