@@ -33,7 +33,7 @@ def test_each_edition_has_all_notebooks_and_exercises(editions):
     assert len(rows) == 31
     assert sum(int(row["points"]) for row in rows) == 86
     for paths in made.values():
-        assert len({path.name for path in paths}) == len(paths) == 10
+        assert len({path.name for path in paths}) == len(paths) == 11
         assert sum(len(_code(path, "exercise")) for path in paths) == 31
 
 

@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 import tomllib
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,9 +59,8 @@ TASKS = {
         "dialogue",
     ),
     "05_training_free": (
-        "This draft is a model. Which of its guesses would a copy have given, too?",
-        speclab.DynaTree(node_budget=12),
-        "repetitive",
+        "Copies form a spine, guesses its branches. Which node will be the last one accepted?",
+        *RUNS["05_training_free"],
     ),
     "06_debugging_a_tree": (
         "Which rows would be wrong if a node saw its earlier siblings? Then look at the mask.",
@@ -76,13 +76,19 @@ TASKS = {
         "Which token breaks the chain? That is the one to beat it at.",
         *RUNS["08_your_own_strategy"],
     ),
+    "elective_train_a_head": (
+        "A head drafts this chain, a token per pass. Which token breaks it?",
+        speclab.DraftHead(node_budget=6, depth=5, children=1),
+        "prose",
+    ),
     "elective_two_heads": (
-        "Will the draft notice that the text is a program?",
-        speclab.DynaTree(node_budget=16),
+        "Two heads drafted this tree's two candidates. How far will the verified one be right?",
+        speclab.DualDraft(node_budget=16),
         "code",
     ),
 }
-"""By lesson, what to predict on the live lab, with a strategy and a prompt or the kind of it."""
+"""By lesson, what to predict, with a strategy and a prompt or the kind of it: in the live lab, or in a
+run that was exported, where the live lab lacks the strategy."""
 OPTIONS = {
     "project": "speclab",
     "html_title": "speclab",
@@ -164,30 +170,34 @@ def frame(name: str) -> str:
     return f'{words} {links}\n\n<iframe src="{source}" loading="lazy"></iframe>'
 
 
+def is_live(strategy: speclab.Strategy) -> bool:
+    """Whether the live lab has a strategy."""
+    return type(strategy) in map(type, STRATEGIES)
+
+
 def live_link(name: str) -> str:
     """A link that decodes the run of a lesson in the browser, if the live lab has its strategy."""
     strategy, prompt = RUNS[name]
-    if type(strategy) not in map(type, STRATEGIES):
+    if not is_live(strategy):
         return ""
     return f' · <a href="{address_of(strategy, prompt)}">Decode it live</a>'
 
 
 def task(name: str) -> str:
-    """What a class predicts on the live lab: each on a phone, from a link."""
+    """What a class predicts: each on a phone, from a link."""
     question, strategy, prompt = TASKS[name]
-    address = address_of(strategy, prompt, predict=1)
-    link = f'<a href="{address}">This text, live</a>'
+    address = f"../runs/{name}_task.html?predict"
+    if is_live(strategy):
+        address = address_of(strategy, prompt, predict=1)
+    link = f'<a href="{address}">This text</a>'
     return f"**Predict on your phone.** {link}: {question} A click on a node shows the verdicts."
 
 
 def address_of(strategy: Any, prompt: str, **more: Any) -> str:
-    """The live lab with a strategy and a prompt; a strategy that it lacks becomes its own."""
-    known = type(strategy) in map(type, STRATEGIES)
-    named = {"strategy": type(strategy).__name__} if known else {}
-    numbers = (
-        {key: value for key, value in strategy if isinstance(value, int | float)} if known else {}
-    )
-    return f"../index.html?{escape(urlencode({**named, **numbers, 'prompt': text_of(prompt), **more}))}"
+    """The live lab with a strategy and a prompt."""
+    numbers = {key: value for key, value in strategy if isinstance(value, int | float)}
+    asked = {"strategy": type(strategy).__name__, **numbers, "prompt": text_of(prompt), **more}
+    return f"../index.html?{escape(urlencode(asked))}"
 
 
 def text_of(prompt: str) -> str:
@@ -224,13 +234,26 @@ def contents() -> str:
 
 
 def export_runs(folder: Path) -> None:
-    """Decodes each of `RUNS` and writes it as a page of its own."""
+    """Decodes each of `RUNS`, and each of `TASKS` that the live lab cannot, and writes it as a page."""
     pair = speclab.load_pair()
     folder.mkdir(parents=True)
     for name, (strategy, kind) in RUNS.items():
         session = speclab.Session(pair, strategy, text_of(kind), max_new_tokens=48)
         session.run()
         views.export_html(session.trace, folder / f"{name}.html")
+    for name, (_, strategy, kind) in TASKS.items():
+        if not is_live(strategy):
+            session = speclab.Session(pair, strategy, text_of(kind), max_new_tokens=96)
+            session.run()
+            # the iteration whose path has most sources, then the longest; the page opens there
+            number = 1 + max(range(len(session.steps)), key=lambda i: variety(session.steps[i]))
+            trace = replace(session.trace, steps=session.trace.steps[:number])
+            views.export_html(trace, folder / f"{name}_task.html", cursor=number)
+
+
+def variety(step: Any) -> tuple[int, int]:
+    """How many sources the accepted path has, and how many nodes."""
+    return len({step.tree.source[node] for node in step.accepted}), len(step.accepted)
 
 
 def build(out: Path) -> int:

@@ -15,6 +15,8 @@ async function startExported() {
     const run = JSON.parse(await textOf(data.run));
     const host = { kind: "none", send() {}, on() {}, keys: document };
     const { handle } = mount(root, host, window.Plotly);
+    // a link may ask for a guess of the last iteration, where the page opens
+    handle({ type: "guessing", on: /[?&]predict\b/.test(location.search) });
     handle({ type: "run", keep: 0, ...run });
     handle({ type: "diffed", diff: run.diff });
     const { strategy: name, ...settings } = run.steps[0]?.settings ?? {};
