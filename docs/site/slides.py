@@ -1,8 +1,9 @@
 """Builds a deck from each lesson: `make slides`, or `python docs/site/slides.py build/slides`.
 
-A deck leaves out exercises, the quiz, and what is folded. A heading begins a slide, and so does
-what no longer fits on one; an answer comes one step after its question. reveal.js comes from the
-package sphinx-revealjs and lies beside the decks, so they need no network.
+A slide has one idea: a title with at most 40 words, a question, or a picture; an answer comes one
+step after its question. Code, exercises, the quiz and what is folded are left out, and the text that
+is not shown stands in the speaker's notes (S). reveal.js comes from the package sphinx-revealjs and
+lies beside the decks, so they need no network.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import nbformat
 import sphinx_revealjs
 from nbconvert import SlidesExporter
-from traitlets.config import Config
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 REVEAL = Path(sphinx_revealjs.__file__).parent / "_static" / "revealjs"
@@ -27,7 +28,12 @@ FOLDED = re.compile(r"<details>.*?</details>\s*", re.DOTALL)
 PARTS = re.compile(r"^(?=##+ )", re.MULTILINE)
 """Where a text is divided: before its headings."""
 LEFT_OUT = re.compile(r"### Exercise|## (Quiz|Next)\b")
-BREAK, TAG = re.compile(r"<(?:p|br|tr|li)\b"), re.compile(r"<[^>]*>")
+MOST = 40
+"""Words of a slide."""
+BLOCK = re.compile(r"```.*?```|(?:(?!\n\n|```).)+", re.DOTALL)
+"""A paragraph, a list, a table, or what stands between fences."""
+PICTURE = re.compile(r"```|!\[")
+SENTENCE = re.compile(r".+?(?:[.?!:]\)?\s+|\n|$)", re.DOTALL)
 FULL = 760
 """The height of a slide in pixels."""
 START = f"""<script src="reveal/dist/reveal.js"></script>
@@ -37,11 +43,11 @@ hash: true, center: false, width: 1100, height: {FULL}, plugins: [RevealNotes] }
 """
 """In place of the exporter's own start, which needs require.js and jQuery."""
 STYLE = f"""<style>
-.reveal .slides {{ text-align: left }} .reveal {{ font-size: 26px }}
+.reveal .slides {{ text-align: left }} .reveal {{ font-size: 32px }}
 .reveal pre, .reveal .jp-OutputArea-output {{ font-size: 16px !important; line-height: 1.35 }}
 .reveal pre {{ white-space: pre-wrap !important; box-shadow: none }}
 .reveal h1, .reveal h2, .reveal h3 {{ text-transform: none; font-size: 40px }}
-.reveal img {{ max-height: 460px }}
+.reveal img {{ max-height: 520px; width: auto }}
 .reveal .slides section section {{ max-height: {FULL}px; overflow: hidden auto }}
 </style>"""
 LIST = """<!doctype html><html lang="en"><meta charset="utf-8">
@@ -49,7 +55,7 @@ LIST = """<!doctype html><html lang="en"><meta charset="utf-8">
 <style>body { max-width: 40em; margin: 3em auto; padding: 0 1em; font: 18px/1.6 sans-serif }
 li { margin: .4em 0 }</style>
 <h1>speclab: slides</h1>
-<p>Space shows the next step, Esc all slides, F the whole screen.</p>"""
+<p>Space shows the next step, S the speaker's notes, Esc all slides, F the whole screen.</p>"""
 
 Cell = Any
 
@@ -61,14 +67,12 @@ def deck(path: Path) -> str:
     for number, cell in enumerate(notebook.cells):
         cell.id = f"c{number:03}"
     exporter = SlidesExporter(
-        config=Config(
-            {"TagRemovePreprocessor": {"enabled": True, "remove_input_tags": {"result"}}}
-        ),
         reveal_url_prefix="reveal",
         reveal_theme="white",
         mathjax_url="",
         require_js_url="",
         jquery_url="",
+        exclude_input=True,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
     )
@@ -79,77 +83,76 @@ def deck(path: Path) -> str:
 
 def _slides(cells: list[Cell]) -> Iterator[Cell]:
     """What a deck shows of a notebook, each cell with the kind of its slide."""
-    filled = 0.0
-    for group in _groups(cells):
-        height = sum(map(_height, group))
-        kind = _kind(group[0])
-        if kind in ("slide", "subslide") or (kind == "-" and filled + height > FULL):
-            _set_kind(group[0], "subslide" if kind == "-" else kind)
-            filled = 0
-        filled += height
-        yield from group
-
-
-def _groups(cells: list[Cell]) -> Iterator[list[Cell]]:
-    """What stays together: a text below its heading, or code and its result."""
-    asked = False
+    asked = False  # the slide asks
+    pictured = True  # the slide has its picture
     for cell in cells:
         tags = {*cell.metadata.get("tags", ())}
         if cell.cell_type == "markdown":
-            for part in _texts(cell):
-                asked = "**Predict.**" in part.source
-                yield [part]
+            for part in filter(str.strip, PARTS.split(FOLDED.sub("", cell.source))):
+                if not LEFT_OUT.match(part):
+                    for text, kind in _texts(part):
+                        if kind != "notes":
+                            asked, pictured = "**Predict.**" in text, bool(PICTURE.search(text))
+                        yield _of_kind(new_markdown_cell(text), kind, cell.get("attachments"))
         elif not tags & {"exercise", "test"}:
-            hides = cell.metadata.get("jupyter", {})
-            answers = (asked or hides.get("outputs_hidden")) and "lab" not in tags
-            if shown := _code(cell, bool(answers), hides.get("source_hidden", False)):
-                yield shown
-            asked = asked and not cell.outputs
+            for output in _results(cell):
+                question = "Prediction(" in cell.source
+                alone = question or pictured
+                kind = "subslide" if alone else "fragment" if asked else "-"
+                asked, pictured = question or (asked and "lab" in tags), not question
+                yield _of_kind(new_code_cell(outputs=[output]), kind)
 
 
-def _texts(cell: Cell) -> Iterator[Cell]:
-    """The parts of a text that are shown; a section begins a slide."""
-    kind = _kind(cell).replace("skip", "-")
-    for text in filter(str.strip, PARTS.split(FOLDED.sub("", cell.source))):
-        if not LEFT_OUT.match(text):
-            part = nbformat.v4.new_markdown_cell(text)
-            _set_kind(part, "subslide" if text.startswith("##") and kind != "slide" else kind)
-            yield part
-        kind = "subslide"
+def _texts(part: str) -> Iterator[tuple[str, str]]:
+    """A title with its first sentences and its picture; each question; and for the speaker the rest."""
+    shown = []
+    questions = []
+    rest = []
+    room = MOST
+    for block in filter(str.strip, BLOCK.findall(part)):
+        block = block.strip()
+        if block.startswith("**Predict.**"):
+            questions.append(_first(block, MOST))
+            rest += [block] * (questions[-1] != block)
+        elif PICTURE.search(block):
+            shown += [block]
+        else:
+            start = _first(block, room)
+            room = room - len(start.split()) if start == block else 0
+            shown += [start] * bool(start)
+            rest += [block] * (start != block)
+    if shown:
+        yield "\n\n".join(shown), "slide" if shown[0].startswith(("# ", "## ")) else "subslide"
+    for question in questions:
+        yield question, "subslide"
+    if rest:
+        yield "\n\n".join(rest), "notes"
 
 
-def _code(cell: Cell, answers: bool, hidden: bool) -> list[Cell]:
-    """A code cell and its result, which comes one step later where it answers a question."""
-    result = nbformat.v4.new_code_cell(outputs=cell.outputs)
-    result.metadata["tags"] = ["result"]
-    _set_kind(result, "fragment" if answers else "-")
-    if hidden:
-        return [result] if cell.outputs else []
-    cell.outputs = []
-    return [cell, result] if result.outputs else [cell]
+def _first(block: str, words: int) -> str:
+    """As many sentences, or lines of a list, from the beginning of a text as have so many words."""
+    taken = ""
+    for sentence in SENTENCE.findall(block):
+        if len((taken + sentence).split()) > words:
+            break
+        taken += sentence
+    return taken.strip()
 
 
-def _height(cell: Cell) -> float:
-    """About how many pixels a cell takes on a slide."""
-    if cell.cell_type == "markdown":
-        lines = sum(1 + len(line) // 85 for line in cell.source.splitlines())
-        return 34 * lines + 30 * cell.source.startswith("#")
-    height = 22 * cell.source.count("\n") + 50
-    for output in cell.outputs:
-        data = output.get("data", {})
-        page = BREAK.sub("\n", data.get("text/html", ""))
-        text = TAG.sub("", page) or output.get("text", "") or data.get("text/plain", "")
-        picture = "image/png" in data or "<img" in page
-        height += 480 if picture else 22 * sum(1 + len(line) // 100 for line in text.splitlines())
-    return height
+def _results(cell: Cell) -> list[Any]:
+    """What a cell shows, its code apart: of a lab its tree, with the sentence."""
+    if "lab" not in cell.metadata.get("tags", ()):
+        return [each for each in cell.outputs if each.get("name") != "stderr"]
+    tree = [each for each in cell.outputs if "image/png" in each.get("data", {})][:1]
+    sentence = cell.outputs[-1].get("data", {}).get("text/plain", "")
+    return [*tree, nbformat.v4.new_output("stream", text=sentence)][: 1 + bool(tree)]
 
 
-def _kind(cell: Cell) -> str:
-    return str(cell.metadata.get("slideshow", {}).get("slide_type", "-"))
-
-
-def _set_kind(cell: Cell, kind: str) -> None:
+def _of_kind(cell: Cell, kind: str, attachments: Any = None) -> Cell:
     cell.metadata["slideshow"] = {"slide_type": kind}
+    if attachments:
+        cell["attachments"] = attachments
+    return cell
 
 
 def build(out: Path) -> None:
