@@ -13,16 +13,19 @@ async function startExported() {
   try {
     document.head.append(made("script", {}, await textOf(data.plotly)));
     const run = JSON.parse(await textOf(data.run));
-    const host = { kind: "none", send() {}, on() {}, keys: document };
-    const { handle } = mount(root, host, window.Plotly);
-    // a link may ask for a guess of the last iteration, where the page opens
-    handle({ type: "guessing", on: /[?&]predict\b/.test(location.search) });
-    handle({ type: "run", keep: 0, ...run });
+    const { handle } = mount(
+      root,
+      { kind: "none", send() {}, on() {}, keys: document },
+      window.Plotly
+    );
+    // "?predict" asks for a guess of the last iteration, if the page opens there
+    handle({ type: "guessing", on: location.search.length });
+    handle({ type: "run", ...run });
     handle({ type: "diffed", diff: run.diff });
-    const { strategy: name, ...settings } = run.steps[0]?.settings ?? {};
-    if (!rulesOf({ strategy: name, ...settings })) return;
+    const settings = run.steps[0]?.settings ?? {};
+    if (!rulesOf(settings)) return;
     handle({ type: "catalog", strategies: data.strategies });
-    handle({ type: "status", wanted: { strategy: { name, settings } } });
+    handle({ type: "status", wanted: { strategy: { name: settings.strategy, settings } } });
   } catch (error) {
     root.append(
       `The pictures cannot be shown (${error.message}): ` +
