@@ -24,7 +24,7 @@ from speclab.errors import (
 from speclab.files import byte_count
 from speclab.heads.files import HeadSource, listed, load_head
 from speclab.heads.runner import HeadRunner
-from speclab.loading.chat import encode_messages, has_template
+from speclab.loading.chat import encode_messages
 from speclab.loading.loader import (
     Loader,
     ModelPath,
@@ -131,18 +131,20 @@ class ModelPair:
 
         A model that has changed since it was loaded is probed again.
         """
-        target = self.target.fork(min(length, self.target.length))
-        draft = self.draft.fork(min(length, self.draft.length)) if self.draft else None
-        heads = tuple(head.fork(min(length, head.length), target) for head in self.heads)
-        for runner in (target, draft, *heads):
-            if isinstance(runner, Runner) and not runner.state.admitted:
-                check_trees(runner)
-        return replace(self, target=target, draft=draft, heads=heads)
+
+        def forked(source: Any, *target: Runner) -> Any:
+            fork = source.fork(min(length, source.length), *target)
+            return fork if fork.state.admitted else check_trees(fork)
+
+        target = forked(self.target)
+        draft = self.draft and forked(self.draft)
+        heads = [forked(head, target) for head in self.heads]
+        return replace(self, target=target, draft=draft, heads=tuple(heads))
 
     @property
     def chats(self) -> bool:
         """Whether a prompt may be messages: the tokenizer has a chat template."""
-        return has_template(self.tokenizer)
+        return bool(getattr(self.tokenizer, "chat_template", None))
 
     def encode(self, prompt: PromptInput) -> list[int]:
         """Token ids of a prompt: a text with the tokenizer's default special tokens, ids, or
@@ -304,8 +306,6 @@ def load_pair(
     else:
         name = ""
     loader = Loader(parse_device(device), parse_dtype(dtype), report)
-    if _ONE_AT_A_TIME.locked():
-        report("Waiting for another model to load…")
     with _ONE_AT_A_TIME:
         runners, loaded_heads, tokenizer = _loaded(loader, target, draft, heads, tokenizer)
     sources = [*runners, *loaded_heads]
@@ -313,12 +313,13 @@ def load_pair(
     name = name or " + ".join(runner.name for runner in runners)
     if len({runner.name for runner in runners}) < len(runners):
         runners[1].name = f"the draft {runners[1].name}"
-    for source in sources:
-        if isinstance(source, Runner):
-            report(f"Checking that {source.name} verifies trees…")
-            check_trees(source)
-    draft_runner = runners[1] if len(runners) > 1 else None
-    return ModelPair(runners[0], draft_runner, tuple(loaded_heads), tokenizer, name).fresh()
+    report("Checking how the models verify trees…")
+    checked: list[Any] = [
+        check_trees(source) if isinstance(source, Runner) else source for source in sources
+    ]
+    draft_runner = checked[1] if len(runners) > 1 else None
+    own_heads = tuple(checked[len(runners) :])
+    return ModelPair(checked[0], draft_runner, own_heads, tokenizer, name).fresh()
 
 
 def _loaded(

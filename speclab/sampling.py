@@ -64,7 +64,7 @@ class PositionalRng:
         )
 
     def accepts(self, probability: float) -> bool:
-        return self._random.random() < probability
+        return bool(self._random.random() < probability)
 
     def draws(self, probs: Probabilities) -> int:
         """A token of `probs`, `[V]` float64."""

@@ -133,6 +133,7 @@ interface Step {
   trials: Trial[];
   residual: { node: number | null; tokens: ResidualToken[] } | null;
   proposals: Proposal[];
+  paths: number[][];
   position: number[];
   hidden_prefix: [row: number, first: number, last: number][];
   rows: number[];

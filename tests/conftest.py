@@ -9,7 +9,6 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from speclab.drafters import cost
-from speclab.models import lean
 
 TIERS = {
     **dict.fromkeys(
@@ -32,10 +31,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("speclab")
-
-# Which product is the faster one is a matter of the clock; tests take the packed one wherever it
-# works.
-lean.PACKING = True
 
 # Where other work shares the cores, threads wait for each other: tests took twenty times as long.
 # For processes that tests start, too.

@@ -7,12 +7,12 @@ the text is the text's next token; a node off the text is rejected.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from speclab.errors import NotRecordedError
-from speclab.models.answer import KEPT, Answer, Ids, RecordedAnswer, TopTokens
+from speclab.models.answer import KEPT, Answer, Ids, TopTokens
 from speclab.models.runner import Runner
 from speclab.models.source import Kept
 from speclab.settings import SessionSettings
@@ -25,15 +25,10 @@ if TYPE_CHECKING:
 
 Place = tuple[int, tuple[int, ...]]
 """The path to a row: its last position on the text, and the tokens off the text after it."""
+Row = tuple[Ids, Any]
+"""The target's answer at a place: ids and log-probabilities of its most probable next tokens."""
 PART = 256
 """Most rows of the text in one pass, because the logits of a long text need much memory."""
-
-
-class Row(NamedTuple):
-    """The target's answer at a place: its most probable next tokens."""
-
-    ids: Ids
-    log_probs: Any
 
 
 def session_settings(trace: Trace) -> SessionSettings:
@@ -69,18 +64,8 @@ class Text:
         on_text = not off and self.tokens[position + 1 : position + 2] == [token]
         return (position + 1, ()) if on_text else (position, (*off, token))
 
-    def answer(self, places: Sequence[Place]) -> Answer:
-        """The target's answer: the text's next token, or -1 off the text, and the most probable tokens."""
-        followed = [not off and position + 1 < len(self.tokens) for position, off in places]
-        choice = [
-            self.tokens[place[0] + 1] if on_text else -1
-            for place, on_text in zip(places, followed, strict=True)
-        ]
-        return RecordedAnswer(
-            np.array(choice), lambda index, k: self._top([places[row] for row in index], k)
-        )
-
-    def _top(self, places: Sequence[Place], k: int) -> TopTokens:
+    def top(self, places: Sequence[Place], k: int) -> TopTokens:
+        """The most probable tokens after places, as in `Answer.topk`."""
         if k > KEPT:
             raise NotRecordedError(
                 f"it reads the {k} most probable tokens after a node, and only {KEPT} are recorded"
@@ -92,10 +77,10 @@ class Text:
                 "recorded; ask_target=True computes them"
             )
         self.missed += missing
-        blank = Row(np.full(KEPT, -1), np.full(KEPT, -np.inf, np.float32))
+        blank = np.full(KEPT, -1), np.full(KEPT, -np.inf, np.float32)
         rows = [self.rows.get(place, blank) for place in places]
-        ids = np.stack([row.ids for row in rows])
-        return ids[:, :k], np.stack([row.log_probs for row in rows])[:, :k]
+        ids, log_probs = map(np.stack, zip(*rows, strict=True))
+        return ids[:, :k], log_probs[:, :k]
 
     def run_prompt(self) -> None:
         """Run the prompt through the target and keep its rows, which a drafter reads before the first iteration."""
@@ -111,7 +96,7 @@ class Text:
 
     def add(self, places: Sequence[Place], answer: Answer) -> None:
         """Keeps what the target answered in one more pass."""
-        self.rows.update(zip(places, map(Row, *answer.topk(KEPT)), strict=True))
+        self.rows.update(zip(places, zip(*answer.topk(KEPT), strict=True), strict=True))
         self.passes += 1
 
     def watch(self, layers: Sequence[int]) -> None:
@@ -140,7 +125,33 @@ class Text:
             for row in step.extra:
                 above = max((seen for seen in row.sees if seen != len(places)), default=0)
                 places.append(self.below(places[above], row.token))
-            yield from zip(places, map(Row, ids, log_probs), strict=True)
+            yield from zip(places, zip(ids, log_probs, strict=True), strict=True)
+
+
+class KnownAnswer(Answer):
+    """The target's answer at places of a text, without a model."""
+
+    rows = None
+
+    def __init__(self, text: Text, places: Sequence[Place]) -> None:
+        self._text = text
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: slice | Sequence[int]) -> Answer:
+        rows = range(len(self))[index] if isinstance(index, slice) else index
+        return KnownAnswer(self._text, [self._places[row] for row in rows])
+
+    @property
+    def choice(self) -> Ids:
+        """The text's next token, final whatever the sampling; -1 off the text, where none is accepted."""
+        tokens = [*self._text.tokens, -1]
+        return np.array([-1 if off else tokens[position + 1] for position, off in self._places])
+
+    def topk(self, k: int) -> TopTokens:
+        return self._text.top(self._places, k)
 
 
 class KnownTarget:
@@ -186,7 +197,7 @@ class KnownTarget:
                 self._text.add(rows, answer)
         elif positions is not None and positions[-1] < len(self._text.trace.prompt_ids):
             self._text.run_prompt()
-        return self._text.answer(rows)
+        return KnownAnswer(self._text, rows)
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         self._places[prefix:] = [self._places[slot] for slot in slots]

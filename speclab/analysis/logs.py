@@ -49,7 +49,7 @@ class _Answered(Text):
     def run_prompt(self) -> None:
         """Its answers to the prompt are not known."""
 
-    def _top(self, places: Sequence[Place], k: int) -> TopTokens:
+    def top(self, places: Sequence[Place], k: int) -> TopTokens:
         if k == 1:
             raise NotRecordedError("It reads the target's answers to rows that no log has.")
         self.missed += len(places)

@@ -8,9 +8,11 @@ those of a real run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
+
+import numpy as np
 
 from speclab.analysis.known_text import KnownTarget, Text, session_settings
 from speclab.display import line, table
@@ -39,7 +41,7 @@ class Passes:
     nodes: int
     accepted: int
     committed: tuple[int, ...]
-    drafts: tuple[tuple[int, int], ...]
+    drafts: Sequence[Sequence[int]]
     others: int
 
     @property
@@ -171,15 +173,12 @@ class Replayer:
             check()
             before = _calls_and_rows(pair)
             iteration = iterate(decoding)
-            after = _calls_and_rows(pair)
-            spent = [
-                (calls - c, rows - r) for (calls, rows), (c, r) in zip(after, before, strict=True)
-            ]
+            (_, rows), *drafts = (_calls_and_rows(pair) - before).tolist()
             outcome = iteration.outcome
-            nodes = len(iteration.outcome.tree) + len(iteration.draft.extra.token)
-            drafts = tuple(spent[1:])
-            others = spent[0][1] - nodes
-            passes.append(Passes(nodes, len(outcome.accepted), outcome.committed, drafts, others))
+            nodes = len(outcome.tree) + len(iteration.draft.extra.token)
+            passes.append(
+                Passes(nodes, len(outcome.accepted), outcome.committed, drafts, rows - nodes)
+            )
         assert decoding.tokens == text.tokens
         text_passes = text.passes - self._reported
         self._reported = text.passes
@@ -197,9 +196,9 @@ class Replayer:
         return replace(text.pair, target=target, draft=draft, heads=heads, shared_state=indexed)
 
 
-def _calls_and_rows(pair: ModelPair) -> list[tuple[int, int]]:
-    """The calls and rows of each runner so far."""
-    return [(each.calls, each.rows) for each in runners(pair)]
+def _calls_and_rows(pair: ModelPair) -> Any:
+    """The calls and rows of each runner so far, `[runners, 2]`."""
+    return np.array([(each.calls, each.rows) for each in runners(pair)])
 
 
 def _doubt(text: Text, pair: ModelPair, strategy: Strategy) -> str:

@@ -103,7 +103,9 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
                 f"What {type(each).__name__} drafts does not follow from a draft model's recorded "
                 "probabilities: fork the session to decode the iteration again."
             )
-    if _source(strategy) != _source(was):
+    # what a tree is drafted with, of a block also what its distributions depend on
+    names = ("from_block", "head", "condition")
+    if any(getattr(strategy, name, None) != getattr(was, name, None) for name in names):
         raise NotRecordedError(
             "This setting uses a different draft, which this step did not record."
         )
@@ -141,15 +143,6 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
         1 << 30,
     )
     return _grown(step, grow(strategy.shape(), record.next_tokens, root, context, _name(step)))
-
-
-def _source(strategy: Strategy) -> object:
-    """What a strategy drafts with: for a tree of a block, also what its distributions depend on."""
-    return (
-        strategy.from_block,
-        getattr(strategy, "head", None),
-        getattr(strategy, "condition", None),
-    )
 
 
 def _name(step: Step) -> str:
@@ -221,18 +214,14 @@ def _child(tree: DraftTree, parent: int | None, token: int) -> int | None:
 
 
 def _blank(events: Iterable[Event]) -> set[int]:
-    return {
-        event.node
-        for event in events
-        if event.node is not None and event.values.get("gate") == BLANK
-    }
+    return {event.node or 0 for event in events if event.values.get("gate") == BLANK}
 
 
 def _wanted(events: Iterable[Event]) -> dict[int, int]:
     return {
-        event.node: int(event.values.get("branches") or 0)
+        event.node or 0: int(event.values.get("branches") or 0)
         for event in events
-        if event.kind == "expand" and event.node is not None
+        if event.kind == "expand"
     }
 
 

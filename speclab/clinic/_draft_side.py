@@ -148,7 +148,7 @@ def _unlike(trace: Trace, draft: Runner) -> str:
     text = [*trace.prompt_ids, *trace.token_ids][: draft.context]
     n = len(text)
     seen = np.tri(n, dtype=np.bool_)
-    logits = draft.beside(draft.model).forward(draft.shown(text), range(n), seen)
+    logits = draft.beside(draft.model).logits(draft.shown(text), range(n), seen).logits
     ranks = [int((row > row[token]).sum()) for row, token in zip(logits, text[1:], strict=False)]
     hits = Counter[int]()
     tries = Counter[int]()

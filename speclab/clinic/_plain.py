@@ -17,13 +17,12 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
-from transformers import DynamicCache
 
 from speclab.analysis.known_text import session_settings
 from speclab.clinic._detectors import GREEDY
 from speclab.clinic._lines import precision
 from speclab.errors import SettingsError
+from speclab.models.paths import PathRunner
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 from speclab.sampling import transform
@@ -126,8 +125,9 @@ class Oracle:
         most = self.settings.max_new_tokens
         processors = pair.rules.processors(target, len(trace.prompt_ids), most)
         self._processors = None if self.outside else processors
-        self._cache = DynamicCache(config=target.config.get_text_config(decoder=True))
-        self._held = 0
+        kind = type(pair.target) if isinstance(pair.target, PathRunner) else PathRunner
+        self._plain = pair.target.beside(self.model, kind)
+        self._plain.allow_nonfinite = True
         self._runner = self._admitted() if self.outside else None
 
     def _admitted(self) -> Runner | None:
@@ -155,34 +155,9 @@ class Oracle:
         self.report(step)
         return tree_pass(self._runner, self.text, step)
 
-    @torch.inference_mode()
     def _paths(self, step: Step) -> Tensor:
-        device = self.pair.target.device
-        new = torch.tensor([self.text[self._held : step.prefix_length]], device=device)
-        if new.numel():
-            self.model(new, past_key_values=self._cache, use_cache=True)
-            self._held = step.prefix_length
-        tree = step.tree
-        leaves = [node for node in range(len(tree)) if not tree.children[node]]
-        logits: dict[int, Tensor] = {}
-        for first in range(0, len(leaves), PATHS):
-            self.report(step)
-            paths = [tree.path(leaf) for leaf in leaves[first : first + PATHS]]
-            deepest = max(map(len, paths))
-            tokens = self.pair.target.shown(tree.token.tolist())
-            rows = [
-                [*[tokens[node] for node in path], *[0] * (deepest - len(path))] for path in paths
-            ]
-            cache = deepcopy(self._cache)
-            cache.batch_repeat_interleave(len(paths))
-            output = self.model(
-                torch.tensor(rows, device=device), past_key_values=cache, use_cache=True
-            ).logits
-            missing = self.pair.target.vocab_size - output.shape[-1]  # below 0: padding of a draft
-            output = pad(output, (0, missing), value=-inf)
-            for path, row in zip(paths, output, strict=True):
-                logits.update(zip(path, row, strict=False))
-        return torch.stack([logits[node] for node in range(len(tree))])
+        self.report(step)
+        return tree_pass(self._plain, self.text, step)
 
     def reference(self, dtype: str) -> Passes:
         """The pair's own passes over the trees in a precision: how far a healthy answer is off."""
@@ -246,8 +221,10 @@ def gap_of(top: Sequence[tuple[int, float]], log_probs: Tensor) -> float:
 def tree_pass(runner: Runner, text: Sequence[int], step: Step) -> Tensor:
     """Logits `[n, V]` of a step's tree after its prefix; the text is prefilled up to 256 tokens ahead."""
     length = step.prefix_length
+    # a path is behind the whole text
+    ahead = 0 if isinstance(runner, PathRunner) else AHEAD
     if runner.length < length:
-        runner.extend(text[runner.length : length + AHEAD])
+        runner.extend(text[runner.length : length + ahead])
     depth = step.tree.depth
     before = np.tile(np.arange(runner.length) < length, (len(depth), 1))
     seen = np.hstack([before, step.tree.ancestor_mask()])

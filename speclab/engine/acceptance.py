@@ -129,8 +129,9 @@ def _rejection(
         for child in children:
             x = int(tree.token[child])
             # q(x) <= p(x): always accept; q(x) > p(x): accept with probability p(x) / q(x)
-            trials.append(Trial(child, p[x], q[x], random.accepts(min(1, p[x] / q[x]))))
-            if trials[-1].accepted:
+            passes = random.accepts(min(1, p[x] / q[x]))
+            trials.append(Trial(child, float(p[x]), float(q[x]), accepted=passes))
+            if passes:
                 accepted.append(child)
                 node = child
                 break
@@ -174,7 +175,7 @@ def block_verification(
         if random.accepts(passes):
             last = node
             left = rest
-        trials.append(Trial(node, own, q[x], block=passes))
+        trials.append(Trial(node, float(own), float(q[x]), block=float(passes)))
     trials = [replace(trial, accepted=trial.node <= last) for trial in trials]
     return Acceptance(tuple(range(1, last + 1)), random.draws(left), tuple(trials), left)
 

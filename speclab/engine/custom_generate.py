@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from os import PathLike
 from typing import Any, cast
 
 import torch
@@ -28,18 +27,17 @@ from transformers import (
     PreTrainedTokenizerBase,
     StoppingCriteriaList,
 )
-from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from speclab.drafters import cost
 from speclab.drafters.base import Context, Draft, Strategy, checked, require
 from speclab.engine.decode import iterate, start
 from speclab.errors import ModelNotFoundError, SettingsError, UnsupportedModelError
+from speclab.heads.eagle import DraftModule
 from speclab.heads.files import HeadSource, bare, listed
-from speclab.loading.loader import Loader, is_here, shown_name
+from speclab.loading.loader import Loader, folder_of, shown_name
 from speclab.loading.presets import Offer
 from speclab.loading.tokens import compare
-from speclab.models.probe import unfit
 from speclab.models.processors import OTHER_LOOPS
 from speclab.models.runner import use_maskable_attention
 from speclab.pair import ModelPair, load_pair
@@ -221,18 +219,10 @@ def refuse(
     model: PreTrainedModel, input_ids: Tensor, config: GenerationConfig, given: Mapping[str, Any]
 ) -> None:
     """Raises an error for settings that would change the text or the result; `given`: the model's arguments."""
-    name = shown_name(model)
-    if model.config.is_encoder_decoder:
-        raise UnsupportedModelError(f"{name} is an encoder-decoder: choose a decoder.")
-    if reason := unfit(model.config):
-        raise UnsupportedModelError(
-            f"{name} (family {model.config.model_type}) cannot verify a draft tree: {reason}; "
-            "choose another model."
-        )
     prepare = getattr(model.prepare_inputs_for_generation, "__func__", None)
     if prepare is not getattr(type(model), "prepare_inputs_for_generation", None):
         raise UnsupportedModelError(
-            f"prepare_inputs_for_generation of {name} was replaced, as peft does for prompt and "
+            f"prepare_inputs_for_generation of {shown_name(model)} was replaced, as peft does for prompt and "
             "prefix tuning: call generate without custom_generate (LoRA and IA3 work with it)."
         )
     for setting, neutral in _NEUTRAL.items():
@@ -240,10 +230,7 @@ def refuse(
             raise SettingsError(
                 f"custom_generate does not support {setting}={value!r}: {_WAY_OUT}."
             )
-    if (mode := config.get_generation_mode()) not in (
-        GenerationMode.GREEDY_SEARCH,
-        GenerationMode.SAMPLE,
-    ):
+    if (mode := config.get_generation_mode()) not in {"greedy_search", "sample"}:
         raise SettingsError(
             f"custom_generate supports greedy decoding and sampling, not {mode}: {_WAY_OUT}."
         )
@@ -268,24 +255,21 @@ def left_padding(input_ids: Tensor, given: Mapping[str, Any]) -> int:
             token.
     """
     length = input_ids.shape[1]
+    # generate may have derived one from pad_token_id, the other from the mask
     mask = given.get("attention_mask")
+    mask = torch.ones_like(input_ids) if mask is None else mask
+    padded = int((mask[0] != 0).long().argmax())
+    counted = torch.arange(length - padded, device=input_ids.device)
     positions = given.get("position_ids")
-    visible = torch.ones(length, device="cpu") if mask is None else mask[0].cpu()
-    padded = int((visible != 0).long().argmax())
-    if (mask is not None and mask.shape != input_ids.shape) or not bool(
-        (visible[padded:] == 1).all()
+    positions = counted if positions is None else positions.flatten()[padded:]
+    if (
+        mask.shape != input_ids.shape
+        or not bool((mask[:, padded:] == 1).all())
+        or not torch.equal(positions.to(counted), counted)
     ):
         raise SettingsError(
-            "The attention_mask, which generate may have derived from pad_token_id, hides more "
-            "than padding before the text: pad on the left, or pass an attention_mask."
-        )
-    if positions is not None and positions.cpu()[..., padded:].flatten().tolist() != list(
-        range(length - padded)
-    ):
-        raise SettingsError(
-            "The position_ids, which generate may have derived from the attention_mask, do not "
-            "count from the text's "
-            "first token: leave position_ids out, and pass a mask of the length of input_ids."
+            "The attention_mask or the position_ids do more than skip padding before the text: pad "
+            "on the left, pass a mask of the length of input_ids, and leave position_ids out."
         )
     return padded
 
@@ -311,22 +295,17 @@ def borrowed(models: Sequence[PreTrainedModel]) -> Iterator[None]:
 
 def _prepared(model: PreTrainedModel, drafts: Sequence[Any]) -> ModelPair:
     """The model with its drafts. Their tokenizers must agree, as far as this machine has them."""
-    sources = [
-        model,
-        *(each for each in drafts if isinstance(each, PreTrainedModel | str | PathLike)),
-    ]
-    tokenizers = [
-        tokenizer for source in sources if (tokenizer := _tokenizer_of(source)) is not None
-    ]
+    sources = [model, *(each for each in drafts if not isinstance(each, DraftModule))]
+    tokenizers = [*filter(None, map(_tokenizer_of, sources))]
     for tokenizer in tokenizers[1:]:
         compare(tokenizers[0], tokenizer)
     shared = tokenizers[0] if len(tokenizers) == len(sources) else None
     return load_pair(target=model, heads=drafts, tokenizer=shared)
 
 
-def _tokenizer_of(source: PreTrainedModel | str | PathLike[str]) -> PreTrainedTokenizerBase | None:
+def _tokenizer_of(source: Any) -> PreTrainedTokenizerBase | None:
     name = str(source.config.name_or_path) if isinstance(source, PreTrainedModel) else source
     try:
-        return Loader().tokenizer(name) if name and is_here(name) else None
+        return Loader().tokenizer(name) if name and folder_of(name) else None
     except ModelNotFoundError:
         return None

@@ -32,11 +32,11 @@ from speclab.engine.acceptance import (
     rejection_without_replacement,
     sample_and_match,
 )
+from speclab.engine.stopwatch import Stopwatch
 from speclab.engine.targets import RowProcessor, Targets
 from speclab.errors import CancelledError, ContextExceededError, SettingsError
 from speclab.models.answer import Answer
 from speclab.models.source import DraftSource
-from speclab.models.transfers import Stopwatch
 from speclab.pair import ModelPair
 from speclab.sampling import PositionalRng, RngPurpose
 from speclab.settings import SessionSettings
@@ -97,17 +97,12 @@ def draft_tree(decoding: Decoding, propose: Propose) -> Draft:
     Raises:
         SettingsError: it is no tree of this text and vocabulary; the sentence names the strategy.
     """
-    name = type(decoding.drafter.settings).__name__
-    context = decoding.context()
-    length = len(decoding.tokens)
-    draft = propose(context)
-    if len(decoding.tokens) != length:
-        raise SettingsError(
-            f"{name} changed context.tokens, which is the text itself: copy it first, as in "
-            "list(context.tokens)."
-        )
     draft = checked_draft(
-        draft, context, name, decoding.pair.target.vocab_size, decoding.drafter.root
+        propose(decoding.context()),
+        decoding.context(),  # another one, since a drafter may write into its own
+        type(decoding.drafter.settings).__name__,
+        decoding.pair.target.vocab_size,
+        decoding.drafter.root,
     )
     decoding.check()
     return draft
@@ -342,7 +337,7 @@ class Decoding:
     def context(self) -> Context:
         target = self.pair.target
         longest = target.context or 1 << 30
-        return Context(self.tokens, longest - 1 - target.length, self.check, self.settings)
+        return Context([*self.tokens], longest - 1 - target.length, self.check, self.settings)
 
     def targets(
         self, answer: Answer, positions: Sequence[int], ids: Callable[[int], list[int]]
@@ -447,5 +442,4 @@ class Iteration:
 
 def runners(pair: ModelPair) -> tuple[DraftSource, ...]:
     """Target, draft if there is one, heads."""
-    drafts = () if pair.draft is None else (pair.draft,)
-    return pair.target, *drafts, *pair.heads
+    return *pair.runners.values(), *pair.heads

@@ -11,7 +11,7 @@ top-p, allows each token.
 
 from __future__ import annotations
 
-from math import inf, log, tanh
+from math import inf, tanh
 
 import torch
 from torch import Tensor
@@ -108,13 +108,8 @@ def _odds_apart(
     if below <= number < above:
         return 0.0
     boundary = below if number < below else above
-    return abs(_log_odds(number) - _log_odds(boundary)) * settings.temperature
-
-
-def _log_odds(probability: float) -> float:
-    if not 0 < probability < 1:
-        return inf if probability >= 1 else -inf
-    return log(probability / (1 - probability))
+    drawn, bound = torch.tensor([number, boundary], dtype=torch.float64).clamp(0, 1).logit()
+    return float((drawn - bound).abs()) * settings.temperature
 
 
 def _borderline(

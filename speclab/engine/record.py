@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from math import exp
 from typing import NamedTuple
 
@@ -23,7 +24,6 @@ from speclab.trace.records import (
     Residual,
     Step,
     TokenProb,
-    Trial,
     Verdict,
 )
 from speclab.tree import Bools
@@ -38,14 +38,9 @@ RESIDUAL_TOP = 6
 
 def kept_answers(iteration: Iteration) -> TopTokens:
     """The target's most probable tokens after each row of a pass: the nodes, then the extra rows."""
-    parts = [
-        part.topk(KEPT)
-        for part in (iteration.verification.answer, iteration.verification.extra)
-        if len(part)
-    ]
-    return np.concatenate([ids for ids, _ in parts]), np.concatenate(
-        [log_probs for _, log_probs in parts]
-    )
+    rows = (iteration.verification.answer, iteration.verification.extra)
+    ids, log_probs = zip(*[part.topk(KEPT) for part in rows if len(part)], strict=True)
+    return np.concatenate(ids), np.concatenate(log_probs)
 
 
 @torch.inference_mode()
@@ -88,8 +83,9 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         note=ENDED if not note and ended else note,
         extra=extra,
         proposals=draft.proposals,
+        paths=decoding.pair.target.paths,
         rule=str(iteration.rule),
-        trials=tuple(map(_plain, iteration.acceptance.trials)),
+        trials=iteration.acceptance.trials,
         residual=residual,
     )
 
@@ -115,25 +111,18 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     tree = iteration.outcome.tree
     verification = iteration.verification
     settings = decoding.settings
-    if settings.temperature == 0 and not verification.targets.processed:
-        log_probs = verification.answer.log_probs()  # [n, V]
-        probs = log_probs.exp()
-        best: tuple[Tensor, ...] = ()
-        ids, top_log_probs = verification.answer.topk(NODE_TOP)  # computed with the pass
-        top_probs = np.exp(top_log_probs)
+    if settings.temperature == 0:
+        probs = verification.targets.rows().float().softmax(-1)  # [n, V]
     else:
         probs = transform(verification.targets.rows(), settings).float()
-        log_probs = probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
-        best = topk(probs, NODE_TOP)
     choice = _choices(decoding, iteration, probs)
     choice_prob = probs.gather(1, to_device(choice, probs.device)[:, None])  # [n, 1]
     parents = to_device(tree.parent.clip(0), probs.device)
     tokens = to_device(tree.token.copy(), probs.device)
-    entropy = torch.linalg.vecdot(probs, log_probs.clamp(min=-1e4)).abs()  # 0 · -inf would be a NaN
-    parts = [choice_prob, probs[parents, tokens][:, None], entropy[:, None], *best]
+    entropy = torch.special.entr(probs).sum(-1)
+    parts = [choice_prob, probs[parents, tokens][:, None], entropy[:, None], *topk(probs, NODE_TOP)]
     columns = torch.cat(parts, 1).cpu().numpy()  # one transfer; float32 holds every id
-    if best:
-        top_probs, ids = np.split(columns[:, 3:], 2, axis=1)
+    top_probs, ids = np.split(columns[:, 3:], 2, axis=1)
     chosen_prob, token_prob, entropies = columns[:, :3].T.tolist()
     top = [
         tuple(zip(*row, strict=True))
@@ -220,16 +209,6 @@ def _verdicts(iteration: Iteration, target: _TargetColumns) -> list[Verdict]:
     return [verdict(node) for node in range(len(tokens))]
 
 
-def _plain(trial: Trial) -> Trial:
-    return Trial(
-        trial.node,
-        float(trial.target),
-        float(trial.against),
-        bool(trial.accepted),
-        None if trial.block is None else float(trial.block),
-    )
-
-
 def _tokens(
     iteration: Iteration,
     target: _TargetColumns,
@@ -239,21 +218,18 @@ def _tokens(
 ) -> set[int]:
     draft = iteration.draft
     outcome = iteration.outcome
-    tokens = {*outcome.tree.token.tolist(), *outcome.committed, *target.choice}
-    tokens.update(token for row in extra for token in (row.token, row.target_choice))
-    tokens.update(token for proposal in draft.proposals for token in proposal.tree.token.tolist())
-    tokens.update(token for top in (*target.top, *draft_tops) for token, _ in top)
-    tokens.update(
-        int(event.values[name] or 0)
-        for event in draft.events
-        for name in RANKS
-        if name in event.values
-    )
-    if residual is not None:
-        tokens.update(entry.token for entry in residual.tokens)
-    if iteration.verification.root_choice is not None:
-        tokens.add(iteration.verification.root_choice)
-    return tokens
+    trees = [outcome.tree, *[proposal.tree for proposal in draft.proposals]]
+    root_choice = iteration.verification.root_choice
+    return {
+        *outcome.committed,
+        *target.choice,
+        *chain(*[tree.token.tolist() for tree in trees]),
+        *chain(*[(row.token, row.target_choice) for row in extra]),
+        *[token for token, _ in chain(*target.top, *draft_tops)],
+        *[int(event.values[n] or 0) for event in draft.events for n in RANKS if n in event.values],
+        *([] if residual is None else [entry.token for entry in residual.tokens]),
+        *([] if root_choice is None else [root_choice]),
+    }
 
 
 # The distribution that the bonus came from

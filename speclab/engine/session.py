@@ -344,13 +344,10 @@ class Session:
         with self._lock:
             history = self._history
             at = history.cursor if at is None else at
-            if isinstance(at, Strategy):
-                raise SettingsError(
-                    f"fork takes an iteration first, got {type(at).__name__}: pass strategy=…."
-                )
             if not self._has(at):
                 raise SettingsError(
-                    f"Cannot fork at iteration {at}: choose one from 0 to {len(history.steps)}."
+                    f"Cannot fork at iteration {at}: choose one from 0 to {len(history.steps)}; a "
+                    "strategy is given as strategy=…."
                 )
             chosen, other = self._changed(
                 self.strategy if strategy is None else checked(strategy), settings

@@ -27,7 +27,7 @@ class Targets:
         positions: for each row, the position in the text of the next token.
         settings: how to choose.
         process: transforms the logits before a token is chosen; None leaves them unchanged.
-        ids: the ids before the next token of a row; needed with `process`.
+        ids: the ids before the next token of a row; for `process`.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class Targets:
         answer: Answer,
         positions: Sequence[int],
         settings: SessionSettings,
-        process: RowProcessor | None = None,
-        ids: Callable[[int], Sequence[int]] | None = None,
+        process: RowProcessor | None,
+        ids: Callable[[int], Sequence[int]],
     ) -> None:
         self.answer = answer
         self.settings = settings
@@ -54,7 +54,7 @@ class Targets:
 
     def row(self, index: int) -> Tensor:
         """The logits `[V]` that decide after a row."""
-        if self._process is None or self._ids is None:
+        if self._process is None:
             return self.answer.row(index)
         if index not in self._processed:
             self._processed[index] = self._process(self._ids(index), self.answer.row(index))

@@ -156,11 +156,11 @@ class MarginalRunner(HeadRunner):
     def at_depths(self, depths: Sequence[int], tokens: Sequence[int] | None, topk: int) -> Answer:
         return self._block[[self._first + depth for depth in depths]]
 
-    def _fill(self, entries: int) -> None:
+    def fill(self, entries: int) -> None:
         self.draft(0, self._no_states(entries))
         self.crop(entries)
 
-    def _run(self, rows: int) -> Answer:
+    def run_rows(self, rows: int) -> Answer:
         """One block, whatever the number of nodes."""
         return self.draft(0, self._no_states(self.spare))
 

@@ -20,7 +20,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from speclab.models.cache import KVCache
-from speclab.models.lean import grouped_attention
+from speclab.models.lean import attention
 
 Angles = tuple[Tensor, Tensor]
 _Size = Annotated[int, Field(ge=1, le=1 << 24)]  # more than that is a damaged file
@@ -254,7 +254,7 @@ class DecoderLayer(nn.Module):
 
         Args:
             read: what asks, `[B, T, …]`. `every`: what is asked, `[B, n, …]`; its last rows are `read`.
-            angles: of `every`. `mask`: as in `grouped_attention`. `cache`: gets keys and values at `index`.
+            angles: of `every`. `mask`: as in `attention`. `cache`: gets keys and values at `index`.
         """
         part: Any = self.self_attn
         query = self._heads("q", read)
@@ -267,12 +267,7 @@ class DecoderLayer(nn.Module):
         key = rotated(key, angles)
         if cache is not None:
             key, value = cache.update(key, value, index)
-        if causal:
-            mixed = functional.scaled_dot_product_attention(
-                query, key, value, is_causal=True, enable_gqa=query.shape[1] > key.shape[1]
-            )
-        else:
-            mixed = grouped_attention(query, key, value, mask)
+        mixed = attention(query, key, value, mask, causal=causal)
         x = x + part["o_proj"](mixed.transpose(1, 2).flatten(2))
         rows = normed(self.post_attention_layernorm, x)
         mlp: Any = self.mlp

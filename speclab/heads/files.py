@@ -133,11 +133,6 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
         SpeclabError: it is missing, damaged, or made for another target.
     """
     source = bare(source)
-    if hasattr(target.model.config.get_text_config(decoder=True), "altup_num_inputs"):
-        raise HeadMismatchError(
-            f"{target.name} (family {target.family}) has several hidden states per token, which no "
-            "draft head reads: use a draft model, or a strategy that needs none."
-        )
     if isinstance(source, DraftModule):
         own = getattr(source, "embed_tokens", None) is not None
         _check_target(source.config, target, own_embeddings=own)

@@ -9,6 +9,7 @@ key of another kind is refused by name, since the head would draft something els
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 from abc import abstractmethod
@@ -27,7 +28,6 @@ from speclab.errors import ModelNotFoundError, SpeclabError, UnsupportedModelErr
 from speclab.heads.block_head import BlockConfig
 from speclab.heads.eagle import HeadConfig
 from speclab.heads.medusa import MedusaConfig
-from speclab.loading.loader import read_json
 from speclab.models.runner import Runner, trained_positions
 
 CONFIG = "config.json"
@@ -259,7 +259,7 @@ LAYOUTS: tuple[tuple[re.Pattern[str], type[Folder]], ...] = (
 
 def is_foreign_head(folder: Path) -> bool:
     """Whether a folder contains a draft head of another project, supported or not."""
-    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    config = _json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     if _HEADS.search(f"{_named(config)} {' '.join(config)}"):
         return True
     files = [file for file in _weights_of(folder) if file.is_file()]
@@ -274,7 +274,7 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, Tensors]:
         ModelNotFoundError: files are missing, damaged, or pickles of more than tensors.
         UnsupportedModelError: it is a kind of head that speclab does not run.
     """
-    config = read_json(folder / CONFIG)
+    config = _json(folder / CONFIG)
     named = _named(config)
     kind = next((kind for names, kind in LAYOUTS if names.fullmatch(named)), None)
     if kind is None:
@@ -310,6 +310,11 @@ def valid(file: Path) -> Iterator[None]:
         f"{file.name} in {file.parent.name} describes no head that speclab runs ({reason}): load "
         "another head."
     ) from None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    with valid(file):
+        return dict(json.loads(file.read_bytes()))
 
 
 def _head(
@@ -351,7 +356,7 @@ def _weights_of(folder: Path) -> list[Path]:
     """The files of a head's weights: safetensors, perhaps in shards, or a pickle."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        return [folder / name for name in {*read_json(index).get("weight_map", {}).values()}]
+        return [folder / name for name in {*_json(index)["weight_map"].values()}]
     found = (sorted(folder.glob(f"*{end}")) for end in (".safetensors", ".bin", ".pt"))
     return next(filter(None, found), [folder / "model.safetensors"])
 

@@ -76,7 +76,7 @@ class HeadRunner(DraftSource):
         self._target = target
         self._tree = TreeRows()
         self._feature: dict[int, Tensor] = {}
-        self.state = State(Fingerprint(self.model))
+        self.state = State(Fingerprint(self.model), admitted=True)
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
         self._angles: Angles = (torch.empty(0), torch.empty(0))
 
@@ -133,10 +133,10 @@ class HeadRunner(DraftSource):
         self._count(len(rows.tokens))
         return answer, out
 
-    def _fill(self, entries: int) -> None:
+    def fill(self, entries: int) -> None:
         self._feature = {0: self.extend([0] * entries, self._no_states(entries))[1][-1]}
 
-    def _run(self, rows: int) -> Answer:
+    def run_rows(self, rows: int) -> Answer:
         above = self._feature[0].expand(rows, -1)
         visible = np.eye(rows, dtype=np.bool_)
         return self.forward(HeadRows([0] * rows, above, [self.length] * rows, visible))[0]

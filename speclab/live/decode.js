@@ -229,7 +229,7 @@ export class Session {
   cut(tree, path) {
     const tokens = [...path.accepted.map(node => tree.token[node]), path.bonus].slice(0, this.room);
     const end = tokens.indexOf(this.models.tokenizer.end.id);
-    const committed = end < 0 ? tokens : tokens.slice(0, end + 1);
+    const committed = tokens.slice(0, end + 1 || tokens.length);
     const accepted = path.accepted.slice(0, committed.length);
     return {
       accepted,
@@ -281,9 +281,8 @@ export class Session {
         slot_bytes: 4 * width * cache.length
       };
     };
-    return drafted
-      ? [record("target", target), record("draft", draft)]
-      : [record("target", target)];
+    const own = record("target", target);
+    return drafted ? [own, record("draft", draft)] : [own];
   }
 }
 
@@ -295,6 +294,7 @@ const EMPTY = {
   trials: [],
   residual: null,
   proposals: [],
+  paths: [],
   position: [],
   hidden_prefix: [],
   rows: [],

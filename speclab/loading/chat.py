@@ -24,10 +24,6 @@ _MARK = re.compile("\ue0f1(\\d+)\ue0f2")
 """Replaces the content of a message, to find what the template writes around it; the characters are private."""
 
 
-def has_template(tokenizer: PreTrainedTokenizerBase | None) -> bool:
-    return bool(getattr(tokenizer, "chat_template", None))
-
-
 def encode_messages(
     tokenizer: PreTrainedTokenizerBase | None,
     prompt: Sequence[Mapping[str, Any]],
@@ -45,7 +41,7 @@ def encode_messages(
         PromptError: the messages are invalid, or there is no template that accepts them.
     """
     messages = checked_messages(prompt)
-    if tokenizer is None or not has_template(tokenizer):
+    if tokenizer is None or not getattr(tokenizer, "chat_template", None):
         raise PromptError(
             "These models have no tokenizer with a chat template: give the prompt as plain text or "
             "token ids, not as messages."

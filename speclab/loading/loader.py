@@ -15,7 +15,6 @@ import torch
 from huggingface_hub import snapshot_download, try_to_load_from_cache
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -32,7 +31,6 @@ from speclab.errors import (
 from speclab.loading import gguf
 from speclab.loading.library_errors import one_sentence
 from speclab.loading.presets import SMOLLM2
-from speclab.models.probe import unfit
 from speclab.models.runner import Runner
 from speclab.models.transfers import check_placed, is_spread
 
@@ -130,13 +128,6 @@ class Loader:
         dtype = self.dtype or (torch.float32 if device.type == "cpu" else None)
         self.report(f"Loading {short_name(name)}…")
         with one_sentence(name, "model"), no_progress_bar():
-            config = AutoConfig.from_pretrained(place, **_SAFE)
-            reason = unfit(config)
-            if reason:
-                raise UnsupportedModelError(
-                    f"{name} (family {config.model_type}) cannot verify a draft tree: {reason}; "
-                    "choose another model."
-                )
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 place,
                 output_loading_info=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import cast
 
@@ -53,9 +53,7 @@ class Answer:
         return len(self._logits)
 
     def __getitem__(self, index: slice | Sequence[int]) -> Answer:
-        """Some of the rows. All of them are the same object, which keeps its computed values."""
-        if isinstance(index, slice) and len(range(*index.indices(len(self)))) == len(self):
-            return self
+        """Some of the rows."""
         rows = index if isinstance(index, slice) else np.asarray(index, np.int64)
         top = None if self._top is None else (self._top[0][rows], self._top[1][rows])
         choice = None if self._choice is None else self._choice[rows]
@@ -110,38 +108,6 @@ class Answer:
             )
         ids, log_probs = self._top
         return ids[:, :k], log_probs[:, :k]
-
-
-class RecordedAnswer(Answer):
-    """An answer from a record or a known text, without a model.
-
-    Args:
-        choice: `[n]`, final whatever the sampling; -1 if nothing can be accepted.
-        top: gives the `k` most probable tokens after the rows with these numbers.
-    """
-
-    rows = None
-
-    def __init__(
-        self, choice: Ids, top: Callable[[Ids, int], TopTokens], index: Ids | None = None
-    ) -> None:
-        self._all = choice
-        self._find = top
-        self._index = np.arange(len(choice)) if index is None else index
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def __getitem__(self, index: slice | Sequence[int]) -> Answer:
-        rows = index if isinstance(index, slice) else np.asarray(index, np.int64)
-        return RecordedAnswer(self._all, self._find, self._index[rows])
-
-    @property
-    def choice(self) -> Ids:
-        return self._all[self._index]
-
-    def topk(self, k: int) -> TopTokens:
-        return self._find(self._index, k)
 
 
 def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -118,7 +118,6 @@ class HiddenStates(BufferLayer):
 
     def rows(self, start: int, stop: int, layers: Sequence[int]) -> Tensor:
         """The states of `layers`, concatenated: `[stop - start, len(layers) * hidden]`, in the model's dtype."""
-        assert stop <= self.length
         return torch.cat(
             [self.keys[0, self.layers.index(layer), start:stop] for layer in layers], dim=-1
         )
@@ -165,15 +164,9 @@ class KVCache(Cache):
         Args:
             prefix: entries that stay in place.
             slots: absolute, increasing, from `prefix` on.
-
-        Raises:
-            ValueError: `slots` are out of order, or not in the cache.
         """
         bounds = [prefix - 1, *slots, self.length]
-        if any(low >= high for low, high in pairwise(bounds)):
-            raise ValueError(
-                f"keep needs increasing slots from {prefix} to {self.length - 1}, not {list(slots)}"
-            )
+        assert all(low < high for low, high in pairwise(bounds))
         in_place = 0
         while in_place < len(slots) and slots[in_place] == prefix + in_place:
             in_place += 1

@@ -8,10 +8,7 @@ at load. `lean_forward` returns None if passes go through the module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from statistics import median
-from time import perf_counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,174 +21,61 @@ from speclab.models.cache import KVCache
 
 FIRST_POSITIONS = 1024
 SPARE_POSITIONS = 256  # positions of a pass may exceed the length of the cache
-PACKING: bool | None = None  # whether to pack weights; None: if that is measured to be faster
-ROUNDS = 5
-MARGIN = 0.05  # of the time; closer than this, both are called equal, and nothing is copied
-TREE_ROWS = (1, 8)  # of a pass of plain decoding, and of a tree
-_measured: dict[tuple[object, ...], int] = {}
+PACKING = torch.backends.mkldnn.is_available()
+"""Whether weights are packed on a CPU in float32: one row and eight took 5 to 30 % less time."""
 # rotary embeddings that depend on the position alone
 _FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}
 _OWN_MODULES = {"transformers.activations", "torch.nn.modules.activation"}
 _OWN_PARTS = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList, nn.Module}
-# Activations that oneDNN fuses with a product, by the library's class.
-_FUSED = {
-    "SiLUActivation": ("swish", ""),
-    "SiLU": ("swish", ""),
-    "GELUActivation": ("gelu", "none"),
-    "NewGELUActivation": ("gelu", "tanh"),
-    "GELUTanh": ("gelu", "tanh"),
-    "ReLU": ("relu", ""),
-}
-
 Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' positions, each `[m, half]`."""
 
 
 class Linear:
-    """`act(x Wᵀ + b)` with one `nn.Linear`, or with several that read the same rows, their outputs
+    """`x Wᵀ + b` with one `nn.Linear`, or with several that read the same rows, their outputs
     concatenated.
 
-    `pack` copies the weights into oneDNN's layout. The library's product repacks its weights at
-    every call, which takes longer than the product if rows are few.
+    On a CPU the weights are copied into oneDNN's layout. The library's product repacks its weights
+    at every call, which takes longer than the product if rows are few.
     """
 
-    def __init__(self, *modules: nn.Linear, act: Any = None) -> None:
-        self.modules: tuple[Any, ...] = modules
-        self.act = act
-        self.packed_from = 1
-        self.packed: Tensor | None = None
-
-    def pack(self) -> None:
+    def __init__(self, *modules: Any) -> None:
+        self.modules = modules
         weights = torch.cat([module.weight for module in self.modules])
-        biases = [
-            weights.new_zeros(module.out_features) if module.bias is None else module.bias
-            for module in self.modules
-        ]
-        bias = torch.cat(biases)
-        self._bias = bias if bias.any() else None
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weights)
+        self.packed = None
+        if PACKING and weights.device.type == "cpu" and weights.dtype == torch.float32:
+            biases = [
+                weights.new_zeros(module.out_features) if module.bias is None else module.bias
+                for module in self.modules
+            ]
+            self._bias = torch.cat(biases)
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(weights)
 
-    def __call__(
-        self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None
-    ) -> Tensor:
-        if self.packed is None or rows.shape[-2] < self.packed_from:
-            return self.by_library(rows, plus, times)
-        return self.by_packed(rows, plus, times)
-
-    def by_packed(
-        self, rows: Tensor, plus: Tensor | None = None, times: Tensor | None = None
-    ) -> Tensor:
-        """As a call, with the packed copies."""
-        product, product_and_other = _operators()
-        if plus is not None:
-            return product_and_other(rows, plus, self.packed, self._bias, "add")
-        if times is not None:
-            return product_and_other(rows, times, self.packed, self._bias, "mul")
-        if self.act is None:
-            return product(rows, self.packed, self._bias, "none", [], "")
-        name, algorithm = _FUSED.get(type(self.act).__name__, ("none", ""))
-        out = product(rows, self.packed, self._bias, name, [], algorithm)
-        return out if name != "none" else torch.as_tensor(self.act(out))
-
-    def by_library(
-        self, rows: Tensor, plus: Tensor | None = None, times: Tensor | None = None
-    ) -> Tensor:
-        """As a call, with the modules' own weights."""
+    def __call__(self, rows: Tensor) -> Tensor:
+        if self.packed is not None:
+            product: Tensor = torch.ops.mkldnn._linear_pointwise(
+                rows, self.packed, self._bias, "none", [], ""
+            )
+            return product
         outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
-        product = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        product = product if self.act is None else self.act(product)
-        if plus is not None:
-            return plus + product
-        return product if times is None else product * times
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
 
-@torch.inference_mode()
-def pack(linears: Sequence[Linear]) -> int:
-    """Packs the weights of a model on a CPU if that is faster for one row, or for the rows of a tree.
+def attention(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, *, causal: bool = False
+) -> Tensor:
+    """Attention of `query` `[B, heads, m, dim]` to `keys` and `values` `[B, shared heads, n, dim]`,
+    as `query`.
 
-    Returns:
-        The rows from which a pass uses the packed copies; 0 if there are none.
-    """
-    weights = [module.weight for linear in linears for module in linear.modules]
-    on_cpu = all(weight.device.type == "cpu" for weight in weights)
-    if PACKING is False or not on_cpu or not _can_pack(weights[0].dtype):
-        return 0
-    for linear in linears:
-        linear.pack()
-    least = 1 if PACKING else _faster_from(linears)
-    for linear in linears:
-        linear.packed_from = least
-        if not least:
-            linear.packed = None
-    return least
-
-
-def _faster_from(linears: Sequence[Linear]) -> int:
-    """The least of `TREE_ROWS` from which packed products are faster, 0 for none; measured once per
-    process.
-
-    A second model of these shapes decides as the first did, since measurements vary.
-    """
-    shapes = tuple(
-        (module.weight.shape, module.weight.dtype) for each in linears for module in each.modules
-    )
-    conditions = (torch.get_num_threads(), shapes)
-    if conditions not in _measured:
-        faster = [rows for rows in TREE_ROWS if _is_faster(linears, rows)]
-        _measured[conditions] = min(faster, default=0)
-    return _measured[conditions]
-
-
-def _is_faster(linears: Sequence[Linear], rows: int) -> bool:
-    """Whether packed products of so many rows are faster by `MARGIN`, over all layers in the order
-    of a pass."""
-    like = linears[0].modules[0].weight
-    widths = {linear.modules[0].in_features for linear in linears}
-    inputs = {width: like.new_ones((rows, width)) for width in widths}
-    seconds: dict[bool, list[float]] = {True: [], False: []}
-    for _ in range(ROUNDS):  # alternate, so that a busy moment affects both
-        for packed in seconds:
-            start = perf_counter()
-            for linear in linears:
-                multiply = linear.by_packed if packed else linear.by_library
-                multiply(inputs[linear.modules[0].in_features])
-            seconds[packed].append(perf_counter() - start)
-    return median(seconds[True]) < (1 - MARGIN) * median(seconds[False])
-
-
-@cache
-def _operators() -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """oneDNN's product with an activation, and with another tensor added or multiplied."""
-    operators: Any = torch.ops.mkldnn._linear_pointwise
-    return operators.default, operators.binary
-
-
-@cache
-def _can_pack(dtype: torch.dtype) -> bool:
-    """Whether torch's private operators exist and compute correct products in this dtype."""
-    module = nn.Linear(16, 16, dtype=dtype)
-    rows = torch.linspace(-1, 1, 32, dtype=dtype).view(2, 16)
-    activated = Linear(module, act=nn.SiLU())
-    added = Linear(module)
-    try:
-        expected = torch.cat([activated(rows), added(rows, plus=rows)])
-        activated.pack()
-        added.pack()
-        difference = (torch.cat([activated(rows), added(rows, plus=rows)]) - expected).abs().max()
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
-        return False
-    return float(difference) < (1e-5 if dtype == torch.float32 else 0.05)
-
-
-def grouped_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Attention in which heads that share keys become rows, since fast kernels take a mask or
-    shared keys, but not both.
-
-    `query` and the result: `[B, heads, m, dim]`. `keys`, `values`: `[B, shared heads, n, dim]`.
-    `mask`: `[…, m, n]`, bool or additive; None hides nothing.
+    `mask`: `[…, m, n]`, bool or additive; None hides nothing, or with `causal` what is later.
     """
     batch, heads, rows, dim = query.shape
     group = heads // keys.shape[1]
+    if group == 1 or causal:
+        return F.scaled_dot_product_attention(
+            query, keys, values, mask, is_causal=causal, enable_gqa=group > 1
+        )
+    # fast kernels take a mask or shared keys, but not both: heads that share keys become rows
     repeated = None if mask is None else mask.repeat(*(1,) * (mask.ndim - 2), group, 1)
     together = query.reshape(batch, keys.shape[1], group * rows, dim)
     out = F.scaled_dot_product_attention(together, keys, values, repeated)
@@ -232,16 +116,14 @@ class _NeoXLayer:
         self.before_mlp = layer.post_attention_layernorm
         self.qkv = Linear(layer.attention.query_key_value)
         self.out = Linear(layer.attention.dense)
-        self.up = Linear(layer.mlp.dense_h_to_4h, act=layer.mlp.act)
+        self.up = Linear(layer.mlp.dense_h_to_4h)
+        self.act = layer.mlp.act
         self.down = Linear(layer.mlp.dense_4h_to_h)
-        self.linears = (self.qkv, self.out, self.up, self.down)
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
-        attended = self.out(
-            self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows
-        )
-        read = rows if self.parallel else attended
-        return self.down(self.up(_normed(self.before_mlp, read)), plus=attended)
+        attended = rows + self._attention(_normed(self.before_attention, rows), angles, mask, cache)
+        read = _normed(self.before_mlp, rows if self.parallel else attended)
+        return attended + self.down(self.act(self.up(read)))
 
     def _attention(
         self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache
@@ -251,10 +133,8 @@ class _NeoXLayer:
         _rotate(qkv[:, :, :2], *angles)
         query, key, value = qkv.transpose(0, 1)[None].unbind(3)
         keys, values = cache.update(key, value, self.index)
-        out = F.scaled_dot_product_attention(
-            query, keys, values, mask, is_causal=mask is None and count > 1
-        )
-        return out.transpose(1, 2).reshape(count, -1)
+        out = attention(query, keys, values, mask, causal=mask is None and count > 1)
+        return self.out(out.transpose(1, 2).reshape(count, -1))
 
 
 class _LlamaLayer:
@@ -269,17 +149,15 @@ class _LlamaLayer:
         self.before_mlp = layer.post_attention_layernorm
         self.qkv = Linear(attention.q_proj, attention.k_proj, attention.v_proj)
         self.out = Linear(attention.o_proj)
-        self.gate = Linear(mlp.gate_proj, act=mlp.act_fn)
+        self.gate = Linear(mlp.gate_proj)
+        self.act = mlp.act_fn
         self.up = Linear(mlp.up_proj)
         self.down = Linear(mlp.down_proj)
-        self.linears = (self.qkv, self.out, self.gate, self.up, self.down)
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
-        rows = self.out(
-            self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows
-        )
+        rows = rows + self._attention(_normed(self.before_attention, rows), angles, mask, cache)
         read = _normed(self.before_mlp, rows)
-        return self.down(self.up(read, times=self.gate(read)), plus=rows)
+        return rows + self.down(self.act(self.gate(read)) * self.up(read))
 
     def _attention(
         self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache
@@ -291,13 +169,8 @@ class _LlamaLayer:
             (self.heads, self.shared, self.shared), dim=1
         )
         keys, values = cache.update(key, value, self.index)
-        if mask is None and count > 1:
-            out = F.scaled_dot_product_attention(
-                query, keys, values, is_causal=True, enable_gqa=self.heads > self.shared
-            )
-        else:
-            out = grouped_attention(query, keys, values, mask)
-        return out.transpose(1, 2).reshape(count, -1)
+        out = attention(query, keys, values, mask, causal=mask is None and count > 1)
+        return self.out(out.transpose(1, 2).reshape(count, -1))
 
 
 _FAMILIES: dict[str, tuple[str, str, str, type[Any]]] = {
@@ -311,11 +184,10 @@ class LeanForward:
     """A model's pass, written out.
 
     Attributes:
-        packed_from: rows from which a pass multiplies by packed copies of the weights; 0: there are
-            none.
+        packed: whether its products use packed copies of the weights.
     """
 
-    def __init__(self, model: PreTrainedModel, *, packing: bool) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         base_name, embedding, norm, layer = _FAMILIES[type(model).__name__]
         base: Any = getattr(model, base_name)
         self._embedding = getattr(base, embedding)
@@ -323,8 +195,7 @@ class LeanForward:
         self._rotary = base.rotary_emb
         self._layers = [layer(part, index, model.config) for index, part in enumerate(base.layers)]
         self._head = Linear(model.get_output_embeddings())
-        linears = [self._head, *(linear for layer in self._layers for linear in layer.linears)]
-        self.packed_from = pack(linears) if packing else 0
+        self.packed = self._head.packed is not None
         self._cos = self._sin = torch.empty(0)
 
     def __call__(
@@ -361,12 +232,8 @@ class LeanForward:
 
 
 @torch.inference_mode()
-def lean_forward(model: PreTrainedModel, *, packing: bool = True) -> LeanForward | None:
-    """The lean pass of a model; None if the module is not the library's own of a known family.
-
-    Args:
-        packing: multiply by packed copies of the weights if that is faster; False copies no weight.
-    """
+def lean_forward(model: PreTrainedModel) -> LeanForward | None:
+    """The lean pass of a model; None if the module is not the library's own of a known family."""
     rope = getattr(model.config, "rope_parameters", None) or {}
     library = _OWN_MODULES | {type(model).__module__}
     is_own = (
@@ -377,7 +244,7 @@ def lean_forward(model: PreTrainedModel, *, packing: bool = True) -> LeanForward
         and transfers.has_plain_weights(model)
         and all(_is_own(part, library) for part in model.modules())
     )
-    return LeanForward(model, packing=packing) if is_own else None
+    return LeanForward(model) if is_own else None
 
 
 def _is_own(part: nn.Module, library: set[str]) -> bool:

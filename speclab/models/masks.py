@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
@@ -74,19 +75,9 @@ class MaskPlan:
         else:
             far = positions[:, None] - columns[None, :] >= self.window
         banded = full.masked_fill(far, low)
-        return self.spread(full, banded)
-
-    def hides_none(self, length: int) -> bool:
-        """Whether the newest of `length` positions sees all of them, in every layer."""
-        return self.window is None or length <= self.window
-
-    def spread(self, full: Tensor, banded: Tensor) -> Mask:
-        """Both masks as the module takes them: only the banded one, or one per kind of layer."""
-        return (
-            {kind: full if kind == FULL else banded for kind in self.kinds}
-            if self.kinds
-            else banded
-        )
+        if not self.kinds:
+            return banded
+        return {kind: full if kind == FULL else banded for kind in self.kinds}
 
 
 def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:
@@ -99,9 +90,7 @@ def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:
     """
     if isinstance(mask, dict):
         mask = mask.get(FULL, next(iter(mask.values())))
-    visible = torch.ones((rows, length), dtype=torch.bool) if mask is None else mask[0, 0] == 0
-    before = visible[:, : length - rows].sum(dim=1)
     # one transfer
-    shown = torch.cat((before[:, None], visible[:, length - rows :]), 1).cpu().numpy()
-    tree: Bools = shown[:, 1:] != 0
-    return tree, shown[:, 0].tolist()
+    shown = np.ones((rows, length)) if mask is None else (mask[0, 0] == 0).cpu().numpy()
+    tree: Bools = shown[:, length - rows :] != 0
+    return tree, shown[:, : length - rows].sum(1).astype(int).tolist()

@@ -1,5 +1,4 @@
-"""Whether a model verifies trees: known unfit families by config, and a measurement on the model
-itself.
+"""How a model verifies trees: by a mask, by paths, or not at all, as measured on the model itself.
 
 The measurement compares the logits of a random 7-node tree, run as the runner runs it, with plain
 passes over each path, without cache, mask or explicit positions. It compares logits, since a wrong
@@ -20,6 +19,7 @@ from transformers import PreTrainedConfig
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.masks import CHUNKED, FULL, SLIDING
+from speclab.models.paths import LevelRunner, PathRunner
 from speclab.models.runner import Runner
 from speclab.models.transfers import nonfinite_advice
 from speclab.tree import DraftTree
@@ -30,35 +30,6 @@ deviation if that exceeds 1. Measured on random models of nine families: correct
 most 2e-5, .03 and .19 (float32, float16, bfloat16), a causal mask instead of the tree's by .24 and
 more, an ignored window by 2.4.
 """
-_ALIBI = "its position bias (ALiBi) is built from a 2-D mask, which cannot hold a tree"
-_RECURRENT = "it keeps a recurrent state instead of a KV cache, so branches cannot share a prefix"
-_UNFIT = {
-    "gpt_neo": "its local attention layers depend on cache slots instead of positions",
-    "bloom": _ALIBI,
-    "mpt": _ALIBI,
-    "mamba": _RECURRENT,
-    "mamba2": _RECURRENT,
-    "falcon_mamba": _RECURRENT,
-    "rwkv": _RECURRENT,
-    "recurrent_gemma": _RECURRENT,
-    "xlstm": _RECURRENT,
-}
-
-_ENCODERS = {
-    "bert",
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "electra",
-    "ernie",
-    "megatron-bert",
-    "rembert",
-    "roformer",
-    "big_bird",
-    "bert-generation",
-    "data2vec-text",
-}
-
 # 0 has children 1 and 2, 1 has 3 and 4, 2 has 5, and 4 has 6: three leaves, depth 3.
 _PARENTS = (-1, 0, 0, 1, 1, 2, 4)
 _LEAVES = (3, 5, 6)
@@ -68,73 +39,63 @@ _LONGEST_PREFIX = 1024
 _LENGTHS = ("sliding_window", "attention_chunk_size")
 
 
-def unfit(config: PreTrainedConfig) -> str | None:
-    """Why a family is known not to verify trees, from its config alone, or None."""
-    config = config.get_text_config(decoder=True)
-    if config.model_type in _UNFIT:
-        return _UNFIT[config.model_type]
-    if getattr(config, "alibi", False) is True:
-        return _ALIBI
-    if config.model_type in _ENCODERS and not getattr(config, "is_decoder", False):
-        return (
-            "it is an encoder, in which every token sees the whole text, and not a causal decoder"
-        )
-    if getattr(config, "is_encoder_decoder", False):
-        return "it is an encoder-decoder, and speclab supports only decoders"
-    kinds = set(getattr(config, "layer_types", None) or ())
-    if CHUNKED in kinds and getattr(config, "attn_temperature_tuning", False):
-        return "its attention temperature (attn_temperature_tuning) depends on cache slots instead of positions"
-    other = kinds - {FULL, SLIDING, CHUNKED}
-    return f"its layers of kind {', '.join(sorted(other))} take no tree mask" if other else None
+def check_trees(runner: Runner) -> Runner:
+    """The runner, or one of the same model that verifies by paths if it takes no tree mask.
 
+    Tried in turn: a tree mask; paths in one pass; paths level by level. If the config has a window
+    or chunks, the probe runs with a window of a few tokens, so that a short tree crosses it. A lean
+    pass that fails is replaced by the module.
 
-def check_trees(runner: Runner) -> float:
-    """Refuses a model that does not verify trees; returns the largest difference in logits.
-
-    If the config has a window or chunks, the probe runs with a window of a few tokens, so that a
-    short tree crosses it. A lean pass that fails is replaced by the module. An empty runner takes
-    over the layout of the probe's cache.
+    Raises:
+        UnsupportedModelError: none of them gives the logits of plain passes; what was measured.
     """
-    reason = unfit(runner.model.config)
-    way = "choose another model"
-    difference = torch.inf
-    while reason is None:
-        probe = runner.fork()
-        with _narrowed(probe):
-            problem, way, difference = _problem(probe)
+    kinds = (Runner, PathRunner, LevelRunner)
+    problems = []
+    for kind in kinds if _masked(runner.model.config) else kinds[1:]:
+        tried = runner if kind is Runner else runner.beside(runner.model, kind)
+        problem = _problem(tried)
+        if problem and tried.lean is not None:
+            tried.lean = tried.state.lean = None
+            problem = _problem(tried)
         if not problem:
-            if runner.length == 0 and runner.hidden is None:
-                runner.cache = probe.cache.copy(0)
-            runner.settle()
-            return difference
-        if runner.lean is None:
-            reason = f"its {problem}"
-        runner.lean = runner.state.lean = None
-    raise UnsupportedModelError(
-        f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; {way}."
+            tried.settle()
+            return tried
+        problems.append(f"{problem} ({tried.forward_name})")
+    raise _refused(runner, "; ".join(problems))
+
+
+def _refused(
+    runner: Runner, reason: str, way_out: str = "choose another model"
+) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; {way_out}."
     )
 
 
-def _problem(probe: Runner) -> tuple[str, str, float]:
-    """What is wrong with an empty runner's passes, or ""; the way out; the largest difference."""
-    way = "choose another model"
+def _masked(config: PreTrainedConfig) -> bool:
+    """Whether a tree mask is worth a try: a family's temperature by cache slot shows in long texts only."""
+    config = config.get_text_config(decoder=True)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    by_slot = CHUNKED in kinds and getattr(config, "attn_temperature_tuning", False)
+    return kinds <= {FULL, SLIDING, CHUNKED} and not by_slot
+
+
+def _problem(runner: Runner) -> str:
+    """What is wrong with a runner's passes, or ""."""
+    probe = runner.fork()
     try:
-        difference, bound = measure(probe)
+        with _narrowed(probe):
+            difference, bound = measure(probe)
+        runner.cache = probe.cache.copy(0)  # it knows the sizes of entries
     except OutOfMemoryError:
         raise
     except LogitsError:
         kind = str(probe.dtype).removeprefix("torch.")
-        return f"logits are not numbers in {kind}", nonfinite_advice(probe.dtype), torch.inf
+        reason = f"its logits are not numbers in {kind}"
+        raise _refused(probe, reason, nonfinite_advice(probe.dtype)) from None
     except Exception as error:  # a foreign module may raise anything
-        first = str(error).split("\n")[0][:120]
-        return f"pass over a tree fails ({type(error).__name__}: {first})", way, torch.inf
-    if difference <= bound:
-        return "", way, difference
-    return (
-        f"logits over a tree differ from those over single paths by {difference:.2g}",
-        way,
-        difference,
-    )
+        return f"pass fails ({type(error).__name__}: {str(error)[:24].strip()})"
+    return "" if difference <= bound else f"logits differ by {difference:.2g}"
 
 
 @torch.inference_mode()
@@ -146,18 +107,26 @@ def measure(runner: Runner, seed: int = 0) -> tuple[float, float]:
     tokens = [draw.randrange(ids) for _ in _PARENTS]
     tree = DraftTree.of(tokens, _PARENTS, [0.0] * len(tokens), "probe")
     runner.extend(prefix)
-    if runner.cache.length != len(prefix):
+    masked = type(runner) is Runner
+    if masked and runner.cache.length != len(prefix):
         raise RuntimeError("it left no KV cache")
-    got = runner.forward(tokens, (len(prefix) + tree.depth).tolist(), tree.ancestor_mask())[:, :ids]
+    places = (len(prefix) + tree.depth).tolist()
+    got = runner.logits(tokens, places, tree.ancestor_mask()).logits[:, :ids]
     want = torch.empty_like(got)
     for leaf in _LEAVES:
         path = np.array(tree.path(leaf))
         text = torch.tensor([[*prefix, *tree.token[path].tolist()]], device=runner.device)
-        want[path] = runner.model(text, use_cache=False).logits[0, len(prefix) :, :ids]
-    scale = max(1.0, want.float().std().item())
-    return (got.float() - want.float()).abs().max().item(), TOLERANCE.get(
-        runner.dtype, 1e-3
-    ) * scale
+        # as `generate` does: some families count positions from padding if none are given
+        options = {"position_ids": torch.arange(text.shape[1], device=runner.device)[None]}
+        out = runner.model(text, use_cache=False, **(options if masked else {}))
+        want[path] = out.logits[0, len(prefix) :, :ids]
+    # then the last path is kept: its last row again, from the cache that the tree left
+    runner.keep(len(prefix), [len(prefix) + node for node in path[:-1]])
+    again = runner.logits([tokens[_LEAVES[-1]]]).logits[:, :ids]
+    got = torch.cat((got, again)).float()
+    want = torch.cat((want, want[-1:])).float()
+    scale = max(1.0, want.std().item())
+    return (got - want).abs().max().item(), TOLERANCE.get(runner.dtype, 1e-3) * scale
 
 
 def _prefix_length(runner: Runner) -> int:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
+from speclab.errors import OutOfMemoryError, UnsupportedModelError
 from speclab.models.answer import Answer
 from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
 from speclab.models.fingerprint import Fingerprint
@@ -38,7 +38,6 @@ class Runner(ModelSource):
         name: in errors and pictures; by default the family.
         plan: how masks are made; by default from the config.
         lean: use the lean pass (`speclab.models.lean`) if the family has one.
-        packing: let the lean pass copy weights if that is faster.
 
     Attributes:
         vocab_size: ids of a text, by default the model's own; in a pair those of the target.
@@ -54,7 +53,6 @@ class Runner(ModelSource):
         plan: MaskPlan | None = None,
         *,
         lean: bool = True,
-        packing: bool = True,
     ) -> None:
         self.model: Any = model
         # cuDNN compiles a plan for every shape, and a tree's is seldom the same
@@ -63,7 +61,7 @@ class Runner(ModelSource):
         self.name = name or model.config.get_text_config(decoder=True).model_type
         self.calls = self.rows = 0
         self.allow_nonfinite = False
-        self._packing = packing if lean else None
+        self._lean = lean
         # shared by all forks: the first state of the module, and the latest
         self._states: list[State] = []
         self.state = self._current()
@@ -88,19 +86,14 @@ class Runner(ModelSource):
         self._given: tuple[Mask, int, int] = (None, 0, 0)
         # slot numbers; the position of each slot
         self._slots = self._columns = torch.arange(0, device=self.device)
-        self._zeros = torch.zeros((1, 1, 1, 0), dtype=self.dtype, device=self.device)
         self.known = config.vocab_size
 
     @property
     def forward_name(self) -> str:
-        """What computes a pass, for records: "module", "lean", "lean, packed", or "lean, packed from
-        8 rows"."""
+        """What computes a pass, for records: "module", "lean", or "lean, packed"."""
         if self.lean is None:
             return "module"
-        least = self.lean.packed_from
-        return "lean" + (
-            "" if not least else ", packed" if least == 1 else f", packed from {least} rows"
-        )
+        return "lean, packed" if self.lean.packed else "lean"
 
     @property
     def hidden(self) -> HiddenStates | None:
@@ -110,10 +103,6 @@ class Runner(ModelSource):
     def extend(self, tokens: Sequence[int]) -> Tensor:
         """A causal pass: appends `tokens` from position `length` on; logits `[V]` after the last."""
         return self.logits(tokens).row(-1)
-
-    def forward(self, tokens: Sequence[int], positions: Sequence[int], visible: Bools) -> Tensor:
-        """A pass over rows at any positions, such as a flattened tree; logits of every row, `[m, V]`."""
-        return self.logits(tokens, positions, visible).logits
 
     @torch.inference_mode()
     def logits(
@@ -138,7 +127,7 @@ class Runner(ModelSource):
 
         Raises:
             OutOfMemoryError: the pass does not fit; the cache is unchanged.
-            LogitsError: the logits have a NaN or another shape; the cache is unchanged.
+            LogitsError: the logits have a NaN; the cache is unchanged.
         """
         causal = positions is None
         total = self.length + len(tokens)
@@ -153,11 +142,11 @@ class Runner(ModelSource):
             rows, states = self._pass(
                 to_device(self.shown(tokens), self.device), row_positions, mask, last_only=causal
             )
-            answer = self._answer(rows, 1 if causal else len(tokens), topk)
+            answer = self._answer(rows, topk)
             if self.hidden is not None and states is not None:
                 self.hidden.append(states)
         except BaseException as error:
-            self.cache.shorten(self.length)
+            self._undo()
             if is_out_of_memory(error):
                 raise OutOfMemoryError(
                     f"{self.name} ran out of memory on {self.device} at {total} tokens: use a "
@@ -171,15 +160,13 @@ class Runner(ModelSource):
             self._given = (mask, len(tokens), total)
         return answer
 
-    def _answer(self, rows: Tensor, count: int, topk: int) -> Answer:
-        """The answer to at least `count` rows, from logits `[m, columns]`, which may have padding."""
+    def _undo(self) -> None:
+        """Leaves the cache as it was before a pass that failed."""
+        self.cache.shorten(self.length)
+
+    def _answer(self, rows: Tensor, topk: int) -> Answer:
+        """From logits `[m, columns]`, which may have padding."""
         ids = min(self.known, self.vocab_size)
-        if rows.ndim != 2 or len(rows) < count or rows.shape[1] < ids:
-            raise LogitsError(
-                f"{self.name} gave logits of shape {list(rows.shape)} for {count} rows and a "
-                f"vocabulary of {ids}, because of a hook or a changed module: undo "
-                "that, or load the pair again."
-            )
         return check_finite(
             rows[:, :ids],
             topk,
@@ -198,23 +185,27 @@ class Runner(ModelSource):
             return self.lean(
                 tokens, positions, mask, self.cache, last_only=last_only, layers=layers
             )
-        options: dict[str, Any] = {"logits_to_keep": 1} if last_only and self._takes_last else {}
-        if layers:
-            options["output_hidden_states"] = True
-        output = self.model(
+        output, states = self._call(
             tokens[None],
+            last_only=last_only,
+            layers=layers,
             attention_mask=mask,
             position_ids=positions[None],
             past_key_values=self.cache,
-            use_cache=True,
-            **options,
-        )
-        states = (
-            torch.stack([output.hidden_states[layer][0] for layer in layers], dim=1)
-            if layers
-            else None
         )
         return output.logits[0], states
+
+    def _call(
+        self, ids: Tensor, *, last_only: bool, layers: Sequence[int], **options: Any
+    ) -> tuple[Any, Tensor | None]:
+        """What the module returns for ids `[B, T]`, and states `[T, layers, hidden]` of the first row."""
+        if last_only and self._takes_last:
+            options["logits_to_keep"] = 1
+        if layers:
+            options["output_hidden_states"] = True
+        output = self.model(ids, use_cache=True, **options)
+        states = [output.hidden_states[layer][0] for layer in layers]
+        return output, torch.stack(states, dim=1) if layers else None
 
     def watch(self, layers: Sequence[int]) -> None:
         """Also stores the hidden states of `layers` from now on; entries without them are dropped."""
@@ -239,8 +230,6 @@ class Runner(ModelSource):
 
     def crop(self, length: int) -> None:
         """Drops the entries from `length` on; moves nothing."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot crop a cache of {self.length} entries to {length}")
         self.kept = Kept(self.length, length, ())
         self.cache.shorten(length)
         self.length = length
@@ -261,8 +250,7 @@ class Runner(ModelSource):
         Raises:
             UnsupportedModelError: its vocabulary has changed, or it was offloaded.
         """
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot fork {length} entries of a cache of {self.length}")
+        assert 0 <= length <= self.length
         fork = copy.copy(self)
         fork.calls = fork.rows = 0
         fork._given = (None, 0, 0)
@@ -287,7 +275,7 @@ class Runner(ModelSource):
         self, model: PreTrainedModel, kind: type[Runner] | None = None, **plan: Any
     ) -> Runner:
         """An empty runner of another module in this one's place, through the module; `plan`: of its masks."""
-        runner = (kind or Runner)(model, self.name, replace(self.plan, **plan), lean=False)
+        runner = (kind or type(self))(model, self.name, replace(self.plan, **plan), lean=False)
         runner.vocab_size = self.vocab_size
         runner.unknown = self.unknown
         return runner
@@ -307,8 +295,8 @@ class Runner(ModelSource):
             if hooks and state.fingerprint.holds(self.model, hooks=False):
                 again = Fingerprint(self.model, state.fingerprint.moving)
                 new = State(again, admitted=state.admitted)
-        if self._packing is not None and not hooks:
-            new.lean = lean_forward(self.model, packing=self._packing)
+        if self._lean and not hooks:
+            new.lean = lean_forward(self.model)
         self._states[1:] = [new]
         return new
 
@@ -331,10 +319,9 @@ class Runner(ModelSource):
         if self.plan.window is not None:
             self._columns[self.length : total] = positions
         elif visible is None and rows == total:
-            return None  # a prompt into an empty cache: the module's own causal path is fastest
-        if rows == 1 and (visible is None or visible.all()) and self.plan.hides_none(total):
-            zeros = self._zeros[..., :total]
-            return self.plan.spread(zeros, zeros)
+            return None  # a prompt into an empty cache: the module's own causal way is fastest
+        elif rows == 1 and (visible is None or visible.all()):
+            return None
         if visible is None:
             hidden = torch.ones((rows, rows), dtype=torch.bool, device=self.device).triu_(1)
         else:
@@ -342,15 +329,14 @@ class Runner(ModelSource):
         return self.plan.build(hidden, positions, self._columns[:total], self.dtype)
 
     def _reserve(self, total: int) -> None:
-        """Allocates slot numbers and an empty mask in advance: a pass of one token takes a slice of each."""
+        """Allocates slot numbers in advance: a pass of one token takes a slice."""
         if total > len(self._slots):
             size = max(FIRST_CAPACITY, 2 * total)
             slots = torch.arange(size, device=self.device)
             columns = slots.clone()
             columns[: self.length] = self._columns[: self.length]
-            self._zeros = torch.zeros((1, 1, 1, size), dtype=self.dtype, device=self.device)
             self._columns = columns
-            self._slots = slots  # last, since its length stands for all three
+            self._slots = slots  # last, since its length stands for both
 
 
 def use_maskable_attention(model: PreTrainedModel) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter, process_time
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,9 +22,6 @@ from speclab.models.cache import KVCache
 from speclab.models.fingerprint import Fingerprint
 from speclab.models.lean import LeanForward
 from speclab.tree import Bools
-
-PREFIX = 128
-"""Cache entries before a timed pass, or half of a shorter context."""
 
 
 class Columns(Protocol):
@@ -94,6 +90,7 @@ class DraftSource(ABC):
         reach: depth that one pass answers for, whatever the number of nodes; None: a pass answers
             for its own rows.
         layers: of the target, whose hidden states it reads.
+        paths: rows of each path of the last pass, if it verifies by paths.
         length: entries in the cache. `kept`: what the last `keep` or `crop` left, for records.
         state: of the module when the text began.
         calls, rows: passes so far, and rows of all of them.
@@ -104,6 +101,7 @@ class DraftSource(ABC):
 
     reach: int | None = None
     layers: Sequence[int] = ()
+    paths: tuple[tuple[int, ...], ...] = ()
     model: Any
     name: str
     family: str
@@ -185,30 +183,12 @@ class DraftSource(ABC):
         """Drops the entries from `length` on."""
 
     @abstractmethod
-    def _fill(self, entries: int) -> None:
+    def fill(self, entries: int) -> None:
         """Puts entries into an empty cache."""
 
     @abstractmethod
-    def _run(self, rows: int) -> Answer:
+    def run_rows(self, rows: int) -> Answer:
         """A pass of so many rows."""
-
-    def seconds(self, rows: int) -> float:
-        """Seconds of a pass of so many rows after some entries; an empty cache gets them first.
-
-        On a busy CPU, time spent waiting for the processor does not count.
-        """
-        if not self.length:
-            self._fill(PREFIX if self.context is None else max(1, min(PREFIX, self.context // 2)))
-        length = self.length
-        began = perf_counter()
-        worked = process_time()
-        answer = self._run(rows)
-        assert len(answer.choice)  # read, as in decoding: on CUDA this waits for the pass
-        took = perf_counter() - began
-        if self.device.type == "cpu":
-            took = min(took, process_time() - worked)  # process_time adds up threads
-        self.crop(length)
-        return took
 
 
 class ModelSource(DraftSource):
@@ -240,8 +220,8 @@ class ModelSource(DraftSource):
     def keep_path(self, path: Sequence[int]) -> None:
         self.keep(self._tree.prefix, self._tree.slots(path))
 
-    def _fill(self, entries: int) -> None:
+    def fill(self, entries: int) -> None:
         self.logits([0] * entries)
 
-    def _run(self, rows: int) -> Answer:
+    def run_rows(self, rows: int) -> Answer:
         return self.logits([0] * rows, [self.length] * rows, np.eye(rows, dtype=np.bool_))

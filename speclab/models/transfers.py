@@ -1,10 +1,8 @@
-"""Host and device: copies up without a wait, one checked copy down per pass, and times without a wait."""
+"""Host and device: copies up without a wait, and one checked copy down per pass."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -82,55 +80,9 @@ def nonfinite_advice(dtype: torch.dtype) -> str:
     return "its weights are damaged or not finite; load them again, or choose another model"
 
 
-class Stopwatch:
-    """Seconds of each phase, from one mark to the next, device work included.
-
-    On CUDA a mark is an event in the queue of `device`: a phase lasts until its work is done, as if
-    the host had waited for it. Reading `phase_seconds` reads the events.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._phases: list[str] = []
-        self._events: list[Any] = []
-        self._times: list[float] = []
-        self._note()
-
-    def mark(self, phase: str) -> None:
-        """Ends the phase that ran since the last mark."""
-        self._phases.append(phase)
-        self._note()
-
-    @property
-    def seconds(self) -> float:
-        """From the start to the last mark by the host's clock, without device work that is still running."""
-        return self._times[-1] - self._times[0]
-
-    @property
-    def phase_seconds(self) -> dict[str, float]:
-        """Seconds of every phase; waits for the device if it is still running."""
-        if self._events:
-            if not self._events[-1].query():
-                self._events[-1].synchronize()
-            spent = [start.elapsed_time(end) / 1000 for start, end in pairwise(self._events)]
-        else:
-            spent = [end - start for start, end in pairwise(self._times)]
-        seconds = dict.fromkeys(self._phases, 0.0)
-        for phase, duration in zip(self._phases, spent, strict=True):
-            seconds[phase] += duration
-        return seconds
-
-    def _note(self) -> None:
-        if self._device.type == "cuda":
-            event = torch.cuda.Event(enable_timing=True)
-            event.record(torch.cuda.current_stream(self._device))
-            self._events.append(event)
-        self._times.append(perf_counter())
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory ran out; on a CPU torch raises a plain RuntimeError."""
-    words = ("can't allocate memory", "not enough memory", "out of memory", "unable to mmap")
+    words = ("can't allocate memory", "not enough memory", "out of memory")
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     )

@@ -239,7 +239,8 @@ class Step:
     recorded it. `extra`: rows that could not be accepted. `rule`: of acceptance
     (`acceptance.Rule`). `trials`: the children that acceptance tried one by one, in order.
     `residual`: what the bonus was drawn from; None at temperature 0, and if the text ended before.
-    `proposals`: the proposed trees, if there were several.
+    `proposals`: the proposed trees, if there were several. `paths`: the rows of each path, if the
+    target verified by paths; empty: by one mask.
 
     For another decoder's pass (`load_steps`): `position`: of each row as given to the model.
     `hidden_prefix`: (row, first, last) of hidden prefix entries. `rows`: the row of the file for
@@ -275,6 +276,7 @@ class Step:
     trials: Many[Trial] = ()
     residual: Residual | None = None
     proposals: Many[Proposal] = ()
+    paths: Many[Many[Natural]] = ()
     position: Many[Whole] = ()
     hidden_prefix: Many[tuple[Natural, Length, Length]] = ()
     rows: Many[Natural] = ()

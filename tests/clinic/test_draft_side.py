@@ -68,7 +68,7 @@ def proposals(findings):
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 def test_a_head_that_reads_the_right_states_has_no_finding(strategy, tmp_path):
-    pair = headed_pair("llama")
+    pair = headed_pair("qwen3")
     session = decoded(pair, strategy)
     assert clinic.check(session) == ()
     if getattr(strategy, "root", "verified") == "verified":

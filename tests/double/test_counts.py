@@ -9,7 +9,7 @@ from support.tiny import tiny
 import speclab
 from double import device
 from speclab.engine.decode import iterate, start
-from speclab.models.transfers import Stopwatch
+from speclab.engine.stopwatch import Stopwatch
 from speclab.settings import SessionSettings
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5]

@@ -239,7 +239,7 @@ def test_a_walk_reports_every_trial_and_the_distribution_of_the_bonus():
     taken = reject_without_replacement(tree, lambda _: FLAT, lambda _: STEEP, Script((1,)))
     assert [
         (trial.node, trial.target, trial.against, trial.accepted) for trial in taken.trials
-    ] == [(1, Fraction(1, 4), Fraction(3, 5), False), (2, Fraction(1, 7), Fraction(1, 2), True)]
+    ] == [(1, 1 / 4, 3 / 5, False), (2, 1 / 7, 1 / 2, True)]
     assert (taken.accepted, taken.bonus, taken.residual.tolist()) == ((2,), 0, FLAT.tolist())
 
 

@@ -117,6 +117,6 @@ class _WritingDrafter(speclab.Drafter):
 def test_a_strategy_cannot_write_into_the_text():
     session = Session(PAIR, _Writer(), [1, 2, 3], max_new_tokens=4)
     before = session.token_ids
-    with refused(SettingsError, "context.tokens"):
+    with refused(SettingsError, "root"):
         session.step()
     assert session.token_ids == before

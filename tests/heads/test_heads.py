@@ -72,11 +72,3 @@ def test_a_draft_vocabulary_is_a_softmax_over_its_tokens_by_the_targets_ids(fami
         assert answer.choice.tolist() == [best[0][0]]
         assert answer.rows.shape == (1, 64)
         assert answer.rows[0].isfinite().nonzero().flatten().tolist() == sorted(SOME)
-
-
-def test_tokens_that_the_pair_does_not_have_are_never_proposed():
-    target = tiny("llama")
-    runner = HeadRunner(random_head(target, 1, ids=SOME), Runner(target))
-    runner.vocab_size = 30
-    answer, _ = runner.extend(TEXT[1:3], states_of(target)[:2])
-    assert set(answer.topk(99)[0][0].tolist()) == {token for token in SOME if token < 30}

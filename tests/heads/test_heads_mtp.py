@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,7 +14,6 @@ from support.refusals import refused
 from support.tiny import make_loud, tiny
 from transformers import modeling_layers
 from transformers.cache_utils import MtpCache
-from transformers.generation.candidate_generator import MTPCandidateGenerator
 from transformers.modeling_layers import MtpModel
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3PreTrainedModel
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoePreTrainedModel
@@ -129,44 +127,6 @@ def load(tmp_path_factory):
         yield loaded
 
 
-def library_drafts(
-    model, count, monkeypatch
-) -> tuple[list[int], list[tuple[list[int], torch.Tensor]]]:
-    """The text of `generate(use_mtp=True)`, and for each iteration the tokens and logits of its draft."""
-    drafts = []
-    own = MTPCandidateGenerator.get_candidates
-
-    def kept(self, input_ids, *rest, **named):
-        candidates, logits = own(self, input_ids, *rest, **named)
-        if logits is not None:
-            drafts.append((candidates[0, input_ids.shape[1] :].tolist(), logits[0].log_softmax(-1)))
-        return candidates, logits
-
-    monkeypatch.setattr(MTPCandidateGenerator, "get_candidates", kept)
-    return library_text(model, TEXT, count, use_mtp=True), drafts
-
-
-@kinds
-def test_chains_are_those_of_transformers(load, family, layers, monkeypatch):
-    pair = load(family, layers)
-    text, drafts = library_drafts(pair.target.model, 40, monkeypatch)
-    session = speclab.Session(
-        pair, speclab.LinearSpeculation(draft_tokens=layers), TEXT, max_new_tokens=40
-    )
-    accepted = 0
-    while not session.done:
-        step = session.step()
-        tokens, log_probs = drafts[step.index]
-        drafted = step.tree.token.tolist()[1:]
-        assert drafted == tokens[: len(drafted)]  # generate drafts beyond the last token
-        wanted = log_probs[range(len(drafted)), drafted].double().numpy()
-        np.testing.assert_allclose(step.tree.log_prob[1:], wanted, atol=2e-5)
-        accepted += len(step.accepted)
-    assert session.token_ids == text
-    assert len(session.steps) == len(drafts)
-    assert accepted
-
-
 @kinds
 @pytest.mark.parametrize("strategy", TREES.values(), ids=TREES)
 def test_the_text_is_the_target_s_and_every_cache_as_after_one_pass(load, family, layers, strategy):
@@ -212,18 +172,6 @@ def test_rows_of_a_tree_are_their_paths_by_transformers(load, family, layers):
         path = tree.token[list(tree.path(node))].tolist()[1:]
         wanted = library_logits(mtp, states[None], TEXT[1:] + path, len(path))[-1][-1]
         torch.testing.assert_close(rows[node], wanted, atol=2e-5, rtol=2e-5)
-
-
-def test_what_happens_to_the_file_after_loading_does_not_reach_the_layers(load):
-    pair = load("mellum", 1)
-    before = [weights.clone() for weights in pair.heads[0].model.parameters()]
-    file = Path(pair.target.model.config.name_or_path) / "model.safetensors"
-    content = file.read_bytes()
-    with file.open("r+b") as stream:
-        stream.seek(8192)
-        stream.write(bytes(len(content) - 8192))
-    assert all(map(torch.equal, before, pair.heads[0].model.parameters()))
-    file.write_bytes(content)
 
 
 def test_targets_without_mtp_layers_are_refused(tmp_path, load, monkeypatch):

@@ -149,22 +149,6 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-def test_a_target_with_several_states_per_token():
-    model = tiny(
-        "gemma3n_text",
-        vocab_size_per_layer_input=64,
-        hidden_size_per_layer_input=8,
-        num_hidden_layers=4,
-        intermediate_size=[48] * 4,
-        num_kv_shared_layers=1,
-        layer_types=["sliding_attention", "full_attention"] * 2,
-        laurel_rank=4,
-        activation_sparsity_pattern=[0.0] * 4,
-    )
-    with refused(HeadMismatchError, "hidden states"):
-        speclab.load_pair(target=model, heads=random_head(tiny("llama")))
-
-
 def test_a_head_whose_weights_are_no_numbers_is_named_and_its_cache_stays():
     on = Runner(tiny("llama"))
     head = random_head(on.model, name="broken")

@@ -91,7 +91,7 @@ def test_logits_of_a_tree_are_the_targets(pair):
     runner = pair.target.fork(0)
     runner.extend(prompt)
     positions = (len(prompt) + tree.depth).tolist()
-    wanted = runner.forward(tree.token.tolist(), positions, tree.ancestor_mask()).numpy()
+    wanted = runner.logits(tree.token.tolist(), positions, tree.ancestor_mask()).logits.numpy()
     script = """
     (async () => {
       const [{ prompt, token, sees }] = runs;

@@ -175,14 +175,6 @@ def test_a_module_without_weights_is_refused():
         assert "no weights" in refusal(UnsupportedModelError, target=model)
 
 
-def test_unfit_families_are_refused_before_their_weights_are_read(tmp_path, monkeypatch):
-    tiny("gpt_neo").save_pretrained(tmp_path)
-    monkeypatch.setattr(
-        AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded")
-    )
-    assert "family gpt_neo" in refusal(UnsupportedModelError, target=tmp_path)
-
-
 def test_without_a_network_a_hub_id_fails_after_one_attempt(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     asked = no_network(monkeypatch)

@@ -7,17 +7,14 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.refusals import refused
 from tokenizers.processors import TemplateProcessing
 
 import speclab
-from speclab import Autoregressive, DynaTree, Session
+from speclab import Autoregressive, Session
 from speclab.errors import PromptError
-from speclab.prompts import as_messages
-from speclab.trace.files import load_trace
 
 GENERATION = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 TEMPLATES = {
@@ -60,18 +57,6 @@ TALK = st.lists(CONTENT, min_size=1, max_size=4)
 @pytest.fixture(scope="module")
 def pairs():
     return {name: chat_pair(template) for name, template in TEMPLATES.items()}
-
-
-def answer_of(pair, talk, tokens: int) -> list[int]:
-    """What transformers writes."""
-    ids = pair.tokenizer.apply_chat_template(
-        list(talk), add_generation_prompt=True, return_tensors="pt"
-    )["input_ids"]
-    with torch.inference_mode():
-        text = pair.target.model.generate(
-            ids, max_new_tokens=tokens, do_sample=False, pad_token_id=0
-        )
-    return text[0, ids.shape[1] :].tolist()
 
 
 def turns(contents: list[str]) -> list[dict[str, str]]:
@@ -134,29 +119,6 @@ def test_what_no_template_takes_is_said_in_a_sentence(template, prompt, words):
         chat_pair(TEMPLATES[template]).encode(prompt)
     with refused(PromptError, "chat template", "plain text"):
         chat_pair(None).encode([said("user", "Hi")])
-
-
-def test_the_text_is_that_of_generate_and_the_record_keeps_the_messages(tmp_path):
-    pair = chat_pair()
-    talk = as_messages("Why is the sea salt?", system="You are a fisherman.")
-    session = Session(pair, DynaTree(), prompt=talk, max_new_tokens=24)
-    session.run()
-    assert session.token_ids == answer_of(pair, talk, 24)
-    assert (
-        speclab.generate(pair, DynaTree(), talk, max_new_tokens=24).token_ids == session.token_ids
-    )
-    fork = session.fork(at=1)
-    kept = load_trace(session.trace.save(tmp_path / "run.json.gz"))
-    for trace in (session.trace, fork.trace, kept):
-        assert [(one.role, one.content) for one in trace.messages] == [
-            (one["role"], one["content"]) for one in talk
-        ]
-        parts = trace.prompt_parts()
-        assert [role for role, *_ in parts] == ["", "system", "", "user", ""]
-        assert [token for _, start, stop in parts for token in range(start, stop)] == [
-            *range(len(session.prompt_ids))
-        ]
-    assert Session(pair, DynaTree(), prompt="plain", max_new_tokens=4).trace.prompt_parts() == []
 
 
 def test_arguments_of_the_template_and_messages_that_are_more_than_text():

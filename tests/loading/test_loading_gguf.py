@@ -7,10 +7,8 @@ from pathlib import Path
 
 import gguf
 import pytest
-import torch
 from support.gguf_made import TOKENS, original, same_weights, write
 from support.refusals import refused
-from transformers import AutoModelForCausalLM
 
 import speclab
 from speclab.errors import ModelNotFoundError, PromptError, SpeclabError, UnsupportedModelError
@@ -45,16 +43,6 @@ def test_a_file_is_the_model_that_was_written_with_its_tokenizer_and_template(wh
     )
     again = speclab.generate(pair, speclab.Goose(), "the", max_new_tokens=12, stop_at_eos=False)
     assert again.token_ids == plain.token_ids
-
-
-def test_packed_weights_are_unpacked_as_the_library_unpacks_them(tmp_path):
-    write(tmp_path / "packed.gguf", gguf.GGMLQuantizationType.Q8_0)
-    pair = load_pair(target=tmp_path, dtype="float32")
-    assert same_weights(
-        pair.target.model, AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="packed.gguf")
-    )
-    assert not same_weights(pair.target.model, original())
-    assert load_pair(target=tmp_path, dtype="bfloat16").target.dtype == torch.bfloat16
 
 
 def test_a_file_is_converted_once_with_reports(tmp_path, monkeypatch):

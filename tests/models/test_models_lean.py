@@ -12,6 +12,7 @@ from support.runners import CLOSE, run_tree
 from support.strategies import draft_trees, token_lists
 from support.tiny import FAMILIES, tiny
 
+from speclab.models import lean
 from speclab.models.lean import lean_forward
 from speclab.models.runner import Runner
 
@@ -48,7 +49,9 @@ def _lean(variant: str, packing: bool) -> Runner:
     model = tiny(family, **overrides)
     # leaves the library's hooks in the module
     model(torch.tensor([[1]]), output_hidden_states=True)
-    return Runner(model, packing=packing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lean, "PACKING", packing)
+        return Runner(model)
 
 
 @pytest.mark.parametrize(

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.tiny import FAMILIES, WINDOW, tiny
-from transformers import CONFIG_MAPPING
+from support.tiny import BY_PATHS, FAMILIES, WINDOW, make_loud, tiny
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from speclab.errors import UnsupportedModelError
 from speclab.models.masks import MaskPlan
-from speclab.models.probe import check_trees, measure, unfit
+from speclab.models.paths import PathRunner
+from speclab.models.probe import check_trees, measure
 from speclab.models.runner import Runner
 from speclab.tree import DraftTree
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_that_verify_trees_pass_far_below_the_bound(family):
-    assert check_trees(Runner(tiny(family))) < 1e-4
+    runner = Runner(tiny(family))
+    assert check_trees(runner) is runner
+    assert measure(runner.fork())[0] < 1e-4
 
 
-def test_unfit_families_are_refused_with_name_and_reason():
-    for family, reason in {
-        "gpt_neo": "local attention",
-        "bloom": "ALiBi",
-        "mamba": "recurrent state",
-    }.items():
-        with pytest.raises(
-            UnsupportedModelError,
-            match=rf"family {family}\) cannot verify a draft tree: .*{reason}",
-        ):
-            check_trees(Runner(tiny(family)))
+@pytest.mark.parametrize("family", BY_PATHS)
+def test_families_without_a_tree_mask_verify_by_paths(family):
+    checked = check_trees(Runner(tiny(family)))
+    assert isinstance(checked, PathRunner)
+    assert checked.by_level == (family == "mamba")
+    assert measure(checked.fork())[0] < 1e-4
+
+
+def test_a_family_whose_kept_cache_is_wrong_is_refused_with_what_was_measured():
+    with pytest.raises(UnsupportedModelError, match=r"family bamba\) .*differ by \d"):
+        check_trees(Runner(tiny("bamba")))
 
 
 def test_a_silently_wrong_family_is_measured_without_knowing_its_name():
@@ -101,34 +104,19 @@ def _lengths(config):
 
 def test_a_mask_that_is_wrong_beyond_a_long_window_is_found():
     for family in ("gemma3_text", "llama4_text"):
-        with pytest.raises(UnsupportedModelError, match="cannot verify a draft tree"):
-            check_trees(Runner(tiny(family, **LONG[family]), plan=MaskPlan(200)))
+        assert isinstance(
+            check_trees(Runner(tiny(family, **LONG[family]), plan=MaskPlan(200))), PathRunner
+        )
 
 
-def test_configs_known_to_be_unfit_are_refused_unmeasured_and_those_of_common_families_are_not():
-    for family, settings, reason in (
-        ("falcon", {"alibi": True}, "ALiBi"),
-        ("t5", {}, "encoder"),
-        ("llama4_text", {}, "attention temperature"),
-        ("qwen3_next", {}, "linear_attention"),
-        ("rwkv", {}, "recurrent"),
-        ("bert", {}, "encoder"),
-        ("roberta", {"is_decoder": False}, "encoder"),
-    ):
-        assert reason in unfit(CONFIG_MAPPING[family](**settings))
-    for family in (
-        "gpt_neox",
-        "llama",
-        "qwen2",
-        "gpt2",
-        "mistral",
-        "gemma2",
-        "gemma3",
-        "phi3",
-        "olmo2",
-    ):
-        assert unfit(CONFIG_MAPPING[family]()) is None
-    assert unfit(CONFIG_MAPPING["bert"](is_decoder=True)) is None
+def test_an_encoder_is_refused():
+    shape = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    encoder = AutoModelForCausalLM.from_config(
+        CONFIG_MAPPING["bert"](**shape, intermediate_size=48)
+    )
+    make_loud(encoder.eval())
+    with pytest.raises(UnsupportedModelError, match="family bert"):
+        check_trees(Runner(encoder))
 
 
 def test_a_lean_pass_that_differs_is_dropped_for_the_module():
@@ -136,5 +124,5 @@ def test_a_lean_pass_that_differs_is_dropped_for_the_module():
     model.model.layers[0].self_attn.scaling *= 2  # the lean pass computes it from the width
     runner = Runner(model)
     assert runner.lean is not None
-    assert check_trees(runner) < 1e-4
+    assert check_trees(runner) is runner
     assert runner.lean is None

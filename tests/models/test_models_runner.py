@@ -63,7 +63,9 @@ def test_a_tree_deeper_than_the_window_drafted_level_by_level_across_growth_and_
             nodes = np.flatnonzero(tree.depth == level)
             positions = (len(prefix) + tree.depth[nodes]).tolist()
             got.append(
-                runner.forward(tree.token[nodes].tolist(), positions, mask[nodes, : nodes[-1] + 1])
+                runner.logits(
+                    tree.token[nodes].tolist(), positions, mask[nodes, : nodes[-1] + 1]
+                ).logits
             )
             if level == depth // 2:
                 other = runner
@@ -179,15 +181,6 @@ def test_the_mask_given_is_the_ancestor_closure(family, prefix, tree, cut):
 # What a pass computes and counts, what it refuses, what a failure leaves
 
 
-def test_extend_computes_the_logits_of_the_last_token_only():
-    model = tiny("llama")
-    shapes = []
-    model.get_output_embeddings().register_forward_hook(lambda m, a, out: shapes.append(out.shape))
-    runner = Runner(model)
-    assert runner.extend(list(range(30))).shape == (VOCABULARY,)
-    assert shapes == [(1, 1, VOCABULARY)]
-
-
 def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
     runner = Runner(tiny("gpt_neox"), name="small")
     runner.extend([1, 2, 3])
@@ -202,7 +195,7 @@ def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
             ):
                 runner.extend([4, 5])
             with pytest.raises(OutOfMemoryError):
-                runner.forward([4, 5], [3, 4], np.tri(2, dtype=bool))
+                runner.logits([4, 5], [3, 4], np.tri(2, dtype=bool))
     with pytest.raises(IndexError):  # another error is passed on
         runner.extend([VOCABULARY])
     assert (runner.length, runner.cache.length, runner.calls) == (3, 3, 1)

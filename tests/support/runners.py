@@ -39,9 +39,9 @@ def run_tree(runner, tree, cut=None):
     mask = tree.ancestor_mask()
     parts = [slice(0, len(tree))] if cut is None else [slice(0, cut), slice(cut, len(tree))]
     out = [
-        runner.forward(
+        runner.logits(
             tree.token[part].tolist(), (base + tree.depth[part]).tolist(), mask[part, : part.stop]
-        )
+        ).logits
         for part in parts
         if part.start < part.stop
     ]

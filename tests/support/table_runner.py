@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from speclab.models.answer import Answer
-from speclab.models.source import Kept, ModelSource
+from speclab.models.source import Kept, ModelSource, State
 from speclab.pair import ModelPair
 
 DistributionFn = Callable[[tuple[int, ...]], Sequence[float]]
@@ -48,6 +48,7 @@ class TableRunner(ModelSource):
     device = torch.device("cpu")
     dtype = torch.float32
     slot_bytes = 16
+    state = State(None, admitted=True)
 
     def __init__(self, probs, vocab_size, context=None, eos=None):
         self.probs = probs

@@ -103,10 +103,64 @@ CONFIGS = {
     },
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
     "mamba": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "time_step_rank": 2},
+    "mamba2": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "head_dim": 16,
+        "num_heads": 4,
+        "state_size": 8,
+        "n_groups": 1,
+        "chunk_size": 8,
+    },
+    "qwen3_next": {
+        **_COMMON,
+        **_GROUPED,
+        **_EXPERTS,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "layer_types": ["linear_attention", "full_attention"],
+        "num_experts": 4,
+        "shared_expert_intermediate_size": 16,
+    },
+    "falcon_h1": {
+        **_COMMON,
+        **_GROUPED,
+        "mamba_d_ssm": 32,
+        "mamba_n_heads": 4,
+        "mamba_d_head": 8,
+        "mamba_d_state": 8,
+        "mamba_n_groups": 1,
+        "mamba_chunk_size": 8,
+    },
+    "granitemoehybrid": {
+        **_COMMON,
+        "num_key_value_heads": 2,
+        "layer_types": ["linear_attention", "full_attention"],
+        "mamba_n_heads": 4,
+        "mamba_d_head": 16,
+        "mamba_d_state": 8,
+        "mamba_n_groups": 1,
+        "num_local_experts": 2,
+        "num_experts_per_tok": 1,
+        "shared_intermediate_size": 16,
+    },
+    "bamba": {
+        **_COMMON,
+        "num_key_value_heads": 2,
+        "attn_layer_indices": [1],
+        "mamba_n_heads": 4,
+        "mamba_d_head": 16,
+        "mamba_d_state": 8,
+        "mamba_n_groups": 1,
+    },
 }
 
 # Families whose attention takes a tree, with windows shorter than any prefix the tests use.
 FAMILIES = ("gpt_neox", "llama", "qwen3", "gpt2", "opt", "mistral", "gemma2", "gemma3_text", "phi")
+BY_PATHS = ("mamba2", "qwen3_next", "falcon_h1", "granitemoehybrid", "bloom", "gpt_neo", "mamba")
+"""Families that take no tree mask; the last reads its paths token by token."""
 
 
 def tiny(family, seed=0, vocab=64, **overrides):
@@ -122,7 +176,7 @@ def tiny(family, seed=0, vocab=64, **overrides):
         "eos_token_id": None,
         "pad_token_id": None,
     }
-    if family not in {"gpt2", "bloom", "mamba"}:
+    if family not in {"gpt2", "bloom", "mamba", "mamba2"}:
         settings["max_position_embeddings"] = 256
     config = CONFIG_MAPPING[family](**(settings | CONFIGS[family] | overrides))
     with torch.random.fork_rng(devices=[]):

@@ -81,14 +81,17 @@ function maskSentence(step) {
   const count = step.nodes.length;
   const low = Math.min(...step.prefix_seen);
   const high = Math.max(...step.prefix_seen);
-  const whole = low === step.prefix_length;
-  const prefix = words("mask", whole ? "prefix" : low === high ? "newest" : "newest range", {
-    low,
-    high
-  });
-  const seen = step.mask.reduce((sum, row) => sum + bitsOf(row, count).filter(Boolean).length, 0);
-  const values = { rows: count, prefix, seen, cells: count * count, verdict: verdictOfMask(step) };
-  const sentence = words("mask", "sentence", values);
+  const newest = low === high ? "newest" : "newest range";
+  const seen = step.mask.flatMap(row => bitsOf(row, count)).filter(Boolean).length;
+  const values = {
+    rows: count,
+    prefix: words("mask", low === step.prefix_length ? "prefix" : newest, { low, high }),
+    seen,
+    cells: count * count,
+    verdict: verdictOfMask(step),
+    paths: step.paths.length // by paths there is no single mask
+  };
+  const sentence = words("mask", values.paths ? "paths" : "sentence", values);
   return step.extra.length
     ? `${sentence} ${words("mask", "extra", { rows: step.extra.length })}`
     : sentence;
@@ -97,25 +100,20 @@ function maskSentence(step) {
 /** Pixels of a cell, and what is named. @param {Step} step */
 function maskSizes(step) {
   const size = step.nodes.length + step.extra.length;
-  const across = Math.min(16, MASK_SIZE.cells / size);
-  const high = Math.min(
-    22,
-    (MASK_SIZE.most - MASK_SIZE.top - MASK_SIZE.bottom) / size,
-    1.5 * across
-  );
-  const named = high >= 12;
+  const wide = Math.min(16, MASK_SIZE.cells / size);
+  const high = Math.min(22, (MASK_SIZE.most - MASK_SIZE.top - MASK_SIZE.bottom) / size, 1.5 * wide);
   const tokens = [...step.tree.token, ...step.extra.map(row => row.token)];
   const labels = tokens.map((token, row) =>
-    named ? `${row} ${clip(labelOf(token, step.texts), MASK_SIZE.name)}` : String(row)
+    high >= 12 ? `${row} ${clip(labelOf(token, step.texts), MASK_SIZE.name)}` : String(row)
   );
   const characters = Math.max(...labels.map(columnsOf));
   return {
     size,
-    wide: across,
+    wide,
     high,
     labels,
     left: Math.max(10 + MASK_SIZE.char * characters, MASK_SIZE.least),
-    start: -0.5 - (MASK_SIZE.gap + MASK_SIZE.band) / across
+    start: -0.5 - (MASK_SIZE.gap + MASK_SIZE.band) / wide
   };
 }
 
