@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from support.outside_decoder import recorded
-from support.pairs import PROMPT, pair_of
+from support.pairs import pair_of
 from typer.testing import CliRunner
 
 import speclab
@@ -42,26 +42,6 @@ def test_a_tolerance_can_be_given(tmp_path):
     trace = speclab.load_steps(path)
     assert kinds(trace, pair_of("llama"))
     assert kinds(trace, pair_of("llama"), close=1.0) == set()
-
-
-@pytest.mark.parametrize("given", [{"repetition_penalty": 1.5}, {"no_repeat_ngram_size": 2}, {}])
-def test_assisted_generation_with_processors_and_padding(given, tmp_path):
-    pair = pair_of("llama")
-    path = tmp_path / "run.jsonl"
-    ids = torch.tensor([[0, 0, 0, *PROMPT]])
-    more = {"attention_mask": (torch.arange(len(ids[0])) >= 3).long()[None], "pad_token_id": 0}
-    with speclab.record_generate(pair.target.model, path):
-        pair.target.model.generate(ids, assistant_model=pair.draft.model, max_new_tokens=12,
-                                   do_sample=False, **more, **given)  # fmt: skip
-    trace = speclab.load_steps(path, pair)
-    assert list(trace.prompt_ids) == PROMPT
-    assert bool(trace.models["processed"]) == bool(given)
-    assert clinic.check(trace) == clinic.check(trace, pair) == ()
-    with (
-        pytest.warns(UserWarning, match="was not written"),
-        speclab.record_generate(pair.target.model, path),
-    ):
-        pair.target.model.generate(ids, max_new_tokens=2, **more)
 
 
 @torch.inference_mode()

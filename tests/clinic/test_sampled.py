@@ -94,17 +94,6 @@ def test_a_wrong_rule_is_seen_in_the_text(fault, tmp_path):
     assert {finding.kind for finding in findings} == {"choice"}
 
 
-def test_a_refused_token_cannot_be_drawn_again(tmp_path):
-    path = tmp_path / "run.jsonl"
-    trace, _ = chains(path, "rejection", passes=20)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    index = next(at for at, step in enumerate(trace.steps, start=1) if not step.accepted)
-    lines[index]["committed"] = lines[index]["token"][1:2]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    finding = clinic.check(speclab.load_steps(path))[0]
-    assert (finding.iteration, finding.node, finding.kind) == (index - 1, 1, "choice")
-
-
 @pytest.mark.parametrize("choice", [True, False])
 def test_runs_that_sample_and_match(choice, tmp_path):
     path = tmp_path / "run.jsonl"

@@ -162,6 +162,15 @@ def test_a_record_alone_says_what_is_wrong(kind, tmp_path):
     assert kind in {finding.kind for finding in clinic.check(trace)}
 
 
+def test_a_refused_token_cannot_be_drawn_again(tmp_path):
+    header = {"rule": "rejection", "temperature": 0.8}
+    lines = [ROOT | {"accepted": [], "committed": [token]} for token in (4, 8)]
+    lines[1] |= {"prefix_length": 4, "token": [4, 8, 9]}
+    trace = speclab.load_steps(written(tmp_path / "run.jsonl", *lines, header=header))
+    found = [(one.iteration, one.node, one.kind) for one in clinic.check(trace)]
+    assert found == [(1, 1, "choice")]
+
+
 def test_settings_of_engines_are_no_fault(tmp_path):
     first = ROOT | {"committed": [9, 2], "position": [10, 11, 11]}
     second = ROOT | {"prefix_length": 5, "token": [2, 8, 9], "position": [12, 13, 13]}
@@ -173,48 +182,53 @@ def test_settings_of_engines_are_no_fault(tmp_path):
     assert "+7" in report.notes[0]
 
 
-@pytest.mark.parametrize("how", ["draft", "lookup", "sampled"])
-def test_the_library_s_own_assisted_generation_is_healthy(how, tmp_path):
+GREEDY = {"do_sample": False}
+LIBRARY = {
+    "draft": GREEDY,
+    "lookup": GREEDY | {"prompt_lookup_num_tokens": 3},
+    "sampled": {"do_sample": True, "temperature": 0.7},
+    "penalty": GREEDY | {"repetition_penalty": 1.5},
+    "n-grams": GREEDY | {"no_repeat_ngram_size": 2},
+    "ends inside the path": GREEDY | {"max_new_tokens": 9},
+    "ends with the path": GREEDY | {"max_new_tokens": 11},
+}
+
+
+@pytest.mark.parametrize("how", LIBRARY)
+@pytest.mark.parametrize("pads", [0, 3])
+def test_the_library_s_own_assisted_generation_is_healthy(how, pads, tmp_path):
     pair = pair_of("llama")
+    model = pair.target.model
     path = tmp_path / "run.jsonl"
-    more = (
-        {"prompt_lookup_num_tokens": 3}
-        if how == "lookup"
-        else {"assistant_model": pair.draft.model}
-    )
-    more |= (
-        {"do_sample": how == "sampled", "temperature": 0.7}
-        if how == "sampled"
-        else {"do_sample": False}
-    )
-    ids = torch.tensor([PROMPT])
-    with speclab.record_generate(pair.target.model, path):
-        text = pair.target.model.generate(ids, max_new_tokens=16, pad_token_id=0, **more)[
-            0
-        ].tolist()
-    trace = speclab.load_steps(path, pair)
-    assert [*trace.prompt_ids, *trace.token_ids] == text
-    assert trace.settings["temperature"] == (0.7 if how == "sampled" else 0)
-    assert clinic.check(trace, pair) == ()
-    assert not pair.target.model._forward_hooks
-    twice = partial(pair.target.model.generate, ids, max_new_tokens=4, pad_token_id=0, **more)
-    with speclab.record_generate(pair.target.model, path):
-        twice()
-        with pytest.raises(SpeclabError, match="one call"):
-            twice()
-    nowhere = speclab.record_generate(pair.target.model, tmp_path / "none" / "run.jsonl")
-    with pytest.raises(TraceError, match="folder that exists"), nowhere:
-        twice()
-
-
-@pytest.mark.parametrize("count", [9, 11, 12])
-def test_a_text_may_end_inside_the_accepted_path(count, tmp_path):
-    model = pair_of("llama").target.model
-    path = tmp_path / "run.jsonl"
-    ids = torch.tensor([PROMPT])
-    more = {"max_new_tokens": count, "pad_token_id": 0, "do_sample": False}
+    ids = torch.tensor([[0] * pads + PROMPT])
+    more = {"attention_mask": (torch.arange(len(ids[0])) >= pads).long()[None], "pad_token_id": 0}
+    more |= {"max_new_tokens": 16, **LIBRARY[how]}
+    if how != "lookup":
+        more["assistant_model"] = copy.deepcopy(model) if "ends" in how else pair.draft.model
     with speclab.record_generate(model, path):
-        model.generate(ids, assistant_model=copy.deepcopy(model), **more)
-    trace = speclab.load_steps(path)
-    assert clinic.check(trace) == ()
-    assert len(trace.token_ids) == count
+        text = model.generate(ids, **more)[0, pads:].tolist()
+    trace = speclab.load_steps(path, pair)
+    assert list(trace.prompt_ids) == PROMPT
+    assert [*trace.prompt_ids, *trace.token_ids] == text
+    assert trace.settings["temperature"] == more.get("temperature", 0)
+    assert trace.models["processed"] == (how in ("penalty", "n-grams"))
+    assert clinic.check(trace) == clinic.check(trace, pair) == ()
+    assert not model._forward_hooks
+
+
+def test_a_recording_holds_one_call_and_says_if_it_holds_none(tmp_path):
+    model = pair_of("llama").target.model
+    ids = torch.tensor([PROMPT])
+    once = partial(model.generate, ids, max_new_tokens=2, prompt_lookup_num_tokens=2)
+    with speclab.record_generate(model, tmp_path / "run.jsonl"):
+        once()
+        with pytest.raises(SpeclabError, match="one call"):
+            once()
+    nowhere = speclab.record_generate(model, tmp_path / "none" / "run.jsonl")
+    with pytest.raises(TraceError, match="folder that exists"), nowhere:
+        once()
+    with (
+        pytest.warns(UserWarning, match="was not written"),
+        speclab.record_generate(model, tmp_path / "other.jsonl"),
+    ):
+        model.generate(ids, max_new_tokens=2)

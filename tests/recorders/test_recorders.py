@@ -137,12 +137,10 @@ def batch():
 
 
 def recorded_by_vllm(folder, *, drafts=None, **how):
-    class Own(RejectionSampler):
-        pass
-
+    own = type("Own", (RejectionSampler,), {})
     requests = Requests("vllm", folder)
-    vllm.wrap(Own, requests)
-    Own(**how)(rows(5, [8, 2, 1, 4, 6]), batch(), drafts)
+    vllm.wrap(own, requests)
+    own(**how)(rows(5, [8, 2, 1, 4, 6]), batch(), drafts)
     requests.close()
     assert not (folder / "vllm-c.jsonl").exists(), "a part of a prompt is no pass"
     return [speclab.load_steps(folder / f"vllm-{request}.jsonl") for request in "ab"]
@@ -183,24 +181,15 @@ def test_vllm_s_rule_and_sampling_are_written(how, drawn, rule, tmp_path):
 
 
 def test_vllm_s_passes_without_drafts_and_requests_that_come_back(tmp_path):
-    class Own(Sampler):
-        pass
-
+    own = type("Own", (Sampler,), {})
     requests = Requests("vllm", tmp_path)
-    vllm.wrap(Own, requests)
-    alone = Object(
-        req_ids=["a"],
-        logits_indices=torch.tensor([0]),
-        input_ids=torch.tensor([7]),
-        positions=torch.tensor([3]),
-        cu_num_logits=torch.tensor([0, 1]),
-        cu_num_logits_np=np.array([0, 1]),
-        prefill_len_np=np.array([3]),
-    )
-    Own()(rows(1, [4]), alone)
-    requests.keep(())
-    Own()(rows(1, [4]), alone)
-    requests.close()
+    vllm.wrap(own, requests)
+    alone = batch()
+    alone.req_ids, alone.logits_indices = ["a"], torch.tensor([0])
+    alone.cu_num_logits = torch.tensor([0, 1])
+    for _ in range(2):
+        own()(rows(1, [4]), alone)
+        requests.keep(())
     for name in ("vllm-a.jsonl", "vllm-a-2.jsonl"):
         assert speclab.load_steps(tmp_path / name).token_ids == [7, 4]
 
@@ -211,13 +200,11 @@ def test_vllm_s_synthetic_acceptance_is_said(tmp_path):
 
 
 def test_an_engine_goes_on_when_its_names_have_moved(tmp_path):
-    class Own(Sampler):
-        pass
-
-    vllm.wrap(Own, Requests("vllm", tmp_path))
+    own = type("Own", (Sampler,), {})
+    vllm.wrap(own, Requests("vllm", tmp_path))
     with pytest.warns(UserWarning, match="vllm stopped"):
-        assert Own()(rows(1, [1]), Object()) is not None
-    assert Own()(rows(1, [1]), Object()) is not None
+        assert own()(rows(1, [1]), Object()) is not None
+    assert own()(rows(1, [1]), Object()) is not None
     with pytest.raises(SpeclabError, match=r"SGLang has no json\.nowhere"):
         named("SGLang", "json.nowhere")
 
