@@ -123,8 +123,9 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     answer = target.logits(
         [*tree.token.tolist(), *extra.token], positions, mask, topk=decoding.topk
     )
-    nodes = answer[: len(tree)]
+    nodes = answer[: len(tree)]  # [n, V] on demand
 
+    # a processor reads the text that a node stands for: the prefix and the path to it
     def ids(node: int) -> list[int]:
         return [*decoding.tokens[:prefix], *tree.token[list(tree.path(node))].tolist()]
 
@@ -220,6 +221,7 @@ def start(
     decoding = _decoding(
         pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids), process
     )
+    # one pass over the prompt; its last row predicts the first token
     answer = decoding.drafter.prefill(pair.target, decoding.tokens)
     first = decoding.targets(answer[-1:], [len(prompt_ids)], lambda _: list(prompt_ids))
     decoding.tokens.append(first.choose(0))
@@ -243,7 +245,7 @@ def resume(
         committed: tokens to share, prompt included.
         learned: the drafter's snapshot at that point, if the new drafter may start from it.
     """
-    pair = decoding.pair.fork(committed - 1)
+    pair = decoding.pair.fork(committed - 1)  # the newest token is the next root, without a row
     fork = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
     if learned is not None:
         fork.drafter.restore(learned)

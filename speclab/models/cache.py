@@ -67,6 +67,7 @@ class BufferLayer(DynamicLayer):
         rows = key_states.shape[2]
         if start + rows > self.capacity:
             self.reserve(start + rows)
+        # only the new rows are copied; the library would copy the whole prefix again
         self.key_buffer.narrow(2, start, rows).copy_(key_states)
         self.value_buffer.narrow(2, start, rows).copy_(value_states)
         self.length = start + rows
@@ -167,6 +168,7 @@ class KVCache(Cache):
         """
         bounds = [prefix - 1, *slots, self.length]
         assert all(low < high for low, high in pairwise(bounds))
+        # slots that are where they shall be: all of a chain's, the first of a tree's path
         in_place = 0
         while in_place < len(slots) and slots[in_place] == prefix + in_place:
             in_place += 1
@@ -176,6 +178,7 @@ class KVCache(Cache):
             for buffer in (layer.key_buffer, layer.value_buffer):
                 if buffer.device not in on_device:
                     on_device[buffer.device] = to_device(moving, buffer.device)
+                # read before it is written, since the ranges may overlap: [1, heads, moving, dim]
                 moved = buffer.index_select(2, on_device[buffer.device])
                 buffer.narrow(2, prefix + in_place, len(moving)).copy_(moved)
         self.shorten(prefix + len(slots))
@@ -183,7 +186,7 @@ class KVCache(Cache):
     def shorten(self, length: int) -> None:
         """Drops the entries from `length` on; moves nothing."""
         for layer in self._filled:
-            layer.length = length
+            layer.length = length  # what follows is overwritten by the next pass
 
     def copy(self, length: int) -> KVCache:
         """The first `length` entries in new storage."""

@@ -57,6 +57,7 @@ class Linear:
                 rows, self.packed, self._bias, "none", [], ""
             )
             return product
+        # on a GPU, and in half precision: the library's product
         outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
@@ -99,6 +100,7 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
     high = heads[..., half : 2 * half]
     from_low = low * sin
     from_high = high * sin
+    # (a, b) to (a cos - b sin, b cos + a sin); both products are taken before a and b change
     low.mul_(cos).sub_(from_high)
     high.mul_(cos).add_(from_low)
 
@@ -122,6 +124,7 @@ class _NeoXLayer:
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         attended = rows + self._attention(_normed(self.before_attention, rows), angles, mask, cache)
+        # Pythia: x + Attn(LN1(x)) + MLP(LN2(x)), so the MLP does not wait for the attention
         read = _normed(self.before_mlp, rows if self.parallel else attended)
         return attended + self.down(self.act(self.up(read)))
 
@@ -130,7 +133,7 @@ class _NeoXLayer:
     ) -> Tensor:
         count = len(rows)
         qkv = self.qkv(rows).view(count, self.heads, 3, -1)  # per head: query, key, value
-        _rotate(qkv[:, :, :2], *angles)
+        _rotate(qkv[:, :, :2], *angles)  # queries and keys; values have no position
         query, key, value = qkv.transpose(0, 1)[None].unbind(3)
         keys, values = cache.update(key, value, self.index)
         out = attention(query, keys, values, mask, causal=mask is None and count > 1)
@@ -157,14 +160,15 @@ class _LlamaLayer:
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         rows = rows + self._attention(_normed(self.before_attention, rows), angles, mask, cache)
         read = _normed(self.before_mlp, rows)
+        # SwiGLU: W_down (act(W_gate x) * W_up x)
         return rows + self.down(self.act(self.gate(read)) * self.up(read))
 
     def _attention(
         self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache
     ) -> Tensor:
         count = len(rows)
-        qkv = self.qkv(rows).view(count, -1, self.dim)
-        _rotate(qkv[:, : self.heads + self.shared], *angles)
+        qkv = self.qkv(rows).view(count, -1, self.dim)  # [m, heads + 2 * shared, dim]
+        _rotate(qkv[:, : self.heads + self.shared], *angles)  # queries and keys
         query, key, value = qkv.transpose(0, 1)[None].split(
             (self.heads, self.shared, self.shared), dim=1
         )
@@ -214,6 +218,7 @@ class LeanForward:
         for layer in self._layers:
             rows = layer(rows, angles, mask, cache)
             states.append(rows)
+        # as in the library's hidden_states: the last one is normed
         rows = states[-1] = _normed(self._norm, rows)
         wanted = torch.stack([states[layer] for layer in layers], dim=1) if layers else None
         return self._head(rows[-1:] if last_only else rows), wanted

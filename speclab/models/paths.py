@@ -137,6 +137,7 @@ class PathRunner(Runner):
         tokens = to_device(self._drafted, self.device)
         # [leaves, deepest], padded on the right: no row of a path reads what follows it
         ids = pad_sequence([tokens[list(leaf)] for leaf in leaves], batch_first=True)
+        # the kept cache has read the text alone, so every path begins from a copy of it
         state = repeated(self._state, len(leaves))
         out = []
         for part in ids.split(1 if self.by_level else ids.shape[1], dim=1):
@@ -169,6 +170,7 @@ class PathRunner(Runner):
     @torch.inference_mode()
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         """As in `Runner`: the kept drafted tokens run on the kept cache."""
+        # drafted tokens ran on copies alone: what is kept of them runs on the kept cache now
         every = [*self._text, *self._drafted]
         self.kept = Kept(self.length, prefix, tuple(slots))
         self._become([*every[:prefix], *[every[slot] for slot in slots]])
@@ -185,7 +187,7 @@ class PathRunner(Runner):
         pairs = zip(self._text, text, strict=False)
         same = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
         if self._held > same:
-            self._forget()
+            self._forget()  # a recurrent state cannot go back
         self.cache.shorten(min(same, self.hidden.length if self.hidden else 0))
         self._text = text
         self._drafted = [*drafted]
