@@ -114,7 +114,7 @@ def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> 
 def whole_numbers(prompt: object) -> list[int]:
     """Token ids from a list, array or tensor; raises `PromptError` for anything else."""
     tokens = prompt.tolist() if hasattr(prompt, "tolist") else prompt  # an array or a tensor
-    if not isinstance(tokens, list | tuple | range):
+    if not isinstance(tokens, list | tuple | range | str):
         raise PromptError(f"Expected a prompt as text, token ids or messages, got {prompt!r}.")
     for token in tokens:
         if isinstance(token, bool) or not isinstance(token, numbers.Integral):
