@@ -107,8 +107,9 @@ class HeadOracle(Oracle):
         self._target = self._read(without_final_norm(self.model) if plain else self.model)
         self._own = type(head)(deepcopy(head.model), self._target)
 
-    def _admitted(self) -> None:
+    def _admitted(self) -> Runner:
         """The target runs no trees here."""
+        return self.pair.target
 
     def _read(self, model: PreTrainedModel) -> Runner:
         """A target with the states that the head reads."""
