@@ -19,8 +19,6 @@ OPTIONS = {
     "autodoc_member_order": "bysource",
     "default_role": "code",
     "add_module_names": False,
-    # fields of named tuples have names that fields of other classes have, too
-    "suppress_warnings": ["ref.python"],
 }
 TITLE = """API reference
 =============

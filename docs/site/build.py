@@ -99,7 +99,8 @@ OPTIONS = {
     "nb_merge_streams": True,
     "nb_ipywidgets_js": {},  # by default a CDN's
     "mathjax_path": "none.js",  # the same; the pages have no formulas
-    "suppress_warnings": ["myst.header", "mystnb.unknown_mime_type"],
+    # two named tuples may have fields of one name
+    "suppress_warnings": ["myst.header", "mystnb.unknown_mime_type", "ref.python"],
     "myst_heading_anchors": 4,
     "html_theme": "furo",
     "html_static_path": [str(Path(__file__).with_name("static"))],
@@ -147,6 +148,9 @@ def prepared(notebook: Any, name: str) -> list[Any]:
         cell.metadata["mystnb"] = {
             f"code_prompt_{word.lower()}": f"{word} the folded part" for word in ("Show", "Hide")
         }
+        for picture, bundle in cell.pop("attachments", {}).items():
+            data = f"data:image/png;base64,{bundle['image/png']}"
+            cell.source = cell.source.replace(f"attachment:{picture}", data)
         before, quiz, after = cell.source.rpartition("## Quiz\n")
         if quiz:  # its cell may begin with what the last section found
             cell.source = f"{before}{task(name)}\n\n{quiz}{after}"

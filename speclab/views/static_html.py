@@ -76,8 +76,6 @@ def snapshot(trace: Trace | None, cursor: int) -> str:
     sentence = f"<p>{escape(describe(trace, cursor))}</p>"
     if trace is None or not 0 < cursor <= len(trace.steps):
         return sentence
-    import pandas as pd  # slow to import
-
     try:
         lists = call("textPieces", run_header(trace), run_steps(trace, cursor))
         rows = call("nodeRows", trace.steps[cursor - 1])
@@ -86,5 +84,7 @@ def snapshot(trace: Trace | None, cursor: int) -> str:
     pieces = [piece for pieces in lists for piece in pieces]
     written = "".join([piece["text"] for piece in pieces if piece["kind"] != "rejected"])
     readable = escape(call("readable", written))
-    table = pd.DataFrame(**rows).to_html(index=False, border=0, classes="speclab-table")
-    return f"{sentence}<pre>{readable}</pre>{table}"
+    table = [("th", rows["columns"]), *(("td", row) for row in rows["data"])]
+    lines = ["".join([f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row]) for tag, row in table]
+    body = "".join([f"<tr>{line}</tr>" for line in lines])
+    return f'{sentence}<pre>{readable}</pre><table class="speclab-table">{body}</table>'
