@@ -10,6 +10,7 @@ from copy import deepcopy
 from ctypes import c_ulong, py_object, pythonapi
 from functools import partial, wraps
 from inspect import unwrap
+from io import StringIO
 from itertools import chain
 from math import isclose
 from numbers import Number
@@ -42,7 +43,7 @@ def check(
 ) -> None:
     """Test an answer and print whether it is open (an empty function) or right.
 
-    What the answer prints goes to stderr: graders compare stdout.
+    What the answer prints is shown if it is wrong: graders compare what a right one prints.
 
     Args:
         exercise: its letter.
@@ -61,9 +62,14 @@ def check(
         return
     run = partial(through, answer) if through else answer
     made = (worlds(Random(f"{seed} {exercise} {i}")) for i in range(WORLDS)) if worlds else ()
-    with _within(limit, answer.__name__), redirect_stdout(sys.stderr):
-        for *arguments, expected in chain(cases, made):
-            expect(run, *arguments, expected=expected, name=answer.__name__)
+    printed = StringIO()
+    try:
+        with _within(limit, answer.__name__), redirect_stdout(printed):
+            for *arguments, expected in chain(cases, made):
+                expect(run, *arguments, expected=expected, name=answer.__name__)
+    except BaseException:
+        print(printed.getvalue()[-2000:], end="")
+        raise
     right.add(answer)
     print(f"{exercise} is right")
 

@@ -27,7 +27,7 @@ ANSWERS = {
         "triple": "raise ValueError(number)",
         "fourfold": "",
         "fivefold": "while True: pass",
-        "sixfold": "return 6 * number",
+        "sixfold": "print(number)\n    return 6 * number",
     },
 }
 """Bodies by student."""

@@ -24,21 +24,6 @@ def accepted_chain(drafted, choice):
     return *drafted[:right], choice[right]
 
 
-# %% accepted_chain: numpy
-def accepted_chain(drafted, choice):
-    import numpy as np
-
-    same = np.array(drafted) == np.array(choice[: len(drafted)])
-    return np.array(choice)[: int(np.cumprod(same).sum()) + 1]
-
-
-# %% accepted_chain: recursion
-def accepted_chain(drafted, choice):
-    if not drafted or drafted[0] != choice[0]:
-        return [choice[0]]
-    return [choice[0], *accepted_chain(drafted[1:], choice[1:])]
-
-
 # %% chain_iteration: the loop on the draft, a cut each
 def chain_iteration(text, gamma, target_cache, draft_cache, accept):
     row = read(draft, text[draft_cache.get_seq_length() :], draft_cache)[-1]
@@ -52,28 +37,6 @@ def chain_iteration(text, gamma, target_cache, draft_cache, accept):
     return tuple(committed)
 
 
-# %% tree_inputs: loops and lists
-def tree_inputs(parents, prefix):
-    positions, rows = [], []
-    for node, parent in enumerate(parents):
-        positions.append(prefix if parent < 0 else positions[parent] + 1)
-        row = [True] * prefix + [False] * len(parents) if parent < 0 else list(rows[parent])
-        row[prefix + node] = True
-        rows.append(row)
-    return torch.tensor(positions), torch.tensor(rows)
-
-
-# %% tree_inputs: two lists, a mask of numbers
-def tree_inputs(parents, prefix):
-    positions, rows = [], []
-    for node, parent in enumerate(parents):
-        positions.append(prefix if parent < 0 else positions[parent] + 1)
-        row = [1.0] * prefix + [0.0] * len(parents) if parent < 0 else list(rows[parent])
-        row[prefix + node] = 1.0
-        rows.append(row)
-    return positions, rows
-
-
 # %% tree_inputs: numpy and int32
 def tree_inputs(parents, prefix):
     import numpy as np
@@ -85,14 +48,6 @@ def tree_inputs(parents, prefix):
     return torch.from_numpy(mask.sum(1).astype(np.int32) - 1), torch.from_numpy(mask)
 
 
-# %% gather: fancy indices, and the cache returned
-def gather(cache, prefix, path):
-    rows = list(range(prefix + 1)) + [prefix + node for node in path]
-    for layer in cache.layers:
-        layer.keys, layer.values = layer.keys[:, :, rows, :], layer.values[:, :, rows, :]
-    return cache
-
-
 # %% gather: a mask of rows
 def gather(cache, prefix, path):
     for layer in cache.layers:
@@ -101,16 +56,6 @@ def gather(cache, prefix, path):
         keep[[prefix + node for node in path]] = True
         layer.keys = layer.keys[:, :, keep].contiguous()
         layer.values = layer.values[:, :, keep].contiguous()
-
-
-# %% accept_path: children as a dict
-def accept_path(tokens, parents, choice):
-    children = {(parent, token): node for node, (parent, token) in enumerate(zip(parents, tokens))}
-    path, node = [], 0
-    while (node, choice[node]) in children:
-        node = children[node, choice[node]]
-        path.append(node)
-    return tuple(path)
 
 
 # %% accept_path: recursion, a generator

@@ -1,25 +1,7 @@
-# %% residual: a list comprehension
-def residual(p, q):
-    lacking = [max(a - b, 0) for a, b in zip(p, q)]
-    total = sum(lacking)
-    return np.array([part / total for part in lacking]) if total else p
-
-
 # %% residual: a mask
 def residual(p, q):
     rest = np.where(p > q, p - q, 0 * p)
     return p.copy() if not rest.any() else rest / sum(rest)
-
-
-# %% accept_one: draws yes or no
-def accept_one(p, q, candidates, rng):
-    for token in candidates:
-        yes = min(Fraction(1), p[token] / q[token])
-        if rng.draws([1 - yes, yes]) == 1:
-            return token, True
-        rest = np.maximum(p - q, 0)
-        p = rest / rest.sum() if rest.sum() else p
-    return rng.draws(p), False
 
 
 # %% accept_one: recursion, floats
@@ -31,17 +13,6 @@ def accept_one(p, q, candidates, rng):
         return first, True
     lacking = np.maximum(p - q, 0)
     return accept_one(lacking / lacking.sum() if lacking.sum() > 0 else p, q, others, rng)
-
-
-# %% bias_of_most_probable: floats
-def bias_of_most_probable(p, q):
-    p, q = p.astype(float), q.astype(float)
-    x = int(np.argmax(q))
-    out, rest = np.zeros(len(p)), np.maximum(p - q, 0)
-    out[x] = min(1, p[x] / q[x])
-    if rest.sum() > 1e-12:
-        out += (1 - out[x]) * rest / rest.sum()
-    return 0.5 * np.abs(out - p).sum()
 
 
 # %% bias_of_most_probable: torch

@@ -1,12 +1,3 @@
-# %% copied_tokens: from the front
-def copied_tokens(tokens, length, limit):
-    end = max(
-        (e for e in range(length, len(tokens)) if tokens[e - length : e] == tokens[-length:]),
-        default=None,
-    )
-    return () if end is None else tuple(tokens[end : end + limit])
-
-
 # %% copied_tokens: numpy
 def copied_tokens(tokens, length, limit):
     import numpy as np
@@ -28,18 +19,6 @@ def whole_widths(p_s, p_t, length, budget):
         gain, i, k = heap[0]
         heapreplace(heap, (gain * (1 - p_t), i, k + 1))
     return [k for _, k in sorted((i, k) for _, i, k in heap)]
-
-
-# %% whole_widths: numpy, a tuple
-def whole_widths(p_s, p_t, length, budget):
-    import numpy as np
-
-    widths = np.zeros(length, dtype=int)
-    for _ in range(budget):
-        q = 1 - (1 - p_t) ** widths
-        more = 1 - (1 - p_t) ** (widths + 1)
-        widths[np.argmax(p_s ** np.arange(length) * (1 - p_s) * (more - q))] += 1
-    return tuple(widths)
 
 
 # %% judged: a chain of conditions

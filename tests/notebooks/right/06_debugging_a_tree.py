@@ -1,11 +1,3 @@
-# %% corrupted_by: recursion
-def corrupted_by(rows, parents):
-    def bad(node):
-        return node >= 0 and (node in rows or bad(parents[node]))
-
-    return tuple(filter(bad, range(len(parents))))
-
-
 # %% corrupted_by: numpy
 def corrupted_by(rows, parents):
     bad = np.zeros(len(parents), dtype=bool)
@@ -38,11 +30,3 @@ def takes_unverified(steps, own):
     return taken.all() and (taken & other).any()
 
 
-# %% takes_unverified: a loop
-def takes_unverified(steps, own):
-    found = False
-    for step, choice in zip(steps, own):
-        if 1 not in set(step.accepted):
-            return False
-        found = found or choice != int(step.tree.token[1])
-    return found

@@ -41,15 +41,6 @@ def measure(methods, prompts, rounds, clock=perf_counter):
                 }
 
 
-# %% speedup: two dicts
-def speedup(own, base):
-    mine = {one["round"]: one["seconds"] for one in own}
-    theirs = {one["round"]: one["seconds"] for one in base}
-    ratios = sorted(theirs[turn] / mine[turn] for turn in mine.keys() & theirs.keys())
-    half = len(ratios) // 2
-    return ratios[half] if len(ratios) % 2 else (ratios[half - 1] + ratios[half]) / 2
-
-
 # %% speedup: numpy
 def speedup(own, base):
     import numpy as np
@@ -69,17 +60,6 @@ def interval(pairs, draws=2000, seed=0):
     return [ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1]]
 
 
-# %% interval: randrange
-def interval(pairs, draws=2000, seed=0):
-    rng, n = Random(seed), len(pairs)
-    ratios = []
-    for _ in range(draws):
-        drawn = [pairs[rng.randrange(n)] for _ in range(n)]
-        ratios.append(mean(a for a, _ in drawn) / mean(b for _, b in drawn))
-    ratios.sort()
-    return ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1]
-
-
 # %% interval: numpy, all draws at once
 def interval(pairs, draws=2000, seed=0):
     import numpy as np
@@ -90,9 +70,3 @@ def interval(pairs, draws=2000, seed=0):
     return ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1]
 
 
-# %% interval: torch
-def interval(pairs, draws=2000, seed=0):
-    source, figures = torch.Generator().manual_seed(seed), torch.tensor(pairs, dtype=torch.float64)
-    drawn = figures[torch.randint(len(pairs), (draws, len(pairs)), generator=source)].sum(1)
-    ratios = (drawn[:, 0] / drawn[:, 1]).sort().values
-    return ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1]
