@@ -204,7 +204,7 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
             angles = self._angles_at(range(self.length, before + size))
             seen = np.tri(size, before + size, before, dtype=np.bool_)
             mask = to_device(seen, self.device) if config.causal else None
-            out = self.model(block[None], features[None], angles, mask, self.cache)[0]
+            out = self._packed(block[None], features[None], angles, mask, self.cache)[0]
             self._out = out[-config.drafted :]
             self._logits = self._logits_of(self._out)
             if self.conditions:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from speclab.heads.eagle import Angles, DraftModule, rotary
+from speclab.heads.packed import with_packed
 from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
 from speclab.models.fingerprint import Fingerprint
@@ -186,7 +186,7 @@ class HeadRunner(DraftSource):
         embedded = self._embed(to_device(self.shown(rows.tokens), self.device))
         mask = self._mask(rows.visible, len(rows.tokens))
         angles = self._angles_at(rows.positions)
-        out: Tensor = self.model(embedded[None], features[None], angles, mask, self.cache)[0]
+        out: Tensor = self._packed(embedded[None], features[None], angles, mask, self.cache)[0]
         return self._logits_of(self.model.read_out(out[-1:] if last_only else out)), out
 
     def _logits_of(self, read: Tensor) -> Tensor:
@@ -199,6 +199,11 @@ class HeadRunner(DraftSource):
         return check_finite(logits, topk, self.name, ids=ids, vocab_size=self.vocab_size)
 
     @cached_property
+    def _packed(self) -> nn.Module:
+        """The module with packed weights; once for all forks."""
+        return with_packed(self.model)
+
+    @cached_property
     def _output(self) -> tuple[Callable[[Tensor], Tensor], Ids | None]:
         """The output layer, and the target's id of each of its columns (None: its own); once for all forks.
 
@@ -209,12 +214,15 @@ class HeadRunner(DraftSource):
         ids = self.model.token_ids
         if ids is None:
             rows = self.vocab_size if own is None else len(own.weight)
+            if own is None and self._target.lean is not None:
+                layer = self._target.lean.output
             return layer, None if rows >= self.vocab_size else np.arange(rows)
         known = ids < self.vocab_size
         columns = ids[known] if own is None else known
-        weight = layer.weight.detach()[columns]
-        bias = None if layer.bias is None else layer.bias.detach()[columns]
-        return partial(functional.linear, weight=weight, bias=bias), ids[known].cpu().numpy()
+        chosen = nn.Linear(layer.in_features, len(columns), layer.bias is not None, device="meta")
+        for name, weights in layer.named_parameters():
+            setattr(chosen, name, nn.Parameter(weights.detach()[columns], requires_grad=False))
+        return with_packed(chosen), ids[known].cpu().numpy()
 
     def _angles_at(self, positions: Sequence[int]) -> Angles:
         """The angles of positions, from tables that grow by doubling."""

@@ -198,8 +198,8 @@ class LeanForward:
         self._norm = getattr(base, norm)
         self._rotary = base.rotary_emb
         self._layers = [layer(part, index, model.config) for index, part in enumerate(base.layers)]
-        self._head = Linear(model.get_output_embeddings())
-        self.packed = self._head.packed is not None
+        self.output = Linear(model.get_output_embeddings())
+        self.packed = self.output.packed is not None
         self._cos = self._sin = torch.empty(0)
 
     def __call__(
@@ -221,7 +221,7 @@ class LeanForward:
         # as in the library's hidden_states: the last one is normed
         rows = states[-1] = _normed(self._norm, rows)
         wanted = torch.stack([states[layer] for layer in layers], dim=1) if layers else None
-        return self._head(rows[-1:] if last_only else rows), wanted
+        return self.output(rows[-1:] if last_only else rows), wanted
 
     def _angles(self, positions: Tensor, length: int) -> Angles:
         """Angles of `positions`, from tables computed by the module's own rule."""
