@@ -50,6 +50,7 @@ from speclab.drafters.dual_draft import DualDraft as DualDraft
 from speclab.drafters.dynatree import DynaTree as DynaTree
 from speclab.drafters.fixed_tree import FixedTree as FixedTree
 from speclab.drafters.goose import Goose as Goose
+from speclab.drafters.graft import Graft as Graft
 from speclab.drafters.grow import (
     GrownStrategy as GrownStrategy,
     Shape as Shape,

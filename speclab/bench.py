@@ -216,7 +216,7 @@ def _by_speclab(pair: ModelPair, strategy: Strategy, ids: list[int], max_new_tok
     began = _now(pair)
     result = generate(pair, strategy, ids, max_new_tokens=max_new_tokens)
     seconds = _now(pair) - began
-    used = repr(cost.with_node_budget(strategy, pair.target))
+    used = repr(cost.with_node_budget(strategy, pair))
     measured = " (auto)" if getattr(strategy, "node_budget", None) == "auto" else ""
     return _Call(result.token_ids, seconds, used + measured, result.metrics.tokens_per_iteration)
 

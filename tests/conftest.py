@@ -41,12 +41,19 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # nothing is said.
 os.environ["COLUMNS"] = "80"
 
-# What a pass costs is a matter of the clock: node_budget="auto" is 13 rows here, except in
-# test_cost.
+# What a pass costs is a matter of the clock: node_budget="auto" is 9 rows here, except in test_cost.
+_node_budget = cost.node_budget
+cost.node_budget = lambda *_: 9
 _pass_seconds = cost.pass_seconds
 cost.pass_seconds = lambda runner: tuple(1 + rows / 36 for rows in cost.ROWS)
 CACHE = tempfile.TemporaryDirectory(prefix="speclab-tests-")  # held: it goes when the tests end
 os.environ["SPECLAB_CACHE"] = CACHE.name
+
+
+@pytest.fixture
+def node_budget():
+    """The real choice of a node budget."""
+    return _node_budget
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ ends.
 from __future__ import annotations
 
 from ast import literal_eval
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, log
@@ -18,7 +17,8 @@ from typing import Any
 from speclab.display import line, table
 from speclab.drafters import strategies
 from speclab.drafters.base import Strategy, TopK, checked
-from speclab.drafters.ddtree import best_paths, grown, pops
+from speclab.drafters.candidates import Successors
+from speclab.drafters.ddtree import best_paths
 from speclab.drafters.draft_pass import DRAFT, TOP_K
 from speclab.drafters.grow import BLANK, CONTEXT, Grown, GrownStrategy, Nodes, grow
 from speclab.engine.acceptance import sample_and_match
@@ -164,18 +164,17 @@ def _block(step: Step, budget: int, was_budget: int) -> WhatIf:
         found.append(node)
         return at_depth.get(depth, ()) if node is None else record.top(node)
 
-    paths = best_paths(after, int(step.tree.token[0]), budget - 1)
-    tree, node_of, _ = grown(paths, _name(step))
+    paths, events = best_paths(after, int(step.tree.token[0]), budget - 1, _name(step))
+    draft = paths.draft(*marginals, *events)
     reach = len(marginals) or 1 << 30
-    taken = Counter(path.parent for path in paths)
-    unknown = {
-        node_of[number]
-        for number, path in enumerate(paths)
-        if (not path.options and found[number] is None and path.depth < reach)
-        or taken[number] == len(path.options) >= max(was_budget - 1, TOP_K)
-    }
-    recorded = [found[number] for number in sorted(node_of, key=node_of.__getitem__)]
-    return _verified(step, tree, [*marginals, *pops(paths, node_of)], recorded, unknown)
+    order = paths.tree()[1]
+    unknown = set[int]()
+    for node, number in enumerate(order):
+        held = len(paths.successors.get(number, Successors()).tokens)
+        lost = not held and found[number] is None and paths.depth[number] < reach
+        if lost or len(paths.children[number]) == held >= max(was_budget - 1, TOP_K):
+            unknown.add(node)
+    return _verified(step, draft.tree, draft.events, [found[number] for number in order], unknown)
 
 
 class _Record:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import model_validator
@@ -80,6 +80,21 @@ class Strategy(Settings):
         head: int | None = getattr(self, "head", None)
         return lacks_head(self, offer, head) if self.needs_draft else ""
 
+    @property
+    def number_of_nodes(self) -> int:
+        """The node budget as a number.
+
+        Raises:
+            SettingsError: it is "auto", which a session replaces by a number.
+        """
+        budget = getattr(self, "node_budget", 1)
+        if budget == "auto":
+            raise SettingsError(
+                f"{type(self).__name__} has no number of nodes yet: decode with a session, which "
+                "measures it, or set node_budget to a number."
+            )
+        return int(budget)
+
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         """Named settings, including the paper's."""
@@ -95,9 +110,7 @@ class Strategy(Settings):
         return {
             "strategy": type(self).__name__,
             **{
-                name: value
-                if value is None or isinstance(value, str | int | float)
-                else repr(value)
+                name: value if isinstance(value, str | int | float | None) else repr(value)
                 for name, value in values.items()
             },
         }
@@ -134,7 +147,7 @@ def lacks_head(strategy: Strategy, offer: Offer, head: int | None) -> str:
     if head is None or not offer.heads:
         what = "a draft model or a draft head" if head is None else f"draft head {head}"
         return lacks(strategy, offer, what)
-    numbers = " or ".join(", ".join(map(str, range(offer.heads))).rsplit(", ", 1))
+    numbers = " or ".join(map(str, range(offer.heads)))
     return lacks(strategy, offer, f"draft head {head}", f"set head to {numbers}")
 
 
@@ -337,14 +350,6 @@ def _check_beside(draft: Draft, context: Context, name: str) -> None:
 # Stores that drafters learn into
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class History(Generic[Batch]):
-    """The learned batches, newest first; the states of one run share the older ones."""
-
-    older: History[Batch] | None
-    newest: Batch
-
-
 class Learned(ABC, Generic[Batch]):
     """A store that is determined by the batches it was given, in order.
 
@@ -352,24 +357,25 @@ class Learned(ABC, Generic[Batch]):
     """
 
     def __init__(self) -> None:
-        self._history: History[Batch] | None = None
+        # pairs (older history, newest batch): the states of one run share the older ones
+        self._history: tuple[Any, ...] = ()
         self.clear()
 
     def add(self, batch: Batch) -> None:
         self.read(batch)
-        self._history = History(self._history, batch)
+        self._history = (self._history, batch)
 
-    def snapshot(self) -> History[Batch] | None:
+    def snapshot(self) -> tuple[Any, ...]:
         return self._history
 
-    def restore(self, state: History[Batch] | None) -> None:
+    def restore(self, state: tuple[Any, ...]) -> None:
         """Restores a snapshot of this store or of another."""
         self.clear()
         self._history = state
         batches = []
-        while state is not None:
-            batches.append(state.newest)
-            state = state.older
+        while state:
+            state, newest = state
+            batches.append(newest)
         for batch in reversed(batches):
             self.read(batch)
 
@@ -385,24 +391,16 @@ class Learned(ABC, Generic[Batch]):
 # What settings are thresholds on
 
 
-Measure = Literal["confidence", "path probability", "token probability", "depth", "nodes"]
+Confidence = Annotated[float, "confidence"]
+PathProbability = Annotated[float, "path probability"]
+TokenProbability = Annotated[float, "token probability"]
+Depth = Annotated[int, "depth"]
+NODES = "nodes"
 
 
-@dataclass(frozen=True, slots=True)
-class _Against:
-    measure: Measure
-
-
-Confidence = Annotated[float, _Against("confidence")]
-PathProbability = Annotated[float, _Against("path probability")]
-TokenProbability = Annotated[float, _Against("token probability")]
-Depth = Annotated[int, _Against("depth")]
-NODES = _Against("nodes")
-
-
-def measure_of(field: FieldInfo) -> Measure | None:
+def measure_of(field: FieldInfo) -> str | None:
     """What a field is a threshold on, or None."""
-    return next((mark.measure for mark in field.metadata if isinstance(mark, _Against)), None)
+    return next((mark for mark in field.metadata if isinstance(mark, str)), None)
 
 
 def small_matters(field: FieldInfo) -> bool:

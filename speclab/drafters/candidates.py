@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import log
-from typing import NamedTuple
+from collections import UserDict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from math import exp, log
+from typing import Any, NamedTuple
 
-from speclab.drafters.base import Draft, TopK
+from speclab.drafters.base import Draft, Outcome, TopK
 from speclab.trace.records import Event
 from speclab.tree import DraftTree
+
+LEAST_LOG_PROB = -700.0
+BOTH = "both"
+"""The source of a node that two sources proposed."""
 
 
 class Successors(NamedTuple):
@@ -55,6 +62,29 @@ class Candidates:
             self.children.append({})
         return node
 
+    def merge(self, draft: Draft, source: str) -> list[int]:
+        """Adds a drafted tree with the same root; for each of its nodes, the number here.
+
+        A node that is here already gets the source "both" and the larger probability.
+        """
+        part = draft.tree
+        nodes = [0]
+        for node in range(1, len(part)):  # breadth-first, so its parent has a number
+            new = len(self)
+            prob = prob_of(part.log_prob[node])
+            merged = self.add(nodes[part.parent[node]], int(part.token[node]), prob, source)
+            nodes.append(merged)
+            # the same token after the same path: one row of the pass serves both
+            if merged < new:
+                self.source[merged] = BOTH
+                self.prob[merged] = max(self.prob[merged], prob)
+        # what the draft considered after a node, each token with the larger probability
+        for node, top in draft.topk.items():
+            best = dict(zip(*self.successors.get(nodes[node], Successors()), strict=True))
+            best |= {token: max(prob_of(log), best.get(token, 0.0)) for token, log in top}
+            self.successors[nodes[node]] = Successors([*best], [*best.values()])
+        return nodes
+
     def tree(self) -> tuple[DraftTree, list[int]]:
         """The finished tree, breadth-first, and for each of its nodes the number it had here."""
         return DraftTree.grown(
@@ -62,9 +92,16 @@ class Candidates:
         )
 
     def draft(self, *events: Event) -> Draft:
+        """The finished tree; its events name nodes by their numbers here."""
         tree, order = self.tree()
-        expanded = {index: node for index, node in enumerate(order) if self.children[node]}
-        return Draft(tree, events, _Tops(self, expanded))
+        place = {node: index for index, node in enumerate(order)}
+        moved = [
+            event if event.node is None else replace(event, node=place[event.node])
+            for event in events
+        ]
+        considered = [node for node in order if self.children[node] or node in self.successors]
+        tops = {place[node]: partial(self.top, node) for node in considered}
+        return Draft(tree, moved, _Tops(tops))
 
     def top(self, node: int) -> TopK:
         """Possible next tokens of a node, its children included, with the probability that the tree gives them."""
@@ -76,18 +113,19 @@ class Candidates:
         )
 
 
-class _Tops(Mapping[int, TopK]):
-    """`Candidates.top` of each expanded node, computed on access: only records read it."""
+def followed(outcome: Outcome, part: DraftTree) -> Outcome:
+    """The outcome for a drafted part of the verified tree: how far the part had the accepted path."""
+    tokens = outcome.tree.token[list(outcome.accepted)].tolist()
+    return replace(outcome, tree=part, accepted=part.follow(tokens))
 
-    def __init__(self, candidates: Candidates, nodes: Mapping[int, int]) -> None:
-        self._candidates = candidates
-        self._nodes = nodes
 
-    def __getitem__(self, index: int) -> TopK:
-        return self._candidates.top(self._nodes[index])
+def prob_of(log_prob: float) -> float:
+    """Above 0, even for a token that the draft excludes."""
+    return exp(max(log_prob, LEAST_LOG_PROB))
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._nodes)
 
-    def __len__(self) -> int:
-        return len(self._nodes)
+class _Tops(UserDict[int, Any]):
+    """`Candidates.top` of each node that was looked up, computed on access: only records read it."""
+
+    def __getitem__(self, node: int) -> TopK:
+        return tuple(self.data[node]())

@@ -1,9 +1,9 @@
 """`node_budget="auto"`: the number of rows that commits most tokens per second on this machine.
 
 The tokens of n rows are those of the best tree of n nodes whose children are accepted as often as
-on the shipped pairs; the seconds are those of the target's pass here. Passes are timed once per
-machine and model; the times are kept in the user's cache directory for a month. Times that were
-taken beside other work are not kept, and taken again a minute later.
+on the shipped pairs; the seconds are those of the target's pass and of the draft's, about one per level.
+Passes are timed once per machine and model; the times are kept in the user's cache directory for a
+month. Times that were taken beside other work are not kept, and taken again a minute later.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from contextlib import suppress
 from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import version
-from math import inf
 from pathlib import Path
 from statistics import median
 from threading import Lock
+<<<<<<< HEAD
 from time import monotonic, perf_counter, process_time, time
+=======
+from time import time
+>>>>>>> 224e51a (Add Graft, and count draft passes in a measured node budget)
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -30,11 +33,11 @@ from pydantic import Field
 from speclab.drafters.base import NODES, Strategy
 from speclab.errors import SpeclabError
 from speclab.files import read_whole, write_whole
-from speclab.theory import sequoia_shape
+from speclab.tree import Floats
 
 if TYPE_CHECKING:
-    from speclab.models.runner import Runner
     from speclab.models.source import DraftSource
+    from speclab.pair import ModelPair
 
 PREFIX = 128
 """Cache entries before a timed pass, or half of a shorter context."""
@@ -50,7 +53,7 @@ QUIET = 1.25
 AGAIN = 60.0
 """Seconds until times of a busy machine are taken again."""
 OLD = 30 * 24 * 3600.0
-"""Seconds until times on disk are taken again."""
+"""Seconds until other times are taken again."""
 
 NodeBudget = Annotated[
     Annotated[int, Ge(1), Le(1024)] | Literal["auto"],
@@ -65,7 +68,7 @@ Times = tuple[float, ...]
 
 
 class _Measured(NamedTuple):
-    """Fastest passes, and until when they hold, on the clock `monotonic`."""
+    """Fastest passes, and until when they hold, in seconds since the epoch."""
 
     times: Times
     until: float
@@ -76,25 +79,36 @@ _known: WeakKeyDictionary[Any, dict[tuple[str, ...], _Measured]] = WeakKeyDictio
 _one_at_a_time = Lock()
 
 
-def node_budget(target: Runner) -> int:
-    """The number of rows, from 4 to 64, that commits most tokens per second of this target's passes."""
-    rows = range(LEAST, MOST + 1)
-    seconds = np.interp(rows, ROWS, pass_seconds(target))
-    tokens = [expected_tokens(count) for count in rows]
-    return rows[int(np.argmax(tokens / seconds))]
-
-
-@cache
-def expected_tokens(rows: int) -> float:
-    """Tokens that a pass of a tree commits, root and bonus token included."""
-    return sequoia_shape(ACCEPTED, rows - 1, LEVELS).expected_tokens
-
-
-def with_node_budget(strategy: S, target: Runner) -> S:
+def with_node_budget(strategy: S, pair: ModelPair) -> S:
     """The strategy with a number in place of `node_budget="auto"`."""
     if getattr(strategy, "node_budget", None) != "auto":
         return strategy
-    return strategy.model_copy(update={"node_budget": node_budget(target)})
+    return strategy.model_copy(update={"node_budget": node_budget(strategy, pair)})
+
+
+def node_budget(strategy: Strategy, pair: ModelPair) -> int:
+    """The number of rows, from 4 to 64, that commits most tokens per second of an iteration's passes."""
+    rows = np.arange(LEAST, MOST + 1)
+    spent = np.interp(rows, ROWS, pass_seconds(pair.target))
+    # its drafter knows what drafts
+    for draft in strategy.changed(node_budget=MOST).drafter(pair.fresh()).runners:
+        # a pass per level, about twice as many nodes in each; a block is one pass
+        passes = np.ones(len(rows)) if draft.reach else np.log2(rows)
+        spent += passes * np.interp(rows / passes, ROWS, pass_seconds(draft))
+    return int(rows[np.argmax(expected_tokens()[rows - 1] / spent)])
+
+
+@cache
+def expected_tokens() -> Floats:
+    """Tokens that a pass of the best tree of 1, 2, … nodes commits, root and bonus token included.
+
+    A node adds the product of the rates on its path. It adds at most as much as its parent and its
+    better siblings, so the nodes that add most always form a tree.
+    """
+    levels = [np.ones(1)]
+    for _ in range(LEVELS):
+        levels.append(np.sort(np.outer(levels[-1], ACCEPTED), axis=None)[: -MOST - 1 : -1])
+    return -np.sort(-np.concatenate(levels))[:MOST].cumsum()
 
 
 def seconds(runner: DraftSource, rows: int) -> float:
@@ -108,10 +122,9 @@ def pass_seconds(runner: DraftSource) -> Times:
     """Seconds of a pass for each number in `ROWS`, never falling: from memory, disk, or a new measurement."""
     import torch
 
-    forward = getattr(runner, "forward_name", "lean")
     conditions = (
         runner.name,
-        forward,
+        getattr(runner, "forward_name", "lean"),
         str(runner.dtype),
         str(runner.device),
         str(torch.get_num_threads()),
@@ -119,19 +132,18 @@ def pass_seconds(runner: DraftSource) -> Times:
     with _one_at_a_time:
         known = _known.setdefault(runner.model, {})
         before = known.get(conditions)
-        if before is None:
-            path = _path(runner, conditions)
-            times = _load(path)
-            known[conditions] = _Measured(times, inf) if times else _measure(runner, path)
-        elif before.until < monotonic():
-            now = _measure(runner, _path(runner, conditions))
+        path = _path(runner, conditions)
+        now = before or _load(path)
+        if now is None or now.until < time():
+            now = _measure(runner, path)
             # other work only makes a pass slower, so the faster time is the better one
-            fastest = tuple(map(min, before.times, now.times))
-            known[conditions] = _Measured(fastest, now.until)
-        return known[conditions].times
+            if before is not None:
+                now = _Measured(tuple(map(min, before.times, now.times)), now.until)
+        known[conditions] = now
+        return now.times
 
 
-def _measure(runner: DraftSource, path: Path | None) -> _Measured:
+def _measure(runner: DraftSource, path: Path) -> _Measured:
     """The fastest pass of each size, written to `path` if the machine was quiet; the runner's cache
     is unchanged.
 
@@ -147,15 +159,15 @@ def _measure(runner: DraftSource, path: Path | None) -> _Measured:
     fastest = [min(passes[rows]) for rows in ROWS]
     times = tuple(np.minimum.accumulate(fastest[::-1])[::-1].tolist())  # fewer rows never cost more
     if median(median(passes[rows]) / min(passes[rows]) for rows in ROWS) > QUIET:
-        return _Measured(times, monotonic() + AGAIN)
-    if path is not None:
-        # a read-only directory: the times last as long as the process
-        with suppress(OSError, SpeclabError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json.dumps({"rows": ROWS, "seconds": times}).encode())
-    return _Measured(times, inf)
+        return _Measured(times, time() + AGAIN)
+    # a read-only directory: the times last as long as the process
+    with suppress(OSError, SpeclabError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps({"rows": ROWS, "seconds": times}).encode())
+    return _Measured(times, time() + OLD)
 
 
+<<<<<<< HEAD
 def _timed(runner: DraftSource, rows: int) -> float:
     """Seconds of a pass of so many rows after some entries; an empty cache gets them first.
 
@@ -178,38 +190,27 @@ def _timed(runner: DraftSource, rows: int) -> float:
 
 def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path | None:
     """The file of these conditions below `SPECLAB_CACHE` or `~/.cache`; None without a home directory."""
+=======
+def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path:
+    """The file of these conditions below `SPECLAB_CACHE` or the user's cache directory."""
+>>>>>>> 224e51a (Add Graft, and count draft passes in a measured node budget)
     config = runner.model.config
     shape = config.to_dict() if hasattr(config, "to_dict") else vars(config)
-    machine = (
-        platform.node(),
-        platform.machine(),
-        version("torch"),
-        version("transformers"),
-        str(ROWS),
-    )
     everything = (
         *conditions,
-        *machine,
+        *(platform.node(), platform.machine(), version("torch"), version("transformers")),
+        str(ROWS),
         str(sorted((name, str(value)) for name, value in shape.items())),
     )
-    try:
-        home = (
-            os.environ.get("SPECLAB_CACHE")
-            or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "speclab"
-        )
-        folder = Path(home).expanduser() / "costs"
-    except RuntimeError:
-        return None
-    return folder / f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    home = Path(os.environ.get("SPECLAB_CACHE") or caches / "speclab")
+    return home / "costs" / f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
 
 
-def _load(path: Path | None) -> Times | None:
-    if path is None:
-        return None
+def _load(path: Path) -> _Measured | None:
     try:
-        if path.stat().st_mtime < time() - OLD:
-            return None
+        until = path.stat().st_mtime + OLD
         times = tuple(map(float, json.loads(read_whole(path, max_bytes=1 << 20))["seconds"]))
     except (OSError, SpeclabError, ValueError, KeyError, TypeError):
         return None
-    return times if len(times) == len(ROWS) and min(times) > 0 else None
+    return _Measured(times, until) if len(times) == len(ROWS) and min(times) > 0 else None

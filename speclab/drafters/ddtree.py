@@ -9,19 +9,19 @@ also depends on the node's token, still without another pass (PCTree, arXiv 2608
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from heapq import heappop, heappush
 from math import exp
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy, TopK, lacks, require
+from speclab.drafters.candidates import Candidates, Successors, prob_of
 from speclab.drafters.cost import NodeBudget
 from speclab.drafters.draft_pass import DraftPassDrafter
 from speclab.errors import NoDraftError
 from speclab.trace.records import RANKS, Event, Value
-from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
     from speclab.loading.presets import Offer
@@ -81,8 +81,7 @@ class DDTreeDrafter(DraftPassDrafter):
     settings: DDTree
 
     def draft(self, context: Context) -> Draft:
-        budget = self.settings.node_budget
-        assert budget != "auto"
+        budget = self.settings.number_of_nodes
         passes = self.begin(context, budget - 1)
         context.check()
         # one pass of the block: a distribution for each depth, [depths] x top tokens
@@ -90,10 +89,10 @@ class DDTreeDrafter(DraftPassDrafter):
         # DSpark: with a Markov bias a row depends on its parent token, too
         conditioned = self.settings.condition != "none" and self.runners[0].conditions
         after = successors(every, passes.at_depths if conditioned else None)
-        paths = best_paths(after, context.tokens[-1], budget - 1, passes.context.max_depth)
-        tree, order, options = grown(paths, self.source)
-        events = [] if conditioned else [_marginal(d, top) for d, top in enumerate(every, start=1)]
-        return Draft(tree, [*events, *pops(paths, order)], options)
+        root = context.tokens[-1]
+        tree, pops = best_paths(after, root, budget - 1, self.source, passes.context.max_depth)
+        shared = [] if conditioned else [_marginal(d, top) for d, top in enumerate(every, start=1)]
+        return tree.draft(*shared, *pops)
 
 
 After = Callable[[int, int, int], "TopK"]
@@ -108,92 +107,61 @@ def successors(
         # a marginal knows its depth alone: all nodes of a depth share it
         return lambda _, depth, __: every[depth] if depth < len(every) else ()
     table: dict[tuple[int, int], TopK] = {}
-    levels = [[every[0]], *([] for _ in every[1:])]  # what follows the paths of each depth
 
     def after(_: int, depth: int, token: int) -> TopK:
         # the first row has read the root; behind the last one the block ends
         if not depth or depth >= len(every):
             return () if depth or not every else every[0]
-        if (depth, token) not in table:  # others of this depth will be asked for soon
-            likely = [each for options in levels[depth - 1] for each, _ in options]
-            new = [t for t in dict.fromkeys([token, *likely]) if (depth, t) not in table][:TABLE]
+        if (depth, token) not in table:  # other likely tokens of this depth will follow soon
+            likely = dict.fromkeys([token, *(each for each, _ in every[depth - 1])])
+            new = [each for each in likely if (depth, each) not in table][:TABLE]
             tops = at_depths([depth] * len(new), new)
             table.update(zip([(depth, each) for each in new], tops, strict=True))
-        levels[depth].append(table[depth, token])
         return table[depth, token]
 
     return after
 
 
-class Path(NamedTuple):
-    """A path by its last node: the number of its parent, and its token, with its rank and
-    log-probability among its siblings. `score`: the sum of the path's log-probabilities. `options`:
-    what follows it.
-    """
-
-    parent: int
-    token: int
-    depth: int
-    rank: int
-    log_prob: float
-    score: float
-    options: TopK
-
-
-def best_paths(after: After, root: int, count: int, max_depth: int = 1 << 30) -> list[Path]:
-    """The root, number 0, and the `count` most probable paths, best first; a path's parent comes before it."""
-    paths = [Path(-1, root, 0, 0, 0.0, 0.0, after(-1, 0, root))]
+def best_paths(
+    after: After, root: int, count: int, source: str, max_depth: int = 1 << 30
+) -> tuple[Candidates, list[Event]]:
+    """The root and the `count` most probable paths, best first, and how each joined the tree."""
+    tree = Candidates(root)
+    events: list[Event] = []
+    options = [after(-1, 0, root)]
+    scores = [0.0]
     heap: list[tuple[float, int, int, int]] = []
 
     def push(parent: int, rank: int) -> None:
-        above = paths[parent]
-        if rank < len(above.options) and above.depth < max_depth:
-            score = above.score + above.options[rank][1]
-            heappush(heap, (-score, above.depth + 1, rank, parent))
+        if rank < len(options[parent]) and tree.depth[parent] < max_depth:
+            score = scores[parent] + options[parent][rank][1]
+            heappush(heap, (-score, tree.depth[parent] + 1, rank, parent))
 
     # Best first: a path is at most as probable as its parent and its better sibling, so these two
     # are all that a popped path can open. The k-th pop is the k-th most probable path of all.
     push(0, 0)
-    while heap and len(paths) <= count:
+    while heap and len(tree) <= count:
         minus_score, depth, rank, parent = heappop(heap)
-        token, log_prob = paths[parent].options[rank]
-        options = after(parent, depth, token)
-        paths.append(Path(parent, token, depth, rank, log_prob, -minus_score, options))
+        token, log_prob = options[parent][rank]
+        node = tree.add(parent, token, prob_of(log_prob), source)
+        options.append(after(parent, depth, token))
+        scores.append(-minus_score)
+        values: dict[str, Value] = {"order": node, "rank": rank + 1, "level": depth}
+        values |= {"score": scores[node], "path_prob": exp(scores[node])}
+        events.append(Event("pop", node, values))
         push(parent, rank + 1)  # the next sibling
-        push(len(paths) - 1, 0)  # the first child
-    return paths
-
-
-def grown(paths: list[Path], source: str) -> tuple[DraftTree, dict[int, int], dict[int, TopK]]:
-    """The tree of paths, the node of each path's number, and what follows each node."""
-    # paths come by probability, a tree needs them breadth-first
-    tree, order = DraftTree.grown(
-        [path.token for path in paths],
-        [path.parent for path in paths],
-        [path.log_prob for path in paths],
-        ["target", *[source] * (len(paths) - 1)],
-    )
-    node_of = {number: node for node, number in enumerate(order)}
-    options = {node_of[n]: path.options for n, path in enumerate(paths) if path.options}
-    return tree, node_of, options
+        push(node, 0)  # the first child
+    for node, top in enumerate(options):
+        if top:
+            tree.successors[node] = Successors(
+                *zip(*((t, prob_of(log)) for t, log in top), strict=True)
+            )
+    return tree, events
 
 
 def _marginal(depth: int, top: TopK) -> Event:
     """The best tokens of a depth, on every path."""
     values: dict[str, Value] = {"level": depth, "confidence": exp(top[0][1])}
-    for name, (token, log_prob) in zip(RANKS, top, strict=False):
-        values |= {name: token, f"{name}_prob": exp(log_prob)}
+    for name, (token, log) in zip(RANKS, top, strict=False):
+        values |= {name: token, f"{name}_prob": exp(log)}
     return Event("marginal", None, values)
-
-
-def pops(paths: list[Path], node_of: Mapping[int, int]) -> Iterator[Event]:
-    """How each path joined the tree, in order."""
-    for number, path in enumerate(paths[1:], start=1):
-        values: dict[str, Value] = {
-            "order": number,
-            "rank": path.rank + 1,
-            "level": path.depth,
-            "score": path.score,
-            "path_prob": exp(path.score),
-        }
-        yield Event("pop", node_of[number], values)

@@ -50,10 +50,9 @@ class DraftHead(GrownStrategy):
         return lacks_head(self, offer, self.head or None)
 
     def shape(self) -> Shape:
-        assert self.node_budget != "auto"
         return Shape(
             max_depth=self.depth,
-            node_budget=self.node_budget,
+            node_budget=self.number_of_nodes,
             # k children of k nodes a level, whatever the confidence (section 4.1, expansion) …
             branches=(self.children,) * 3,
             best=self.children,  # … then the best of all candidates (section 4.2, reranking)

@@ -95,7 +95,7 @@ class DraftPass:
         if not self._begun and room > 0:
             return self._top([0], self._text(0))  # node 0 is the newest committed token
         reach = room if self._source.reach is None else min(room, self._source.reach)
-        known = [node for node in nodes if _depth(tree, node) < reach]
+        known = [node for node in nodes if tree.depth[node] < reach]
         if not known:
             return [()] * len(nodes)
         answer = self._source.after_nodes(tree, known, self._wanted)
@@ -209,11 +209,3 @@ class DraftPassDrafter(Drafter):
             self._passes.keep(
                 path if self.numbers is None else [self.numbers[node] for node in path]
             )
-
-
-def _depth(tree: Columns, node: int) -> int:
-    """By the parents: a strategy of the user's may keep no column of depths."""
-    depth = 0
-    while (node := tree.parent[node]) >= 0:
-        depth += 1
-    return depth

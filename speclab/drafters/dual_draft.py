@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import exp
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from speclab.drafters.base import Context, Depth, Draft, Drafter, Outcome, Strategy, lacks, require
-from speclab.drafters.candidates import Candidates, Successors
+from speclab.drafters.candidates import Candidates, followed
 from speclab.drafters.cost import NodeBudget
 from speclab.drafters.draft_head import DraftHead
 from speclab.drafters.grow import GrownDrafter
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
 PARTS = ("first", "second")
-LEAST_LOG_PROB = -700.0
-BOTH = "both"
-"""The source of a node that is in both trees."""
 Part = Annotated[int | None, Field(ge=0, le=15)]
 
 
@@ -104,10 +100,8 @@ class DualDrafter(Drafter):
 
     def commit(self, outcome: Outcome) -> None:
         """Both parts continue from the committed text, whichever tree was verified (section 7)."""
-        # the path by its tokens: each part finds how far its own tree had drafted it
-        tokens = outcome.tree.token[list(outcome.accepted)].tolist()
         for part, draft in zip(self._parts, self._drafts, strict=True):
-            part.commit(replace(outcome, tree=draft.tree, accepted=draft.tree.follow(tokens)))
+            part.commit(followed(outcome, draft.tree))
 
 
 def confidence(tree: DraftTree) -> float:
@@ -146,56 +140,27 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
     A node's source is the name of its part, or "both"; its log-probability is the larger of the
     two.
     """
-    union = Candidates(int(drafts[0].tree.token[0]))
-    # for each draft, the nodes of the union that its own nodes became
-    nodes_of: list[list[int]] = []
-    for name, draft in zip(names, drafts, strict=True):
-        part = draft.tree
-        nodes = [0]  # both roots are the newest committed token
-        for node in range(1, len(part)):  # breadth-first, so the parent is in the union already
-            new = len(union)
-            prob = _prob(part.log_prob[node])
-            nodes.append(union.add(nodes[part.parent[node]], int(part.token[node]), prob, name))
-            # the same token after the same path: one row of the pass serves both heads
-            if nodes[-1] < new:
-                union.source[nodes[-1]] = BOTH
-                union.prob[nodes[-1]] = max(union.prob[nodes[-1]], prob)
-        # what the heads considered after a node, each token with the larger probability
-        for node, top in draft.topk.items():
-            best = dict(zip(*union.successors.get(nodes[node], Successors()), strict=True))
-            best.update(
-                (token, max(_prob(log_prob), best.get(token, 0.0))) for token, log_prob in top
-            )
-            union.successors[nodes[node]] = Successors([*best], [*best.values()])
-        nodes_of.append(nodes)
-    # breadth-first again: the second tree added its nodes behind those of the first
-    tree, order = union.tree()
-    number = {node: index for index, node in enumerate(order)}
+    union = Candidates(int(drafts[0].tree.token[0]))  # both roots are the newest committed token
     means = [confidence(draft.tree) for draft in drafts]
     drafted = [len(draft.tree) - 1 for draft in drafts]
-    shared = sum(drafted) - (len(union) - 1)  # tokens that both heads proposed
+    events = []
+    for name, draft in zip(names, drafts, strict=True):
+        nodes = union.merge(draft, name)
+        for event in draft.events:
+            node = event.node if event.node is None else nodes[event.node]
+            events.append(Event(event.kind, node, {**event.values, "part": name}))
     values: dict[str, Value] = {
         "by": "merge",
         "route": "merge",
-        "shared": shared,
+        "shared": sum(drafted) - (len(union) - 1),  # tokens that both heads proposed
         "mean_first": means[0],
         "mean_second": means[1],
         "nodes": len(union),
         "drafted_first": drafted[0],
         "drafted_second": drafted[1],
     }
-    events = [Event("route", None, values)]
-    for name, draft, nodes in zip(names, drafts, nodes_of, strict=True):
-        for event in draft.events:
-            node_in_union = None if event.node is None else number[nodes[event.node]]
-            events.append(Event(event.kind, node_in_union, {**event.values, "part": name}))
-    topk = {number[node]: union.top(node) for node in union.successors}
-    return Draft(tree, events, topk, proposals=_proposals(names, drafts, {0, 1}))
-
-
-def _prob(log_prob: float) -> float:
-    """Above 0, even for a token that the draft excludes."""
-    return exp(max(log_prob, LEAST_LOG_PROB))
+    merged = union.draft(Event("route", None, values), *events)
+    return replace(merged, proposals=_proposals(names, drafts, {0, 1}))
 
 
 def _proposals(

@@ -169,10 +169,9 @@ class DynaTree(GrownStrategy):
         return (self.min_branches + self.max_branches) // 2  # 2 of 1 and 3, as in the paper
 
     def shape(self) -> Shape:
-        assert self.node_budget != "auto"
         return Shape(
             max_depth=self.max_depth,
-            node_budget=self.node_budget,
+            node_budget=self.number_of_nodes,
             branches=(self.min_branches, self.mid_branches, self.max_branches),
             high_confidence=self.high_confidence,
             low_confidence=self.low_confidence,

@@ -40,10 +40,9 @@ class FixedTree(GrownStrategy):
         }
 
     def shape(self) -> Shape:
-        assert self.node_budget != "auto"
         return Shape(
             max_depth=self.depth,
-            node_budget=self.node_budget,
+            node_budget=self.number_of_nodes,
             branches=(self.branching,) * 3,
             prune_probability=self.prune_probability,
             names={"max_depth": "depth"},

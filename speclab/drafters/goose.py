@@ -123,8 +123,7 @@ class GooseDrafter(TableDrafter):
     def draft(self, context: Context) -> Draft:
         """Algorithm 2, lines 5 to 12: match, then a bypass, a spine tree, or a tree of transitions alone."""
         s = self.settings
-        assert s.node_budget != "auto"
-        budget = s.node_budget
+        budget = s.number_of_nodes
         longest = 0 if s.spine == "off" else min(s.max_spine, budget - 1, context.max_depth)
         matches = self._copies.matches(context.tokens, longest)
         chain = matches[0].tokens if matches else ()

@@ -304,18 +304,12 @@ class GrownStrategy(Strategy):
     def needs_draft(self) -> bool:
         return True
 
-    @property
-    def draft_source(self) -> int | None:
-        """Which of the pair's heads drafts; None: the draft model, or the first head if there is none."""
-        head: int | None = getattr(self, "head", None)
-        return head
-
     @abstractmethod
     def shape(self) -> Shape:
         """The shape of these settings; a node budget must be a number."""
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return GrownDrafter(self, pair, self.draft_source)
+        return GrownDrafter(self, pair, getattr(self, "head", None))
 
 
 class GrownDrafter(DraftPassDrafter):
@@ -324,7 +318,7 @@ class GrownDrafter(DraftPassDrafter):
     settings: GrownStrategy
 
     def __init__(self, settings: GrownStrategy, pair: ModelPair, head: int | None) -> None:
-        super().__init__(with_node_budget(settings, pair.target), pair, head)
+        super().__init__(with_node_budget(settings, pair), pair, head)
 
     def draft(self, context: Context) -> Draft:
         shape = self.settings.shape()

@@ -53,8 +53,7 @@ class IsotropicDrafter(TableDrafter):
 
     def draft(self, context: Context) -> Draft:
         branching = self.settings.branching
-        budget = self.settings.node_budget
-        assert budget != "auto"
+        budget = self.settings.number_of_nodes
         matches = self._copies.matches(context.tokens, min(budget - 1, context.max_depth))
         copied = matches[0].tokens if matches else ()
         tree = self.rooted(context)

@@ -96,15 +96,14 @@ class LookaheadDrafter(Drafter):
         extra = ExtraRows(tokens[1:], *_rows(len(self.window), len(self.window[0])))
         guesses = self.pool.after(root) if context.max_depth > 0 else ()
         tree = _merged(root, [guess[: context.max_depth] for guess in guesses])
-        values: dict[str, Value] = {
-            "by": "pool",
-            "route": "guesses" if guesses else "plain",
-            "guesses": len(guesses),
-            "pool": self.pool.size,
-            "window_rows": len(extra.token),
-        }
+        values: dict[str, Value] = {"by": "pool", "route": "guesses" if guesses else "plain"}
+        values |= {"guesses": len(guesses), "window_rows": len(extra.token)}
         route = Event("route", None, values)
-        return replace(tree.draft(route, *map(_match, guesses)), extra=extra)
+        matches = [
+            Event("match", None, {"by": "pool", "ngram": s.ngram, "token": guess[0]})
+            for guess in guesses
+        ]
+        return replace(tree.draft(route, *matches), extra=extra)
 
     def learn(self, outcome: Outcome) -> Adaptation:
         """The target's answers become the newest level; the n-gram down each column enters the pool."""
@@ -156,10 +155,6 @@ def _merged(root: int, guesses: Sequence[Ngram]) -> Candidates:
                 node, token, through[guess[: depth + 1]] / through[guess[:depth]], "pool"
             )
     return tree
-
-
-def _match(guess: Ngram) -> Event:
-    return Event("match", None, {"by": "pool", "ngram": len(guess) + 1, "token": guess[0]})
 
 
 class NgramPool(Learned[Sequence[Ngram]]):

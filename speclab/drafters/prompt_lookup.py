@@ -7,15 +7,15 @@ tokens (Saxena 2023).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
-import numpy as np
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.candidates import Candidates
 from speclab.drafters.suffix import SuffixAutomaton
 from speclab.trace.records import Event, Value
-from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
@@ -63,20 +63,13 @@ class PromptLookupDrafter(Drafter):
         matches = self._copies.matches(
             context.tokens, min(self.settings.draft_tokens, context.max_depth)
         )
-        chain = matches[0].tokens if matches else ()
-        n = len(chain)
-        tree = DraftTree(
-            np.array([context.tokens[-1], *chain]),
-            np.arange(-1, n),
-            np.zeros(n + 1),
-            ("target", *["context"] * n),
-        )
+        tree = Candidates(context.tokens[-1])
         values: dict[str, Value] = {"by": "ngram", "route": "plain"}
         if matches:
             values |= {"route": "chain", "ngram": matches[0].length}
-        route = Event("route", None, values)
-        topk = {node: ((token, 0.0),) for node, token in enumerate(chain)}
-        return Draft(tree, (route, *(match.event for match in matches)), topk)
+            for node, token in enumerate(matches[0].tokens):
+                tree.add(node, token, 1.0, "context")
+        return tree.draft(Event("route", None, values), *(match.event for match in matches))
 
 
 class Match(NamedTuple):
@@ -115,20 +108,12 @@ class Copies(SuffixAutomaton):
         if limit < 1:
             return []
         matches = []
-        tokens: tuple[int, ...] = ()
         state = self.recent
-        copied = 0
         for n in self._lengths:
-            while self.length[self.link[state]] >= n:  # the state of the last n tokens
-                state = self.link[state]
-            position = self.before[state]
-            if not position:
-                continue
-            if position != copied:
-                copied = position
-                tokens = tuple(text[position : position + limit])
+            while state.link and state.link.length >= n:  # the state of the last n tokens
+                state = state.link
+            if position := state.before:
                 # a copy that reaches the end continues with itself, as in LZ77
-                while len(tokens) < limit:
-                    tokens += tokens[: limit - len(tokens)]
-            matches.append(Match(n, position, tokens))
+                copied = cycle(text[position:])
+                matches.append(Match(n, position, tuple(islice(copied, limit))))
         return matches

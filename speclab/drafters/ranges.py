@@ -16,6 +16,8 @@ COUNT = 11
 """Number of values of a setting."""
 WIDE = 10
 """A range whose ends have at least this ratio is divided by ratios, not by differences."""
+FINE = 100
+"""Values that are tried."""
 SMALLEST = 0.001
 """The smallest probability above 0 in a range, and the distance from an open bound."""
 
@@ -48,23 +50,22 @@ def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
         return choices
     number = number_kind(type(strategy).model_fields[name]) or int
     now = getattr(strategy, name)
-    smallest = 1 if number is int else SMALLEST
-    low, high = bounds(type(strategy).model_fields[name], smallest)
     middle = number(16 if isinstance(now, str) else now)
-    start = _allowed(strategy, name, middle / 8 if low is None else low, middle)
-    stop = _allowed(strategy, name, 8 * middle + 8 if high is None else high, middle)
-    if start == stop:
+    low, high = bounds(type(strategy).model_fields[name], 1 if number is int else SMALLEST)
+    start = middle / 8 if low is None else low
+    stop = 8 * middle + 8 if high is None else high
+    by_ratio = start >= 0 and stop >= WIDE * (start or SMALLEST)
+    spread = (
+        np.geomspace(start or SMALLEST, stop, FINE) if by_ratio else np.linspace(start, stop, FINE)
+    )
+    fine = {start, middle, *(float(f"{value:.2g}") for value in spread)}
+    allowed = [value for value in sorted(map(number, fine)) if _accepts(strategy, name, value)]
+    if len(allowed) < 2:
         raise SettingsError(
             f"{type(strategy).__name__}: the other settings leave {name} no value but {now}."
         )
-    by_ratio = start >= 0 and stop / (start or smallest) >= WIDE
-    spread = (
-        np.geomspace(start or smallest, stop, COUNT - 1)
-        if by_ratio
-        else np.linspace(start, stop, COUNT)
-    )
-    values = {round(value) if number is int else float(f"{value:.2g}") for value in spread.tolist()}
-    ordered = sorted({start, *[value for value in values if start < value < stop], stop, middle})
+    picked = np.linspace(0, len(allowed) - 1, COUNT).round().astype(int)
+    ordered = sorted({middle, *(allowed[index] for index in picked)})
     return (*ordered, now) if isinstance(now, str) else tuple(ordered)
 
 
@@ -75,15 +76,10 @@ def _choices(strategy: Strategy, name: str) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
-def _allowed(strategy: Strategy, name: str, end: float, now: float) -> float:
-    """The end, or the nearest value to it that the other settings allow, found by halving the distance from `now`."""
-    step = end - now
-    while abs(step) >= (1 if isinstance(now, int) else SMALLEST):
-        value = now + (int(step) if isinstance(now, int) else step)
-        try:
-            strategy.changed(**{name: value})
-        except SettingsError:
-            step /= 2
-        else:
-            return value
-    return now
+def _accepts(strategy: Strategy, name: str, value: float) -> bool:
+    """Whether the other settings allow a value."""
+    try:
+        strategy.changed(**{name: value})
+    except SettingsError:
+        return False
+    return True

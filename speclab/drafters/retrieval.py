@@ -4,6 +4,7 @@ al. 2024).
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -75,16 +76,17 @@ class RetrievalDrafter(Drafter):
         elif length < s.shortest_match:
             values |= {"by": "no match", "shortest_match": s.shortest_match}
         else:
-            values |= {"by": "text", "match": length, "occurrences": self._texts.count[state]}
-            assert s.node_budget != "auto"
-            add_frequent(tree, self._texts, state, s.node_budget, context.max_depth, "retrieved")
+            values |= {"by": "text", "match": length, "occurrences": state.count}
+            add_frequent(
+                tree, self._texts, state, s.number_of_nodes, context.max_depth, "retrieved"
+            )
         values["route"] = "retrieved" if len(tree) > 1 else "plain"
         return tree.draft(Event("route", None, values))
 
 
 def corpus(pair: ModelPair, source: str) -> SuffixAutomaton:
-    """The texts at `path`, indexed; the shipped prompts if it is empty. Kept in the pair until a
-    file changes.
+    """The texts at `source`, indexed; the shipped prompts if it is empty. Kept in the pair until a
+    text changes.
 
     Without a tokenizer the shipped prompts cannot be read, so their index is empty.
 
@@ -92,17 +94,13 @@ def corpus(pair: ModelPair, source: str) -> SuffixAutomaton:
         SettingsError: the path cannot be read, has no text or too much, or the pair has no
             tokenizer.
     """
-    files = _files(source) if source else []
-    key = f"corpus {source}: {[(str(file), file.stat().st_mtime_ns) for file in files]}"
-    if key not in pair.shared_state:
-        texts = (
-            [_read(file) for file in files] if source else [prompt.text for prompt in examples()]
+    texts = _texts(source) if source else [prompt.text for prompt in examples()]
+    if sum(map(len, texts)) > LARGEST:
+        raise SettingsError(
+            f"The text at {source} is longer than {LARGEST:,} characters: choose a smaller part."
         )
-        if sum(map(len, texts)) > LARGEST:
-            raise SettingsError(
-                f"The text at {source} is longer than {LARGEST:,} characters: choose a smaller "
-                "part."
-            )
+    key = f"corpus {source}: {hash(tuple(texts))}"
+    if key not in pair.shared_state:
         tokens: list[int] = []
         for text in texts if source or pair.tokenizer is not None else ():
             tokens += [*pair.plain_ids(text), BREAK]
@@ -111,26 +109,17 @@ def corpus(pair: ModelPair, source: str) -> SuffixAutomaton:
     return index
 
 
-def _files(source: str) -> list[Path]:
+def _texts(source: str) -> list[str]:
+    path = Path(os.path.expanduser(source))
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.suffix in _TEXTS and file.is_file())
     try:
-        path = Path(source).expanduser()
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        files = [
-            file for file in files if file.is_file() and (file == path or file.suffix in _TEXTS)
-        ]
-    except (OSError, RuntimeError, ValueError):  # too long a name, no home directory
-        files = []
-    if not files:
-        raise SettingsError(
-            f"There is no text at {source}: choose a .txt, .md or .py file, or a folder of them."
-        )
-    return files
-
-
-def _read(file: Path) -> str:
-    try:
-        return read_whole(file, SettingsError, 4 * LARGEST).decode()
+        texts = [read_whole(file, SettingsError, 4 * LARGEST).decode() for file in files]
     except UnicodeDecodeError:
+        texts = []
+    if not any(texts):
         raise SettingsError(
-            f"{file} is not UTF-8 text: choose a text file, or a folder of text files."
-        ) from None
+            f"There is no UTF-8 text at {source}: choose a .txt, .md or .py file, or a folder of them."
+        )
+    return texts

@@ -9,7 +9,7 @@ measured while decoding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import exp
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
@@ -68,19 +68,55 @@ class SequoiaTree(Strategy):
 
     def shape(self, measured: RankRates) -> tuple[int, ...]:
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""
-        assert self.node_budget != "auto"
         # rates of the user, else those measured so far; the root is not counted in the budget
         given = _parsed(self.rank_acceptance)[: self.successors]
-        return _best_shape(given or measured.rounded, self.node_budget - 1, self.depth).parents
+        return _best_shape(given or measured.rounded, self.number_of_nodes - 1, self.depth).parents
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return DraftSequoia(self, pair) if self.source == "draft" else TableSequoia(self, pair)
 
 
-class _RankDrafter(Drafter):
-    """Measures the acceptance of each rank, beside what it learns otherwise."""
+class SequoiaDrafter(Drafter):
+    """Fills the best shape, and measures the acceptance of each rank beside what it learns otherwise."""
 
+    settings: SequoiaTree
     ranks: RankRates
+
+    def fill(
+        self,
+        tree: Candidates,
+        next_tokens: Callable[[Sequence[int]], list[Successors]],
+        source: str,
+        context: Context,
+    ) -> None:
+        """Gives each node of the shape the candidate of its rank, level by level.
+
+        Nodes without a candidate, or beyond the context, are left out.
+
+        Args:
+            tree: the root; nodes are added to it.
+            next_tokens: what follows each of some nodes of one level.
+        """
+        # the shape first, from rates alone: children of each of its places, in order of rank
+        children: dict[int, list[int]] = {}
+        for index, parent in enumerate(self.settings.shape(self.ranks)):
+            children.setdefault(parent, []).append(index)
+        level = {0: 0}  # index in the shape: node of the tree
+        for _ in range(context.max_depth):
+            # places without children need no next tokens
+            level = {index: node for index, node in level.items() if index in children}
+            if not level:
+                break
+            context.check()
+            below: dict[int, int] = {}
+            for (index, node), known in zip(
+                level.items(), next_tokens([*level.values()]), strict=True
+            ):
+                tree.successors[node] = known
+                # the r-th child gets the r-th candidate; where there are fewer, its subtree is left out
+                for child, token, prob in zip(children[index], *known, strict=False):
+                    below[child] = tree.add(node, token, prob, source)
+            level = below
 
     def learn(self, outcome: Outcome) -> Adaptation:
         other = super().learn(outcome)
@@ -94,8 +130,7 @@ class _RankDrafter(Drafter):
         )
 
 
-class TableSequoia(_RankDrafter, TableDrafter):
-    settings: SequoiaTree
+class TableSequoia(SequoiaDrafter, TableDrafter):
     state = ("table", "ranks")
 
     def __init__(self, settings: SequoiaTree, pair: ModelPair) -> None:
@@ -104,17 +139,12 @@ class TableSequoia(_RankDrafter, TableDrafter):
 
     def draft(self, context: Context) -> Draft:
         tree = self.rooted(context)
-
-        def successors(nodes: Sequence[int]) -> list[Successors]:
-            return [self.successors(tree, node) for node in nodes]
-
-        # the shape first, from rates alone; then its places are filled by rank
-        fill(tree, self.settings.shape(self.ranks), successors, "transition", context)
+        known = partial(self.successors, tree)
+        self.fill(tree, lambda nodes: [*map(known, nodes)], "transition", context)
         return tree.draft(self.route("transitions" if len(tree) > 1 else "plain"))
 
 
-class DraftSequoia(_RankDrafter, DraftPassDrafter):
-    settings: SequoiaTree
+class DraftSequoia(SequoiaDrafter, DraftPassDrafter):
     state = ("ranks",)
 
     def __init__(self, settings: SequoiaTree, pair: ModelPair) -> None:
@@ -123,55 +153,17 @@ class DraftSequoia(_RankDrafter, DraftPassDrafter):
 
     def draft(self, context: Context) -> Draft:
         tree = Candidates(context.tokens[-1])
-        next_tokens = self.begin(context, self.settings.successors)
+        passes = self.begin(context, self.settings.successors)
 
-        def successors(nodes: Sequence[int]) -> list[Successors]:
-            tops = next_tokens(tree, nodes)  # one draft pass a level
+        def next_tokens(nodes: Sequence[int]) -> list[Successors]:
+            """One draft pass."""
             return [
                 Successors([token for token, _ in top], [min(exp(log), 1.0) for _, log in top])
-                for top in tops
+                for top in passes(tree, nodes)
             ]
 
-        shape = self.settings.shape(self.ranks)
-        fill(tree, shape, successors, self.source, next_tokens.context)
+        self.fill(tree, next_tokens, self.source, passes.context)
         return tree.draft(Event("route", None, {"route": "draft" if len(tree) > 1 else "plain"}))
-
-
-def fill(
-    tree: Candidates,
-    shape: Sequence[int],
-    successors: Callable[[Sequence[int]], list[Successors]],
-    source: str,
-    context: Context,
-) -> None:
-    """Gives each node of the shape the candidate of its rank, level by level.
-
-    Nodes without a candidate, or beyond the context, are left out.
-
-    Args:
-        tree: the root; nodes are added to it.
-        shape: the parent of each node, breadth-first, -1 for the root.
-        successors: the next tokens after each of some nodes of one level.
-    """
-    # children of each place of the shape, in order of rank
-    children: dict[int, list[int]] = {}
-    for index, parent in enumerate(shape):
-        children.setdefault(parent, []).append(index)
-    level = {0: 0}  # index in the shape: node of the tree
-    for _ in range(context.max_depth):
-        # places without children need no next tokens
-        level = {index: node for index, node in level.items() if index in children}
-        if not level:
-            break
-        context.check()
-        answers = successors([*level.values()])
-        below: dict[int, int] = {}
-        for (index, node), known in zip(level.items(), answers, strict=True):
-            tree.successors[node] = known
-            # the r-th child gets the r-th candidate; where there are fewer, its subtree is left out
-            for child, token, prob in zip(children[index], *known, strict=False):
-                below[child] = tree.add(node, token, prob, source)
-        level = below
 
 
 class RankRates(NamedTuple):
@@ -187,17 +179,16 @@ class RankRates(NamedTuple):
             (PRIOR_TRIES,) * ranks,
         )
 
+    @property
+    def rates(self) -> list[float]:
+        return [accepted / tried for accepted, tried in zip(*self, strict=True)]
+
     def describe(self) -> dict[str, Value]:
-        rates = zip(self.accepted, self.tried, strict=True)
-        return {
-            f"rank_{rank}": accepted / tried
-            for rank, (accepted, tried) in enumerate(rates, start=1)
-        }
+        return {f"rank_{rank}": rate for rank, rate in enumerate(self.rates, start=1)}
 
     def after(self, outcome: Outcome) -> RankRates:
         """Counts the children of every node on the accepted path; at most one sibling is right."""
-        accepted = list(self.accepted)
-        tried = list(self.tried)
+        accepted, tried = map(list, self)
         # each node of the path with the next one; after the last no child was right
         for node, following in zip((0, *outcome.accepted), (*outcome.accepted, -1), strict=True):
             for rank, child in enumerate(outcome.tree.children[node]):
@@ -209,10 +200,7 @@ class RankRates(NamedTuple):
     def rounded(self) -> tuple[float, ...]:
         """The rates in steps, at least half a step."""
         # in steps, so that the tree changes seldom and its dynamic programme is remembered
-        rates = (
-            accepted / tried for accepted, tried in zip(self.accepted, self.tried, strict=True)
-        )
-        return tuple(max(round(rate / STEP) * STEP, STEP / 2) for rate in rates)
+        return tuple(max(round(rate / STEP) * STEP, STEP / 2) for rate in self.rates)
 
 
 def _parsed(text: str) -> tuple[float, ...]:

@@ -8,13 +8,33 @@ whole text lead to its suffixes that occurred before, longest first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
+from operator import attrgetter, itemgetter
 
 from speclab.drafters.candidates import Candidates
 
 BREAK = -1
 """Separates two texts; no phrase goes on after it."""
+
+
+@dataclass(slots=True, eq=False)
+class Phrases:
+    """A state: phrases that end at the same places of the text.
+
+    `length`: tokens of the longest. `link`: the state of its longest suffix that ends at more
+    places; None for the empty phrase. `count`: occurrences. `last`, `before`: tokens of the text up
+    to the end of the last occurrence, and of the last but one; 0 if there is none. `after`: by
+    token, the state with this token after them.
+    """
+
+    length: int = 0
+    link: Phrases | None = None
+    count: int = 0
+    last: int = 0
+    before: int = 0
+    after: dict[int, Phrases] = field(default_factory=dict)
 
 
 class SuffixAutomaton:
@@ -23,13 +43,9 @@ class SuffixAutomaton:
     It depends on the text alone: it is not part of a drafter's learned state, and a fork builds its
     own.
 
-    Attributes: lists with an entry per state; state 0 is the empty phrase.
-        after: by token, the state of these phrases with this token after them.
-        link: the state of their longest suffix that ends at more places.
-        length: tokens of the longest phrase.
-        count: occurrences.
-        last, before: tokens of the text up to the end of the last occurrence, and of the last but
-            one; 0 if there is none.
+    Attributes:
+        states: of all phrases, the first of the empty one.
+        recent: the state of the last `longest` tokens.
 
     Args:
         longest: phrases of up to so many tokens are counted as the text grows.
@@ -41,66 +57,51 @@ class SuffixAutomaton:
 
     def _clear(self) -> None:
         self.tokens: list[int] = []
-        self.after: list[dict[int, int]] = [{}]
-        self.link = [-1]
-        self.length = [0]
-        self.count = [0]
-        self.last = [0]
-        self.before = [0]
-        self.recent = 0  # the state of the last `longest` tokens
-        self._whole = 0  # and of all tokens
+        self.recent = self._whole = Phrases()
+        self.states = [self.recent]
 
     def read(self, text: Sequence[int]) -> None:
         """Reads the text of the last call, extended; a shorter text is read from its start."""
         if len(text) < len(self.tokens):
             self._clear()
-        start = len(self.tokens)
-        self.tokens += text[start:]
-        after, link, length = self.after, self.link, self.length
-        count, last, before = self.count, self.last, self.before
-        longest = self._longest
-        recent = self.recent
-        for end, token in enumerate(self.tokens[start:], start=start + 1):
-            new = len(link)
-            after.append({})
-            link.append(0)
-            length.append(end)
-            count.append(0)
-            last.append(0)
-            before.append(0)
-            state = self._whole
-            while state >= 0 and token not in after[state]:  # suffixes that it never followed
-                after[state][token] = new
-                state = link[state]
-            if state >= 0:  # the longest suffix that it did follow
-                found = after[state][token]
-                if length[found] > length[state] + 1:
-                    found = self._split(found, state, token)
-                link[new] = found
+        for token in text[len(self.tokens) :]:
+            self.tokens.append(token)
+            new = Phrases(len(self.tokens), self.states[0])
+            self.states.append(new)
+            state: Phrases | None = self._whole
+            while state and token not in state.after:  # suffixes that it never followed
+                state.after[token] = new
+                state = state.link
+            if state:  # the longest suffix that it did follow
+                new.link = state.after[token]
+                if new.link.length > state.length + 1:
+                    new.link = self._split(new.link, state, token)
             self._whole = new
-            # the phrases of at most `longest` tokens that it ends: few, unless the text goes round
-            recent = after[recent][token] if longest else 0
-            while length[link[recent]] >= longest > 0:
-                recent = link[recent]
-            state = recent
-            while state:
-                count[state] += 1
-                before[state] = last[state]
-                last[state] = end
-                state = link[state]
-        self.recent = recent
+            if self._longest:
+                self._count(token)
 
-    def _split(self, whole: int, state: int, token: int) -> int:
+    def _count(self, token: int) -> None:
+        """Counts the phrases of at most `longest` tokens that the newest token ends: few, unless
+        the text goes round.
+        """
+        state = self.recent.after[token]
+        while state.link and state.link.length >= self._longest:
+            state = state.link
+        self.recent = state
+        while state.link:
+            state.count += 1
+            state.before, state.last = state.last, len(self.tokens)
+            state = state.link
+
+    def _split(self, whole: Phrases, shorter: Phrases, token: int) -> Phrases:
         """The state of the shorter phrases of `whole`, which end at one more place from now on."""
-        short = len(self.link)
-        self.after.append(self.after[whole].copy())
-        self.length.append(self.length[state] + 1)
-        for column in (self.link, self.count, self.last, self.before):
-            column.append(column[whole])
-        self.link[whole] = short
-        while state >= 0 and self.after[state].get(token) == whole:
-            self.after[state][token] = short
-            state = self.link[state]
+        short = replace(whole, length=shorter.length + 1, after=whole.after.copy())
+        self.states.append(short)
+        whole.link = short
+        state: Phrases | None = shorter
+        while state and state.after.get(token) is whole:
+            state.after[token] = short
+            state = state.link
         return short
 
     @classmethod
@@ -108,43 +109,44 @@ class SuffixAutomaton:
         """The automaton of texts that do not grow, each with a `BREAK` after it."""
         made = cls()
         made.read(tokens)
-        state = 0
-        for (
-            token
-        ) in tokens:  # the phrases from the start on, each of which ends at a place of its own
-            state = made.after[state][token]
-            made.count[state] = 1
-        for state in sorted(range(1, len(made.link)), key=made.length.__getitem__, reverse=True):
-            made.count[made.link[state]] += made.count[state]
+        state = made.states[0]
+        # the phrases from the start on, each of which ends at a place of its own
+        for token in tokens:
+            state = state.after[token]
+            state.count = 1
+        for state in sorted(made.states, key=attrgetter("length"), reverse=True):
+            if state.link:
+                state.link.count += state.count
         return made
 
-    def match(self, phrase: Sequence[int]) -> tuple[int, int]:
+    def match(self, phrase: Sequence[int]) -> tuple[Phrases, int]:
         """The state of the longest suffix of a phrase that the text contains, and its length."""
-        state = length = 0
+        state = self.states[0]
+        length = 0
         for token in phrase:
-            while state and token not in self.after[state]:
-                state = self.link[state]
-                length = self.length[state]
-            if token in self.after[state]:
-                state = self.after[state][token]
+            while state.link and token not in state.after:
+                state = state.link
+                length = state.length
+            if token in state.after:
+                state = state.after[token]
                 length += 1
         return state, length
 
-    def followed(self, state: int) -> int:
+    def followed(self, state: Phrases) -> int:
         """How often a token follows a phrase: not where the phrase ends the text."""
-        return self.count[state] - (self.last[state] == len(self.tokens))
+        return state.count - (state.last == len(self.tokens))
 
-    def continuations(self, state: int) -> Iterator[tuple[int, int, float]]:
+    def continuations(self, state: Phrases) -> Iterator[tuple[int, Phrases, float]]:
         """What follows a phrase, by token: the token, the state with it, and its share."""
-        for token, longer in sorted(self.after[state].items()):
+        for token, longer in sorted(state.after.items(), key=itemgetter(0)):
             if token != BREAK:
-                yield token, longer, self.count[longer] / self.followed(state)
+                yield token, longer, longer.count / self.followed(state)
 
 
 def add_frequent(
     tree: Candidates,
     texts: SuffixAutomaton,
-    match: int,
+    match: Phrases,
     budget: int,
     max_depth: int,
     source: str,
@@ -153,15 +155,14 @@ def add_frequent(
     """Adds the most frequent continuation of a match to a tree, the oldest of equal ones, until it
     has `budget` nodes; `least`: path probability of a node.
     """
-    waiting: list[tuple[int, int, int, int, float, int]] = []
+    waiting: list[tuple[int, int, int, int, float, Phrases]] = []
     age = count()
 
-    def offer(node: int, state: int) -> None:
+    def offer(node: int, state: Phrases) -> None:
         if tree.depth[node] < max_depth:
             for token, longer, share in texts.continuations(state):
                 if tree.path_prob[node] * share >= least:
-                    occurs = texts.count[longer]
-                    heappush(waiting, (-occurs, next(age), node, token, share, longer))
+                    heappush(waiting, (-longer.count, next(age), node, token, share, longer))
 
     offer(0, match)
     while waiting and len(tree) < budget:

@@ -67,7 +67,6 @@ class SuffixDrafter(Drafter):
 
     def draft(self, context: Context) -> Draft:
         s = self.settings
-        assert s.node_budget != "auto"
         text = context.tokens
         self._own.read(text)
         best = Candidates(text[-1])
@@ -75,9 +74,11 @@ class SuffixDrafter(Drafter):
         values: dict[str, Value] = {"by": "suffix", "route": "plain", "match": 0}
         for source, texts in (("context", self._own), ("retrieved", self._texts)):
             state, length = texts.match(text[-s.longest_match :])
-            while state:  # the longest match, and every shorter one that occurs more often
+            # the longest match, then every shorter one that occurs more often: its score is at most
+            # its number of tokens
+            while state.link and best_score < (most := int(s.factor * length)):
                 tree = Candidates(text[-1])
-                budget = min(s.node_budget, 1 + int(s.factor * length))  # MAX_SPEC(p) = α p
+                budget = min(s.number_of_nodes, 1 + most)  # MAX_SPEC(p) = α p
                 add_frequent(
                     tree, texts, state, budget, context.max_depth, source, s.min_probability
                 )
@@ -87,6 +88,6 @@ class SuffixDrafter(Drafter):
                     best_score = score
                     values |= {"route": source, "match": length, "score": score}
                     values |= {"occurrences": texts.followed(state)}
-                state = texts.link[state]
-                length = texts.length[state]
+                state = state.link
+                length = state.length
         return best.draft(Event("route", None, values))

@@ -49,11 +49,11 @@ class TokenRecyclingDrafter(TableDrafter):
 
     def draft(self, context: Context) -> Draft:
         """A node of rank r is the r-th successor of its parent's token; it is left out if the table has none."""
-        budget = self.settings.node_budget
         tree = self.rooted(context)
-        assert budget != "auto"
         node_of: dict[int, int] = {0: 0}
-        for index, (parent, rank) in enumerate(template(budget, self.settings.successors), start=1):
+        for index, (parent, rank) in enumerate(
+            template(self.settings.number_of_nodes, self.settings.successors), start=1
+        ):
             above = node_of.get(parent)
             if above is None or tree.depth[above] >= context.max_depth:
                 continue

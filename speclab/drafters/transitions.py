@@ -58,20 +58,12 @@ class TransitionTable(Learned[Rows]):
     def read(self, batch: Rows) -> None:
         """The last of several rows for one token or pair wins."""
         probs = np.where(batch.next_ids < 0, 0.0, np.exp(batch.next_log_probs))
+        known = map(Successors, batch.next_ids.tolist(), probs.tolist())
         counts = np.count_nonzero(probs, axis=1).tolist()  # the rest is unknown, or impossible
-        rows = zip(
-            batch.previous,
-            batch.tokens,
-            batch.next_ids.tolist(),
-            probs.tolist(),
-            counts,
-            strict=True,
-        )
-        for previous, token, ids, row_probs, count in rows:
+        rows = zip(batch.previous, batch.tokens, known, counts, strict=True)
+        for previous, token, (ids, row_probs), count in rows:
             if count:
-                successors = Successors(ids, row_probs)
-                if count < len(ids):
-                    successors = Successors(ids[:count], row_probs[:count])
+                successors = Successors(ids[:count], row_probs[:count])
                 self.after_token[token] = successors
                 if self._keeps_pairs:
                     self.after_pair[previous, token] = successors
@@ -115,19 +107,13 @@ class TableDrafter(Drafter):
     def learn(self, outcome: Outcome) -> Adaptation:
         """Learns all rows of the tree, rejected ones too; the accepted path last, so that it wins."""
         before = self.table.sizes
-        tokens = outcome.tree.token.tolist()
-        parents = outcome.tree.parent.tolist()
-        previous = [self._before_root, *(tokens[parent] for parent in parents[1:])]
-        order = sorted(range(len(tokens)), key=(0, *outcome.accepted).__contains__)
+        tree = outcome.tree
+        previous = np.where(tree.parent < 0, self._before_root, tree.token[tree.parent])
+        order = sorted(range(len(tree)), key=(0, *outcome.accepted).__contains__)
         ids, log_probs = outcome.answer.topk(self.table.width)
-        rows = Rows(
-            [previous[row] for row in order],
-            [tokens[row] for row in order],
-            ids[order],
-            log_probs[order],
-        )
-        self.table.add(rows)
-        return Adaptation("table", {"rows": len(tokens)}, before, self.table.sizes)
+        tokens = tree.token[order].tolist()
+        self.table.add(Rows(previous[order].tolist(), tokens, ids[order], log_probs[order]))
+        return Adaptation("table", {"rows": len(tree)}, before, self.table.sizes)
 
     def rooted(self, context: Context) -> Candidates:
         self._before_root = context.tokens[-2] if len(context.tokens) > 1 else NO_TOKEN

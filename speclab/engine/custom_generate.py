@@ -113,7 +113,7 @@ def _decode(
             # so a seed gives one text, on the first call as on later ones
             with torch.random.fork_rng(devices=[]):
                 pair = pairs["last"] = _prepared(model, drafts)
-        cost.with_node_budget(strategy, pair.target)
+        cost.with_node_budget(strategy, pair)
         text = _Text(pair.fresh(), padding, ids, logits_processor, generation_config)
         text.decode(strategy, stopping_criteria, streamer)
     return text.result()

@@ -265,7 +265,7 @@ def _decoding(
         process = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
         pair.target.allow_nonfinite = "remove_invalid_values" in pair.rules.followed
     require(strategy, pair.offer)
-    drafter: object = with_node_budget(strategy, pair.target).drafter(pair)
+    drafter: object = with_node_budget(strategy, pair).drafter(pair)
     if not isinstance(drafter, Drafter):
         name = type(strategy).__name__
         raise SettingsError(

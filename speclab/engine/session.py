@@ -101,7 +101,7 @@ class Session:
         template: Mapping[str, Any] | None = None,
         **misspelt: Never,
     ) -> None:
-        cost.with_node_budget(checked(strategy), checked_pair(pair).target)
+        cost.with_node_budget(checked(strategy), checked_pair(pair))
         began = perf_counter()
         chosen = SessionSettings(
             max_new_tokens=max_new_tokens,

@@ -96,7 +96,7 @@ class Runs(LabState):
 
         prompt = prompt_of(pair, config.prompt)
         self.worker.report("Timing the models", 0.97)
-        cost.with_node_budget(config.strategy, pair.target)
+        cost.with_node_budget(config.strategy, pair)
         self.worker.report(busy)
         session = Session(pair, config.strategy, prompt, **config.settings.model_dump())
         name = type(config.strategy).__name__

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from math import inf
+from math import inf, log2
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.pairs import PROMPT, headed_pair, pair_of
 
 import speclab
+from speclab import theory
 from speclab.drafters import cost
 
 pytestmark = pytest.mark.model
@@ -31,29 +32,55 @@ def at(times: tuple[float, ...], rows: int) -> float:
     raise AssertionError(rows)
 
 
-@given(TIMES)
-def test_the_budget_commits_most_tokens_per_second(times):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cost, "pass_seconds", lambda _: times)
-        speeds = {rows: cost.expected_tokens(rows) / at(times, rows) for rows in range(4, 65)}
-        assert speeds[cost.node_budget(None)] == pytest.approx(max(speeds.values()))
-        assert cost.seconds(None, 12) == pytest.approx(at(times, 12))
-        assert cost.seconds(None, 80) == pytest.approx(times[-1] + (times[-1] - times[-2]))
+@pytest.fixture
+def chosen(monkeypatch, node_budget):
+    """The budget of a strategy where passes of the target and of what drafts take these seconds."""
+    pair = headed_pair("llama")
+
+    def choose(strategy, target, draft):
+        seconds = {id(pair.target.model): target}
+        monkeypatch.setattr(cost, "pass_seconds", lambda one: seconds.get(id(one.model), draft))
+        return node_budget(strategy, pair)
+
+    return choose
 
 
-def test_rows_that_cost_nothing_are_all_taken_and_dear_ones_are_not(monkeypatch):
-    for times, budget in ((dict.fromkeys(cost.ROWS, 1.0), 64), ({r: r for r in cost.ROWS}, 4)):
-        monkeypatch.setattr(cost, "pass_seconds", lambda _, times=times: tuple(times.values()))
-        assert cost.node_budget(None) == budget
-    # a chain of one: the root's pass commits the bonus token, and its child if it is accepted
-    assert cost.expected_tokens(1) == 1
-    assert cost.expected_tokens(2) == 1 + cost.ACCEPTED[0]
+@given(TIMES, TIMES)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_budget_commits_most_tokens_per_second_of_all_passes(chosen, target, draft):
+    for strategy, passes in ((speclab.Goose(), lambda _: 0), (speclab.DynaTree(), log2)):
+        speeds = {}
+        for rows in range(4, 65):
+            tokens = theory.sequoia_shape(cost.ACCEPTED, rows - 1, cost.LEVELS).expected_tokens
+            drafts = passes(rows)
+            spent = at(target, rows) + (drafts and drafts * at(draft, rows / drafts))
+            speeds[rows] = tokens / spent
+        assert speeds[chosen(strategy, target, draft)] == pytest.approx(max(speeds.values()))
+
+
+def test_rows_that_cost_nothing_are_all_taken_and_dear_ones_are_not(chosen):
+    free = (1.0,) * len(cost.ROWS)
+    nothing = (0.0,) * len(cost.ROWS)
+    some = tuple(1 + rows / 36 for rows in cost.ROWS)
+    goose, tree = speclab.Goose(), speclab.DynaTree()
+    assert chosen(goose, free, free) == chosen(tree, free, nothing) == 64
+    assert chosen(goose, cost.ROWS, free) == 4
+    # a pass of the draft per level: a tree pays for its levels, copies for none
+    assert chosen(goose, some, some) == chosen(tree, some, nothing) == 9
+    assert chosen(tree, some, free) == 4
+
+
+def test_seconds_between_and_beyond_the_measured_sizes(monkeypatch):
+    monkeypatch.setattr(cost, "pass_seconds", lambda _: tuple(rows**1.5 for rows in cost.ROWS))
+    assert cost.seconds(None, 14) == pytest.approx((12**1.5 + 16**1.5) / 2)
+    assert cost.seconds(None, 80) == pytest.approx(2 * 64**1.5 - 48**1.5)
 
 
 @pytest.fixture
-def measured(monkeypatch, tmp_path, pass_seconds):
+def measured(monkeypatch, tmp_path, pass_seconds, node_budget):
     """The real measurement, with a cache folder of its own."""
     monkeypatch.setattr(cost, "pass_seconds", pass_seconds)
+    monkeypatch.setattr(cost, "node_budget", node_budget)
     monkeypatch.setenv("SPECLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(cost, "QUIET", 1e9)
     cost._known.clear()

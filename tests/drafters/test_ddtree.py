@@ -8,7 +8,7 @@ import random
 import pytest
 from support.heads import random_block, random_head
 from support.pairs import PROMPT, assert_cache_is_fresh, block_pair, library_text, target_of
-from support.records import assert_consistent, assert_same
+from support.records import assert_consistent, assert_same, paths_of
 from support.refusals import refused
 from support.tiny import tiny
 
@@ -43,7 +43,7 @@ def distribution(generator: random.Random) -> tuple[tuple[int, float], ...]:
 
 
 @pytest.mark.parametrize("conditioned", [False, True])
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(20))
 def test_the_heap_finds_the_most_probable_paths_of_all(seed, conditioned):
     generator = random.Random(seed)
     deepest = generator.randint(1, 4)
@@ -67,12 +67,16 @@ def test_the_heap_finds_the_most_probable_paths_of_all(seed, conditioned):
     def at_depths(depths, tokens):
         return [tables[key] for key in zip(depths, tokens, strict=True)]
 
-    paths = [()]
-    for path in best_paths(successors(every, at_depths if conditioned else None), 0, count)[1:]:
-        paths.append((*paths[path.parent], path.token))
-        assert path.depth == len(paths[-1])
-        assert path.score == pytest.approx(scores[paths[-1]])
-    assert [scores[path] for path in paths[1:]] == pytest.approx([scores[path] for path in best])
+    after = successors(every, at_depths if conditioned else None)
+    tree, pops = best_paths(after, 0, count, "block")
+    draft = tree.draft(*pops)
+    pops = draft.events
+    paths = {node: path for path, node in paths_of(draft.tree).items()}
+    for pop in pops:
+        assert pop.values["level"] == len(paths[pop.node])
+        assert pop.values["score"] == pytest.approx(scores[paths[pop.node]])
+    found = [scores[paths[pop.node]] for pop in pops]
+    assert found == pytest.approx([scores[path] for path in best])
 
 
 def prompt_of() -> list[int]:

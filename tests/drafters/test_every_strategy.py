@@ -121,7 +121,7 @@ HEADED = replace(pair_of(), draft=None)
         (
             speclab.DynaTree(head=7),
             replace(HEADED, heads=HEADED.heads * 3),
-            ("draft head 7", "set head to 0, 1 or 2."),
+            ("draft head 7", "set head to 0 or 1 or 2."),
         ),
         (speclab.SequoiaTree(source="draft"), TABLE, ("choose PromptLookup",)),
         (speclab.DualDraft(), TABLE, ("head 1", "heads=")),

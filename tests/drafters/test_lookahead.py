@@ -62,7 +62,7 @@ def test_every_iteration_looks_ahead_as_the_paper_does(strategy, prompt, room):
             share = starts[path] / starts[path[:-1]] if path else 1
             assert step.tree.log_prob[nodes[path]] == pytest.approx(np.log(share))
         route, *tried = step.events
-        assert (route.values["pool"], len(tried)) == (sum(map(len, pool.values())), len(guesses))
+        assert (route.values["guesses"], len(tried)) == (len(guesses), len(guesses))
         tokens = [text[-1], *(row.token for row in step.extra)] if step.extra else []
         width = len(tokens) // (n - 1)
         assert width == max(0, min(strategy.window, room - n + 3))

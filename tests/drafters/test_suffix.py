@@ -30,7 +30,7 @@ def check(automaton: SuffixAutomaton, text: list[int], phrase: list[int]) -> Non
     if length:
         match = phrase[len(phrase) - length :]
         after = following(text, match)
-        assert automaton.count[state] == len(places(text, match))
+        assert state.count == len(places(text, match))
         found = {token: share for token, _, share in automaton.continuations(state)}
         followed = len([end for end in places(text, match) if end < len(text)])
         assert found == {token: count / followed for token, count in sorted(after.items())}
@@ -54,7 +54,7 @@ def test_texts_that_do_not_grow_have_counts_of_phrases_of_any_length(texts, phra
     whole = [token for text in texts for token in (*text, BREAK)]
     automaton = SuffixAutomaton.of(whole)
     check(automaton, whole, phrase)
-    assert len(automaton.link) <= max(1, 2 * len(whole)), "about one state a token"
+    assert len(automaton.states) <= max(1, 2 * len(whole)), "about one state a token"
 
 
 @given(CHANGES, LENGTHS, st.integers(0, 25))

@@ -148,7 +148,7 @@ class Sessions(RuleBasedStateMachine):
             assert bool(session.finished) == (len(text) == session.settings.max_new_tokens)
             for step, strategy in zip(session.steps, used, strict=True):
                 # a step records the number
-                set_up = with_node_budget(strategy, session.pair.target)
+                set_up = with_node_budget(strategy, session.pair)
                 assert _fixed(step.settings) == _fixed(set_up.describe())
             assert [step.index for step in session.steps] == list(range(len(session.steps)))
             assert session.ties == 0

@@ -173,7 +173,7 @@ def test_a_block_tree_is_offered_where_the_models_have_a_block_head():
 @pytest.mark.parametrize("name", ["mini", pytest.param("smollm2", marks=SMOLLM2)])
 def test_the_first_steps_show_a_tree_with_an_accepted_and_a_rejected_node(make, monkeypatch, name):
     """Whatever a pass costs on this machine: the opening tree has a fixed budget."""
-    monkeypatch.setattr(cost, "pass_seconds", lambda _: tuple(float(rows) for rows in cost.ROWS))
+    monkeypatch.setattr(cost, "node_budget", lambda *_: 4)
     lab = make(name)
     for _ in range(2):
         lab.step()

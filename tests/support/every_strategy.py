@@ -30,6 +30,7 @@ DRAFTED = {
     "drafted root": speclab.DynaTree.paper().changed(base_depth=3),
     "best first": speclab.DraftHead(node_budget=12, depth=3),
     "sequoia of a draft": speclab.SequoiaTree(source="draft", node_budget=13, depth=3),
+    "graft": speclab.Graft(node_budget=14, stop_probability=0.3),
     "two trees": speclab.DualDraft(**SMALL),
     "two trees as one": speclab.DualDraft(mode="merge", **SMALL),
 }
