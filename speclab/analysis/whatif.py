@@ -9,7 +9,7 @@ ends.
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, log
 from typing import Any
@@ -28,6 +28,8 @@ from speclab.trace.records import Event, Step, step_of
 from speclab.tree import CandidateSampling, DraftTree
 
 _UNKNOWN = -1
+_OF_A_NODE = ("expand", "stop")
+"""Kinds of events: each node has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,18 +214,6 @@ def _child(tree: DraftTree, parent: int | None, token: int) -> int | None:
     return next((child for child in children if tree.token[child] == token), None)
 
 
-def _blank(events: Iterable[Event]) -> set[int]:
-    return {event.node or 0 for event in events if event.values.get("gate") == BLANK}
-
-
-def _wanted(events: Iterable[Event]) -> dict[int, int]:
-    return {
-        event.node or 0: int(event.values.get("branches") or 0)
-        for event in events
-        if event.kind == "expand"
-    }
-
-
 def _grown(step: Step, grown: Grown) -> WhatIf:
     tree = grown.tree
     recorded = list[int | None]([0])
@@ -232,14 +222,19 @@ def _grown(step: Step, grown: Grown) -> WhatIf:
 
     # A node lacks children if the record holds fewer tokens than it wants, unless the draft
     # proposed no more of them.
-    was_wanted = _wanted(step.events)
-    was_blank = _blank(step.events)
+    decided = {event.node: event.values for event in step.events if event.kind in _OF_A_NODE}
     unknown = set[int]()
-    for node, wanted in _wanted(grown.events).items():
-        held = len(grown.topk[node])
-        if wanted > held >= was_wanted.get(recorded[node] or 0, 0):
-            unknown.add(node)
-    unknown |= {node for node in _blank(grown.events) if recorded[node] not in was_blank}
+    for event in grown.events:
+        if event.kind not in _OF_A_NODE or event.node is None:
+            continue
+        was = decided.get(recorded[event.node], {})
+        if event.kind == "stop":
+            lacking = event.values["gate"] == BLANK != was.get("gate")
+        else:
+            held = len(grown.topk[event.node])
+            lacking = int(event.values["branches"] or 0) > held >= int(was.get("branches") or 0)
+        if lacking:
+            unknown.add(event.node)
     return _verified(step, tree, grown.events, recorded, unknown)
 
 

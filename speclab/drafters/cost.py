@@ -18,11 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from threading import Lock
-<<<<<<< HEAD
-from time import monotonic, perf_counter, process_time, time
-=======
-from time import time
->>>>>>> 224e51a (Add Graft, and count draft passes in a measured node budget)
+from time import perf_counter, process_time, time
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -167,7 +163,6 @@ def _measure(runner: DraftSource, path: Path) -> _Measured:
     return _Measured(times, time() + OLD)
 
 
-<<<<<<< HEAD
 def _timed(runner: DraftSource, rows: int) -> float:
     """Seconds of a pass of so many rows after some entries; an empty cache gets them first.
 
@@ -188,12 +183,8 @@ def _timed(runner: DraftSource, rows: int) -> float:
     return took
 
 
-def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path | None:
-    """The file of these conditions below `SPECLAB_CACHE` or `~/.cache`; None without a home directory."""
-=======
 def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path:
     """The file of these conditions below `SPECLAB_CACHE` or the user's cache directory."""
->>>>>>> 224e51a (Add Graft, and count draft passes in a measured node budget)
     config = runner.model.config
     shape = config.to_dict() if hasattr(config, "to_dict") else vars(config)
     everything = (
