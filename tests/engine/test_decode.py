@@ -86,6 +86,7 @@ MOST_DRAFT_CALLS = {
     "DualDraft": 14,
     "DynaTree": 8,
     "FixedTree": 5,
+    "Graft": 8,
     "LinearSpeculation": 3,
 }
 """A level of each tree is one; every other strategy calls no draft."""
