@@ -189,8 +189,7 @@ def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path:
     shape = config.to_dict() if hasattr(config, "to_dict") else vars(config)
     everything = (
         *conditions,
-        *(platform.node(), platform.machine(), version("torch"), version("transformers")),
-        str(ROWS),
+        *(platform.node(), version("torch"), version("transformers")),
         str(sorted((name, str(value)) for name, value in shape.items())),
     )
     caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))

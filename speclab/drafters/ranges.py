@@ -38,7 +38,7 @@ def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
     A choice has all its values.
 
     Raises:
-        SettingsError: the setting does not exist, or has only one value.
+        SettingsError: the setting does not exist.
     """
     if name not in (names := variable(strategy)):
         kind = type(strategy).__name__
@@ -60,10 +60,6 @@ def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
     )
     fine = {start, middle, *(float(f"{value:.2g}") for value in spread)}
     allowed = [value for value in sorted(map(number, fine)) if _accepts(strategy, name, value)]
-    if len(allowed) < 2:
-        raise SettingsError(
-            f"{type(strategy).__name__}: the other settings leave {name} no value but {now}."
-        )
     picked = np.linspace(0, len(allowed) - 1, COUNT).round().astype(int)
     ordered = sorted({middle, *(allowed[index] for index in picked)})
     return (*ordered, now) if isinstance(now, str) else tuple(ordered)
