@@ -159,7 +159,7 @@ def _measure(runner: DraftSource, path: Path) -> _Measured:
     # a read-only directory: the times last as long as the process
     with suppress(OSError, SpeclabError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({"rows": ROWS, "seconds": times}).encode())
+        write_whole(path, json.dumps({"seconds": times}).encode())
     return _Measured(times, time() + OLD)
 
 

@@ -166,8 +166,9 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
 def _proposals(
     names: Sequence[str], drafts: Sequence[Draft], chosen: set[int]
 ) -> tuple[Proposal, ...]:
-    proposals = []
-    for index, (name, draft) in enumerate(zip(names, drafts, strict=True)):
-        mean = confidence(draft.tree)
-        proposals.append(Proposal(name, draft.tree, mean, mean, index in chosen))
-    return tuple(proposals)
+    trees = [draft.tree for draft in drafts]
+    means = map(confidence, trees)
+    return tuple(
+        Proposal(name, tree, mean, mean, index in chosen)
+        for index, (name, tree, mean) in enumerate(zip(names, trees, means, strict=True))
+    )

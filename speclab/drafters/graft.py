@@ -65,9 +65,8 @@ class GraftDrafter(TableDrafter):
     def __init__(self, settings: Graft, pair: ModelPair) -> None:
         super().__init__(settings, pair, WIDTH, pairs=True)
         values = settings.model_dump(exclude={"head"})
-        stop = settings.stop_probability
         # one gate for paths of any depth: what it cuts off is what the other sources fill
-        rules = DynaTree(**values, base_depth=1, deep_probability=stop)
+        rules = DynaTree(**values, base_depth=1, deep_probability=settings.stop_probability)
         self._grown = GrownDrafter(rules, pair, settings.head)
         self._text = SuffixAutomaton(LONGEST + 1)
         self.runners = self._grown.runners

@@ -9,7 +9,7 @@ measured while decoding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import exp
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
@@ -139,8 +139,9 @@ class TableSequoia(SequoiaDrafter, TableDrafter):
 
     def draft(self, context: Context) -> Draft:
         tree = self.rooted(context)
-        known = partial(self.successors, tree)
-        self.fill(tree, lambda nodes: [*map(known, nodes)], "transition", context)
+        self.fill(
+            tree, lambda nodes: [self.successors(tree, n) for n in nodes], "transition", context
+        )
         return tree.draft(self.route("transitions" if len(tree) > 1 else "plain"))
 
 
