@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -83,10 +84,10 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        tables = {}
-        for by, table in self._tables().items():
-            frame = table.reset_index().astype(object)
-            tables[by] = frame.where(frame.notna(), None).to_dict("records")
+        tables = {
+            by: json.loads(table.reset_index().to_json(orient="records"))
+            for by, table in self._tables().items()
+        }
         return {
             "accepted": self.accepted,
             "acceptance": self.acceptance,
