@@ -48,7 +48,10 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {name: (value,) for name, value in OTH
     "cache_implementation": ("dynamic", "hybrid"), "prefill_chunk_size": (), "is_assistant": (False,),
 }  # fmt: skip
 """Settings of a generation_config that would change the text or the result, with the values that do not."""
-_PREPARED = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"}
+_PREPARED = {
+    "attention_mask", "position_ids", "past_key_values", "cache_params", "state", "use_cache",
+    "logits_to_keep",
+}  # fmt: skip
 """What `generate` itself prepares for a text-only model."""
 _WAY_OUT = "leave it out, or call generate without custom_generate"
 

@@ -23,7 +23,7 @@ STRATEGIES = (
     speclab.DynaTree(node_budget=8, stop_probability=0.0, prune_probability=0.0),
     speclab.LinearSpeculation(draft_tokens=3),
     speclab.Goose(node_budget=8),
-    speclab.Lookahead(),
+    speclab.Lookahead(window=4, ngram=3, guesses=4),
     speclab.SequoiaTree(node_budget=6),
 )
 every_family = pytest.mark.parametrize("family", BY_PATHS)
@@ -122,8 +122,9 @@ def test_sampled_texts_of_hybrids_are_those_of_plain_sampling(family):
     assert len(texts) == 3
 
 
-def test_custom_generate_sees_an_edit_of_a_hybrid():
-    own = tiny("qwen3_next", seed=3)
+@pytest.mark.parametrize("family", ["qwen3_next", "mamba2", "bloom"])
+def test_custom_generate_sees_an_edit(family):
+    own = tiny(family, seed=3)
     inside = speclab.custom_generate(STRATEGIES[0], noisy(own, 0.02))
     texts = set()
     for edit in (lambda: None, lambda: own.get_output_embeddings().weight.data.neg_()):
