@@ -145,6 +145,7 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
     drafted = [len(draft.tree) - 1 for draft in drafts]
     events = []
     for name, draft in zip(names, drafts, strict=True):
+        # the second tree adds what the first one lacks; the path so far decides, not the place
         nodes = union.merge(draft, name)
         for event in draft.events:
             node = event.node if event.node is None else nodes[event.node]

@@ -74,6 +74,7 @@ class SuffixAutomaton:
                 state = state.link
             if state:  # the longest suffix that it did follow
                 new.link = state.after[token]
+                # it also holds longer phrases, which do not end here
                 if new.link.length > state.length + 1:
                     new.link = self._split(new.link, state, token)
             self._whole = new
@@ -95,6 +96,7 @@ class SuffixAutomaton:
 
     def _split(self, whole: Phrases, shorter: Phrases, token: int) -> Phrases:
         """The state of the shorter phrases of `whole`, which end at one more place from now on."""
+        # the longer phrases stay in `whole`; both go on as before, so the copy has its successors
         short = replace(whole, length=shorter.length + 1, after=whole.after.copy())
         self.states.append(short)
         whole.link = short
