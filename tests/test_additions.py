@@ -22,26 +22,22 @@ STRATEGY = {
 TOP = "    draft_top: Many[tuple[Natural, Probability]] = ()\n"
 GIVEN = "                draft_top=draft_top.get(node, ()),\n"
 COLUMN = {
-    "speclab/trace/records.py": [(TOP, f"{TOP}    children: Natural = 0\n")],
-    "speclab/engine/record.py": [
-        (GIVEN, f"{GIVEN}                children=len(tree.children[node]),\n")
-    ],
-    "speclab/views/words.json": [
-        ('["depth", "depth"],', '["depth", "depth"],["children", "children"],')
-    ],
+    "speclab/trace/records.py": [(TOP, f"{TOP}    row: Natural = 0\n")],
+    "speclab/engine/record.py": [(GIVEN, f"{GIVEN}                row=node,\n")],
+    "speclab/views/words.json": [('["depth", "depth"],', '["depth", "depth"],["row", "row"],')],
 }
 TESTED = """
 import speclab
 from support.table_runner import random_probs, table_pair
 
 
-def test_echo_repeats_the_newest_token_and_a_node_knows_its_children():
+def test_echo_repeats_the_newest_token_and_a_node_knows_its_row():
     pair = table_pair(random_probs(9, 3), random_probs(9, 4), 9)
     tree = speclab.Session(pair, speclab.Echo(), [1, 2]).step().tree
     assert len(set(tree.token.tolist())) == 1
     step = speclab.Session(pair, speclab.FixedTree(depth=2), [1, 2]).step()
-    assert [len(each) for each in step.tree.children] == [node.children for node in step.nodes]
-    assert speclab.views.graph(step).nodes[0]["children"] == step.nodes[0].children > 1
+    assert [node.row for node in step.nodes] == list(range(len(step.tree)))
+    assert speclab.views.graph(step).nodes[2]["row"] == 2
 """
 CONTROL = {
     "speclab/views/messages.json": [('"undo": {},', '"undo": {}, "pin": {},')],

@@ -22,8 +22,11 @@ def strategies(*, by_hand: bool = True) -> dict[str, type[Strategy]]:
     same name. `by_hand`: include strategies whose trees a person builds.
     """
     _import_all()
-    known = [(name, kind) for name, kind in sorted(DEFINED.items()) if by_hand or not kind.by_hand]
-    return {name: kind for name, kind in known if not (name.startswith("_") or isabstract(kind))}
+    return {
+        name: kind
+        for name, kind in sorted(DEFINED.items())
+        if not (name.startswith("_") or isabstract(kind)) and (by_hand or not kind.by_hand)
+    }
 
 
 def setting_names() -> tuple[str, ...]:

@@ -37,16 +37,16 @@ class LinearSpeculation(GrownStrategy):
     group: ClassVar[str] = "baselines"
 
     draft_tokens: Depth = Field(
-        default=3, ge=1, le=64, title="K", description="tokens drafted per iteration"
+        3, ge=1, le=64, title="K", description="tokens drafted per iteration"
     )
     confidence_stop: TokenProbability = Field(
-        default=0.0,
+        0.0,
         ge=0,
         lt=1,
         description="stop after a less likely token; 0 never stops (not in the paper)",
     )
     candidates: Literal["top", "independent", "block"] = Field(
-        default="top",
+        "top",
         description="the most probable tokens (as in DynaTree), or above temperature 0 samples, accepted one by one "
         "(Leviathan et al.) or as a block (Sun et al.)",
     )

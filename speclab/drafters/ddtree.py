@@ -49,7 +49,7 @@ class DDTree(Strategy):
     node_budget: NodeBudget = "auto"
     condition: Condition = "auto"
     head: int | None = Field(
-        default=None,
+        None,
         ge=0,
         le=15,
         description="which of the pair's heads, counted from 0, drafts the block; none: the first block head",

@@ -27,13 +27,11 @@ class DraftHead(GrownStrategy):
     group: ClassVar[str] = "baselines"
 
     node_budget: NodeBudget = "auto"
-    depth: Depth = Field(default=7, ge=1, le=32, description="levels below the root, one pass each")
+    depth: Depth = Field(7, ge=1, le=32, description="levels below the root, one pass each")
     children: int = Field(
-        default=10, ge=1, le=64, title="k", description="nodes expanded per level, children of each"
+        10, ge=1, le=64, title="k", description="nodes expanded per level, children of each"
     )
-    head: int = Field(
-        default=0, ge=0, le=15, description="which of the pair's heads, counted from 0"
-    )
+    head: int = Field(0, ge=0, le=15, description="which of the pair's heads, counted from 0")
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:

@@ -41,20 +41,18 @@ class DualDraft(Strategy):
     group: ClassVar[str] = "papers"
 
     mode: Literal["route", "merge"] = Field(
-        default="route", description="verify the better tree, or both trees as one"
+        "route", description="verify the better tree, or both trees as one"
     )
     node_budget: Annotated[
         NodeBudget, Field(description="maximum nodes of each tree, root included")
     ] = "auto"
-    depth: Depth = Field(default=7, ge=1, le=32, description="levels below the root, one pass each")
+    depth: Depth = Field(7, ge=1, le=32, description="levels below the root, one pass each")
     children: int = Field(
-        default=10, ge=1, le=64, title="k", description="nodes expanded per level, children of each"
+        10, ge=1, le=64, title="k", description="nodes expanded per level, children of each"
     )
-    first: Part = Field(
-        default=0, description="the head that drafts the first tree; none: the draft model"
-    )
+    first: Part = Field(0, description="the head that drafts the first tree; none: the draft model")
     second: Part = Field(
-        default=1, description="the head that drafts the second tree; none: the draft model"
+        1, description="the head that drafts the second tree; none: the draft model"
     )
 
     @classmethod

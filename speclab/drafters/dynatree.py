@@ -51,64 +51,62 @@ class DynaTree(GrownStrategy):
     group: ClassVar[str] = "papers"
 
     high_confidence: Confidence = Field(
-        default=0.9, ge=0, le=1, title="τ_h", description="from here up: min_branches"
+        0.9, ge=0, le=1, title="τ_h", description="from here up: min_branches"
     )
     low_confidence: Confidence = Field(
-        default=0.4,
+        0.4,
         ge=0,
         le=1,
         title="τ_ℓ",
         description="below this: max_branches; between the two: their mean",
     )
     min_branches: int = Field(
-        default=1, ge=1, le=16, title="B_min", description="children if the draft is confident"
+        1, ge=1, le=16, title="B_min", description="children if the draft is confident"
     )
     max_branches: int = Field(
-        default=3, ge=1, le=16, title="B_max", description="children if the draft is unsure"
+        3, ge=1, le=16, title="B_max", description="children if the draft is unsure"
     )
     base_depth: Depth = Field(
-        default=3,
+        3,
         ge=1,
         le=64,
         title="D_0",
         description="from here on, only likely paths grow (paper: 5)",
     )
-    max_depth: Depth = Field(
-        default=8, ge=1, le=64, title="D_max", description="maximum depth of a path"
-    )
+    max_depth: Depth = Field(8, ge=1, le=64, title="D_max", description="maximum depth of a path")
     stop_probability: PathProbability = Field(
-        default=0.01,
+        0.01,
         ge=0,
         lt=1,
         title="ρ_stop",
         description="less likely paths are not expanded (published code: 0.1)",
     )
     deep_probability: PathProbability = Field(
-        default=0.1,
+        0.1,
         ge=0,
         le=1,
         title="ρ_deep",
         description="less likely paths end at base_depth (published code: 0.5)",
     )
     prune_probability: PathProbability = Field(
-        default=0,
+        0,
         ge=0,
         lt=1,
         title="τ",
         description="less likely leaves are not verified (published code: 0.05)",
     )
-    node_budget: NodeBudget = Field(default="auto", title="N_max")
+    node_budget: NodeBudget = Field("auto", title="N_max")
     history: Literal["iteration", "prompt", "off"] = Field(
-        default="off",
+        "off",
         description="when recent acceptance adjusts the thresholds: after each iteration, by the accepted share of "
         "drafted tokens (section 3.3); after each prompt, by committed tokens over D_0 + 2 (published code); never",
     )
     root: Root = Field(
-        default="verified",
+        "verified",
         description="node 0: the target's newest token (speclab default), or drafted as in the paper",
     )
     commit: Literal["gather", "rebuild"] = Field(
-        default="gather",
+        "gather",
         description="keep accepted cache rows (speclab default), or roll back and rerun them (paper)",
     )
     candidates: Candidates = "top"

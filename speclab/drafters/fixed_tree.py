@@ -17,10 +17,10 @@ class FixedTree(GrownStrategy):
 
     group: ClassVar[str] = "baselines"
 
-    depth: Depth = Field(default=5, ge=1, le=32, title="D", description="levels below the root")
-    branching: int = Field(default=2, ge=1, le=16, title="B", description="children of every node")
+    depth: Depth = Field(5, ge=1, le=32, title="D", description="levels below the root")
+    branching: int = Field(2, ge=1, le=16, title="B", description="children of every node")
     prune_probability: PathProbability = Field(
-        default=0.0,
+        0.0,
         ge=0,
         lt=1,
         title="τ",

@@ -43,41 +43,37 @@ class Goose(Strategy):
 
     group: ClassVar[str] = "papers"
 
-    node_budget: NodeBudget = Field(default="auto", title="N")
-    branch_depth: int = Field(
-        default=6, ge=1, le=64, title="D", description="maximum levels of a branch"
-    )
-    max_spine: int = Field(default=20, ge=1, le=256, description="maximum tokens to copy")
+    node_budget: NodeBudget = Field("auto", title="N")
+    branch_depth: int = Field(6, ge=1, le=64, title="D", description="maximum levels of a branch")
+    max_spine: int = Field(20, ge=1, le=256, description="maximum tokens to copy")
     successors: Width = 10
     score_threshold: float = Field(
-        default=0.01, ge=0, lt=1, description="minimum score of a drafted successor"
+        0.01, ge=0, lt=1, description="minimum score of a drafted successor"
     )
     spine_branch_ratio: Share = Field(
-        default=0.5, title="β", description="share of branches along the spine"
+        0.5, title="β", description="share of branches along the spine"
     )
     low_ratio: Share = Field(
-        default=0.15, title="ρ", description="spine's share of the nodes if copies often fail"
+        0.15, title="ρ", description="spine's share of the nodes if copies often fail"
     )
-    mid_ratio: Share = Field(default=0.30, title="ρ", description="the same in between")
-    high_ratio: Share = Field(
-        default=0.50, title="ρ", description="the same if copies are mostly accepted"
-    )
+    mid_ratio: Share = Field(0.30, title="ρ", description="the same in between")
+    high_ratio: Share = Field(0.50, title="ρ", description="the same if copies are mostly accepted")
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
     bypass: Literal["either", "both", "graded", "off"] = Field(
-        default="either",
+        "either",
         description="verify a chain instead of a tree if n-gram lengths agree or the chain is long (appendix B.2); "
         "only if both hold (one reading of section 4.3); never a chain alone, but confidence raises the nodes from "
         "60 % to 100 % and gives them to the spine first (authors' code); never",
     )
     bypass_acceptance: Share = Field(
-        default=0.8, description="acceptance of copies required for a bypass (paper: 0)"
+        0.8, description="acceptance of copies required for a bypass (paper: 0)"
     )
     spine: Literal["context", "transitions", "off"] = Field(
-        default="context",
+        "context",
         description="what the spine is made of: copies; transitions in the same shape (the paper's control); no spine",
     )
-    bigrams: bool = Field(default=True, description="also keep successors of pairs of tokens")
+    bigrams: bool = Field(True, description="also keep successors of pairs of tokens")
     ascending = (("shortest_ngram", "longest_ngram"), ("low_ratio", "mid_ratio", "high_ratio"))
 
     @classmethod

@@ -23,12 +23,12 @@ class IsotropicTree(Strategy):
 
     group: ClassVar[str] = "training-free"
 
-    branching: int = Field(default=3, ge=1, le=16, title="b", description="children of every node")
-    node_budget: NodeBudget = Field(default="auto", title="N")
+    branching: int = Field(3, ge=1, le=16, title="b", description="children of every node")
+    node_budget: NodeBudget = Field("auto", title="N")
     successors: Width = 10
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
-    bigrams: bool = Field(default=True, description="also keep successors of pairs of tokens")
+    bigrams: bool = Field(True, description="also keep successors of pairs of tokens")
     ascending = (("shortest_ngram", "longest_ngram"),)
 
     @classmethod

@@ -46,13 +46,13 @@ class Lookahead(Strategy):
     group: ClassVar[str] = "training-free"
 
     window: int = Field(
-        default=15, ge=1, le=64, title="W", description="columns of the window, one n-gram each"
+        15, ge=1, le=64, title="W", description="columns of the window, one n-gram each"
     )
     ngram: int = Field(
-        default=5, ge=3, le=16, title="N", description="tokens per n-gram, one more than levels"
+        5, ge=3, le=16, title="N", description="tokens per n-gram, one more than levels"
     )
     guesses: int = Field(
-        default=15,
+        15,
         ge=1,
         le=64,
         title="G",

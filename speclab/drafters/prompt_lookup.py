@@ -33,9 +33,7 @@ class PromptLookup(Strategy):
 
     longest_ngram: LongestNgram = 3
     shortest_ngram: ShortestNgram = 1
-    draft_tokens: int = Field(
-        default=10, ge=1, le=256, title="K", description="maximum tokens to copy"
-    )
+    draft_tokens: int = Field(10, ge=1, le=256, title="K", description="maximum tokens to copy")
     ascending = (("shortest_ngram", "longest_ngram"),)
 
     @classmethod

@@ -36,14 +36,12 @@ class Retrieval(Strategy):
 
     group: ClassVar[str] = "training-free"
 
-    text: str = Field(
-        default="", description="a text file or a folder of them; empty: the shipped prompts"
-    )
+    text: str = Field("", description="a text file or a folder of them; empty: the shipped prompts")
     longest_match: int = Field(
-        default=16, ge=1, le=64, description="tokens of the longest match, tried first"
+        16, ge=1, le=64, description="tokens of the longest match, tried first"
     )
-    shortest_match: int = Field(default=2, ge=1, le=64, description="tokens of the shortest match")
-    node_budget: NodeBudget = Field(default="auto", title="c")
+    shortest_match: int = Field(2, ge=1, le=64, description="tokens of the shortest match")
+    node_budget: NodeBudget = Field("auto", title="c")
     ascending = (("shortest_match", "longest_match"),)
 
     @classmethod

@@ -42,14 +42,14 @@ class SequoiaTree(Strategy):
     group: ClassVar[str] = "baselines"
 
     node_budget: NodeBudget = "auto"
-    depth: Depth = Field(default=6, ge=1, le=32, description="maximum levels below the root")
+    depth: Depth = Field(6, ge=1, le=32, description="maximum levels below the root")
     source: Literal["transitions", "draft"] = Field(
-        default="transitions",
+        "transitions",
         description="candidates from a transition table, or from the draft model or a head",
     )
-    successors: int = Field(default=8, ge=1, le=16, description="maximum children of a node")
+    successors: int = Field(8, ge=1, le=16, description="maximum children of a node")
     rank_acceptance: str = Field(
-        default="",
+        "",
         description="acceptance by rank, such as 0.6, 0.2, 0.1; empty: measured (the prior is not in the paper)",
     )
     head: Head = None

@@ -29,21 +29,21 @@ class SuffixDecoding(Strategy):
     group: ClassVar[str] = "training-free"
 
     text: str = Field(
-        default="",
+        "",
         description="a text file or a folder of them, searched beside the text so far; empty: none",
     )
     longest_match: int = Field(
-        default=32, ge=1, le=64, title="P", description="tokens of the longest match"
+        32, ge=1, le=64, title="P", description="tokens of the longest match"
     )
     factor: float = Field(
-        default=1.0,
+        1.0,
         gt=0,
         le=8,
         title="α",
         description="drafted tokens per token of the match (published: 1 to 4)",
     )
     min_probability: PathProbability = Field(
-        default=0.1, ge=0, lt=1, description="less frequent paths are not drafted (published code)"
+        0.1, ge=0, lt=1, description="less frequent paths are not drafted (published code)"
     )
     node_budget: NodeBudget = "auto"
 

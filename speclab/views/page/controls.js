@@ -43,8 +43,11 @@ export function barOf(context) {
       one.disabled = !now.cursor || (asking(now) && LATER.includes(one.dataset.phase));
     }
   };
-  const first = [back, step, ...going, place, phases, play.element, menu.element];
-  return { element: div("sl-bar", ...first), update, end: play.end };
+  return {
+    element: div("sl-bar", back, step, ...going, place, phases, play.element, menu.element),
+    update,
+    end: play.end
+  };
 }
 
 /** What Step does next. @param {State} state */
@@ -95,12 +98,11 @@ function untilOf({ send, kernel }) {
   const kind = choiceOf(options, options[0][0], chosen, WORDS.controls.until);
   const hint = made("span", WORDS.controls.hint);
   const forget = () => hint.replaceChildren();
-  const wish = () => ({
-    kind: kind.value,
-    value: value.type === "number" ? Number(value.value) : value.value
-  });
   const run = button("Run", WORDS.controls.run, () => {
-    if (value.hidden || value.value) return send({ do: "run", until: wish() });
+    if (value.hidden || value.value) {
+      const wanted = value.type === "number" ? value.valueAsNumber : value.value;
+      return send({ do: "run", until: { kind: kind.value, value: wanted } });
+    }
     hint.textContent = WORDS.controls.condition.title;
     value.closest("details").open = true;
     value.focus();
