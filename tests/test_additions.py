@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 ECHO = re.search(r"## A new strategy\n.*?```python\n(.*?)```", CONTRIBUTING, re.DOTALL).group(1)
 STRATEGY = {
-    "speclab/drafters/echo.py": [("", f'"""Echo."""\n\nfrom typing import ClassVar\n{ECHO}')],
+    "speclab/drafters/echo.py": [("", f'"""Echo."""\n\n{ECHO}')],
     "speclab/__init__.pyi": [("\n\n", "\n\nfrom speclab.drafters.echo import Echo as Echo\n")],
 }
 TOP = "    draft_top: Many[tuple[Natural, Probability]] = ()\n"

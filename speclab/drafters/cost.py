@@ -24,11 +24,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from annotated_types import Ge, Le
+from platformdirs import user_cache_path
 from pydantic import Field
 
 from speclab.drafters.base import NODES, Strategy
 from speclab.errors import SpeclabError
-from speclab.files import read_whole, write_whole
+from speclab.files import write_whole
 from speclab.tree import Floats
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _timed(runner: DraftSource, rows: int) -> float:
     On a busy CPU, time spent waiting for the processor does not count.
     """
     if not runner.length:
-        longest = 2 * PREFIX if runner.context is None else runner.context
+        longest = runner.context or 2 * PREFIX
         runner.fill(max(1, min(PREFIX, longest // 2)))
     length = runner.length
     began = perf_counter()
@@ -189,18 +190,19 @@ def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path:
     shape = config.to_dict() if hasattr(config, "to_dict") else vars(config)
     everything = (
         *conditions,
-        *(platform.node(), version("torch"), version("transformers")),
+        platform.node(),
+        version("torch"),
+        version("transformers"),
         str(sorted((name, str(value)) for name, value in shape.items())),
     )
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    home = Path(os.environ.get("SPECLAB_CACHE") or caches / "speclab")
-    return home / "costs" / f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
+    home = os.environ.get("SPECLAB_CACHE") or user_cache_path("speclab")
+    return Path(home) / "costs" / f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
 
 
 def _load(path: Path) -> _Measured | None:
     try:
         until = path.stat().st_mtime + OLD
-        times = tuple(map(float, json.loads(read_whole(path, max_bytes=1 << 20))["seconds"]))
-    except (OSError, SpeclabError, ValueError, KeyError, TypeError):
+        times = tuple(map(float, json.loads(path.read_bytes())["seconds"]))
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     return _Measured(times, until) if len(times) == len(ROWS) and min(times) > 0 else None
