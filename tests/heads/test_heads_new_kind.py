@@ -26,16 +26,16 @@ VOCAB = 16
 
 class MirrorConfig(HeadConfig):
     @property
-    def kind(self) -> str:
+    def kind(self):
         return "mirror"
 
     @property
-    def module(self) -> type[DraftModule]:
+    def module(self):
         return Mirror
 
 
 class Mirror(DraftModule):
-    def __init__(self, config: HeadConfig, **own: bool) -> None:
+    def __init__(self, config, **own):
         super().__init__(config, **own)
         self.turn = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
@@ -43,17 +43,17 @@ class Mirror(DraftModule):
 class MirrorRunner(HeadRunner, runs=Mirror):
     def _rows(self, rows, *, fuse, last_only):
         out = self.model.turn(rows.features)
-        self.cache.update(out[None, None], out[None, None], 0)
-        return self._logits_of(out[-1:] if last_only else out), out
+        entry = out[None, None]
+        self.cache.update(entry, entry, 0)
+        return self._logits_of(out[-last_only:]), out  # the last row, or all
 
 
 # Its format
 
 
 class MirrorFolder(formats.Folder):
-    def head(self, layer, tensors, target) -> MirrorConfig:
-        sizes = {name: layer[name] for name in ("name", "vocab_size", "hidden_size")}
-        return MirrorConfig(**sizes)
+    def head(self, layer, tensors, target):
+        return MirrorConfig(**{name: layer[name] for name in ("name", "vocab_size", "hidden_size")})
 
 
 @pytest.fixture

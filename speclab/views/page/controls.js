@@ -34,8 +34,8 @@ export function barOf(context) {
     step.disabled = asking(now) || (!forward && (!live || off));
     until.run.disabled = asking(now) || off;
     if (status.error?.where === "until") until.hint.textContent = status.error.sentence;
-    until.run.hidden = Boolean(status.busy);
     stop.hidden = !status.busy;
+    until.run.hidden = !stop.hidden;
     menu.guess.setAttribute("aria-pressed", String(Boolean(now.guess.on)));
     for (const one of phases.querySelectorAll("[data-phase]")) {
       const here = one.dataset.phase === positionShown(now).phase && now.cursor > 0;
