@@ -62,7 +62,7 @@ SHARES = {
     "top": 15_800,
     "trace": 6_500,
     "models": 14_300,
-    "heads": 11_000,
+    "heads": 11_100,
     "loading": 5_280,
     "drafters": 24_700,
     "engine": 12_500,
