@@ -6,13 +6,20 @@ without torch, transformers or Jupyter. ``__init__.pyi`` lists them, for type ch
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 __version__ = "0.3.0"
+
+if "ipykernel" in sys.modules:
+    # torch's threads spin while they wait for each other, for milliseconds per product if the
+    # browser has the other core; OpenMP reads this when torch is imported
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOME = {
