@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import nbformat
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
