@@ -162,9 +162,18 @@ class Opened:
             "done(true))))"
         )
 
+    def menu(self, entry: str) -> None:
+        """Clicks an entry of the menu."""
+        self.page.click(".sl-more summary")
+        self.page.get_by_role("button", name=entry, exact=True).click()
+
     def tab(self, name: str) -> None:
         """Opens a tab, and waits until the kernel has filled it."""
-        self.page.click(f"[role=tab][data-tab={name}]")
+        tab = self.page.locator(f"[role=tab][data-tab={name}]")
+        if tab.is_hidden():
+            self.menu(name.capitalize())
+        else:
+            tab.click()
         self.rest()
 
     def fresh(self, source: str) -> None:

@@ -103,9 +103,10 @@ def test_iterations_and_phases_are_reached_by_keyboard_and_by_mouse(page):
     assert page.locator(".sl-body > span:visible").count() == 4, "the prompt and three iterations"
     page.keyboard.press("End")
     shows(page, last)
-    page.click(".sl-play")
+    page.click(".sl-more summary")
+    page.click("text=Play phases")
     shows(page, 1, 0)
-    page.click(".sl-play")  # a pause
+    page.click(".sl-pause")
 
 
 def test_the_commit_shows_the_caches_and_nothing_moves_between_steps_and_phases(page):

@@ -184,6 +184,26 @@ def test_five_nodes_slot_by_slot_and_a_long_prompt_folded():
     assert any("slots 0 to" in note.text for note in huge.layout.annotations)
 
 
+def test_by_paths_the_copies_are_thrown_away_and_the_path_runs_again():
+    step = five_nodes()
+    paths = ((0, 1, 2), (0, 1, 4), (0, 3))
+    step = replace(step, paths=paths)
+    before = step.caches[0].before
+    for phase, after in {"flatten": "", "verify": "×" * 8, "all": "×" * 8 + "····rrr"}.items():
+        figure = views.cache(step, prompt_length=4, phase=phase)
+        assert "".join(figure.data[1].text) == "····" + after
+    assert [len(row) for row in figure.data[0].z if row][1:4] == [
+        before + 3,
+        before + 3,
+        before + 2,
+    ]
+    assert len(figure.data) == 2, "nothing was moved"
+    nodes = [node for node in figure.data[1].customdata if node is not None]
+    again = [slot - step.prefix_length for slot in step.caches[0].kept]
+    assert nodes == [node for path in (*paths, again) for node in path]
+    assert "3 paths" in said(figure)
+
+
 def test_a_broken_cache_is_called_broken():
     step = five_nodes()
     record = step.caches[0]

@@ -62,7 +62,7 @@ export function cacheFigure(step, promptLength = 0, selected = null, position = 
   const count = strips.cells.length;
   const framed = strips.signs.filter(sign => selected !== null && sign.node === selected);
   const [tickvals, ticktext] = [0, 1].map(part => strips.labels.map(label => label[part]));
-  const layout = layoutOf("caches", cacheLines({ caches }).join(" "), {
+  const layout = layoutOf("caches", cacheLines({ ...step, caches }).join(" "), {
     height: CACHE_PITCH * count + 16,
     yaxis: { range: [count - 0.5, -0.5], tickvals, ticktext },
     annotations: strips.notes,
@@ -89,7 +89,41 @@ function cachesAt(step, position) {
 }
 
 /**
- * Adds the strip of a cache: two blocks of rows, and arrows between them.
+ * Whether each path ran on a copy of this cache, which then reads the accepted tokens itself.
+ * @param {{paths: number[][]}} step
+ * @param {DrawnCache} record
+ */
+function isCopied(step, record) {
+  return record.name === "target" && step.paths.length > 0;
+}
+
+/**
+ * The blocks of a cache's strip: label, states, and the nodes on the copy of a path.
+ * @param {Step} step
+ * @param {DrawnCache} record
+ * @param {number} prompt
+ * @param {number} first
+ * @returns {[string, string[], number[]][]}
+ */
+function blocksOf(step, record, prompt, first) {
+  const { prefix_length: prefix, paths } = step;
+  const copied = isCopied(step, record);
+  const held = copied ? { ...record, written: 0, kept: [] } : record;
+  /** @param {boolean} after */
+  const states = after => slotStates(held, prefix, prompt, first, after);
+  /** @type {[string, string[], number[]][]} */
+  const blocks = [[copied ? "kept" : "during", states(false), []]];
+  for (const path of copied && record.written ? paths : [])
+    blocks.push([
+      `path ${blocks.length}`,
+      [...states(false).fill("copied"), ...path.map(() => "thrown")],
+      path
+    ]);
+  return record.open ? blocks : [...blocks, ["after", states(true), []]];
+}
+
+/**
+ * Adds the strip of a cache: its blocks of rows, and arrows from the pass to the commit.
  * @param {Strips} strips
  * @param {Step} step
  * @param {DrawnCache} record
@@ -102,44 +136,39 @@ function addStrip(strips, step, record, prompt) {
     strips.notes.push(noteAt(plotText(text), -0.5, strips.cells.length, LOOKS.heading));
     strips.cells.push([]);
   };
-  heading(words("cache", record.open ? "open" : "heading", cacheValues(record)));
+  heading(cacheWords(step, record, "heading"));
   const first = firstSlot(record, prefix);
-  if (first)
-    heading(
-      words("cache", prompt ? "folded prompt" : "folded", {
-        last: first - 1,
-        prompt: Math.min(prompt, first)
-      })
-    );
+  if (first) heading(words("cache", "folded", { last: first - 1 }));
   const landed = new Map(
     record.kept.map((slot, index) => [slot, record.after - record.kept.length + index])
   );
   const origins = new Map([...landed].map(([slot, goal]) => [goal, slot]));
   const places = [new Map(), new Map()];
-  for (const after of record.open ? [false] : [false, true]) {
+  for (const [label, states, path] of blocksOf(step, record, prompt, first)) {
+    const after = label === "after";
     if (after) strips.cells.push([]); // room for arrows
-    const states = slotStates(record, prefix, prompt, first, after);
     const used = Math.ceil(states.length / CACHE_ROW) * CACHE_ROW;
     const most = Math.max(
       states.length,
       Math.min(record.capacity - first, Math.max(used, CACHE_ROW))
     );
-    while (states.length < most) states.push("free");
+    while (!isCopied(step, record) && states.length < most) states.push("free");
     for (let start = 0; start < states.length; start += CACHE_ROW) {
       const y = strips.cells.length;
       const row = states.slice(start, start + CACHE_ROW);
-      strips.labels.push([y, start ? `from ${first + start}` : after ? "after" : "during"]);
+      strips.labels.push([y, start ? `from ${first + start}` : label]);
       strips.cells.push(row.map(state => Object.keys(LOOKS.caches).indexOf(state)));
       row.forEach((state, x) => {
         const slot = first + start + x;
         places[Number(after)].set(slot, [x, y]);
-        const origin = after ? (origins.get(slot) ?? -1) : slot;
+        let origin = after ? (origins.get(slot) ?? -1) : slot;
+        if (state === "thrown") origin = prefix + path[slot - prefix];
         if (LOOKS.caches[state].sign)
           strips.signs.push({ x, y, ...slotSign(step, record, slot, state, origin, landed) });
       });
     }
   }
-  for (const [from, to] of record.moved)
+  for (const [from, to] of isCopied(step, record) ? [] : record.moved)
     if (places[0].has(from) && places[1].has(to))
       strips.moves.push([places[0].get(from), places[1].get(to)]);
 }
@@ -215,20 +244,15 @@ function cacheTraces({ cells, signs, moves }) {
  * @returns {{label: string, color: string, sign: string}[]}
  */
 export function cacheKey(step) {
-  const { prefix_length: prefix } = step;
-  const states = step.caches.flatMap(record =>
-    [false, true].flatMap(after => slotStates(record, prefix, 1, firstSlot(record, prefix), after))
-  );
-  const used = new Set(["free", ...states]);
-  return Object.entries(LOOKS.caches)
-    .filter(([state]) => used.has(state))
-    .map(([, look]) => look);
+  const used = new Set(cacheFigure(step, 1)?.cells.flat());
+  return Object.values(LOOKS.caches).filter((_, code) => used.has(code));
 }
 
 /** @param {DrawnCache} record */
 function cacheValues(record) {
   return {
     name: record.name[0].toUpperCase() + record.name.slice(1),
+    before: record.before,
     full: record.before + record.written,
     after: record.after,
     capacity: record.capacity,
@@ -242,13 +266,20 @@ function cacheValues(record) {
   };
 }
 
-/** A line per cache. @param {{caches: DrawnCache[]}} step @returns {string[]} */
+/**
+ * What happens to a cache, in a heading or a line; before the commit always in a heading.
+ * @param {{paths: number[][]}} step
+ * @param {DrawnCache} record
+ * @param {string} form
+ */
+function cacheWords(step, record, form) {
+  const name = `${record.open ? "open" : form}${isCopied(step, record) ? " paths" : ""}`;
+  return words("cache", name, { ...cacheValues(record), paths: step.paths.length });
+}
+
+/** A line per cache. @param {{caches: DrawnCache[], paths: number[][]}} step @returns {string[]} */
 export function cacheLines(step) {
-  return step.caches.map(record =>
-    record.open
-      ? `${words("cache", "open", cacheValues(record))}.`
-      : words("cache", "line", cacheValues(record))
-  );
+  return step.caches.map(record => cacheWords(step, record, "line"));
 }
 
 /**

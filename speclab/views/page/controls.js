@@ -21,7 +21,7 @@ export function barOf(context) {
   const until = untilOf(context);
   const stop = asks(send, "Stop", { do: "stop" }, look.stop);
   const play = playOf(context);
-  const menu = menuOf(context, until.element);
+  const menu = menuOf(context, until.element, play.start);
   const going = live ? [until.run, stop] : [];
   /** @param {State} now */
   const update = now => {
@@ -73,8 +73,7 @@ function playOf({ state, dispatch }) {
   let timer = 0;
   const end = () => {
     clearInterval(timer);
-    timer = 0;
-    element.textContent = "Play";
+    element.hidden = true;
   };
   /** Whether a phase was left to show. */
   const next = () => {
@@ -83,12 +82,13 @@ function playOf({ state, dispatch }) {
     return state().cursor !== cursor || state().tick !== tick;
   };
   const start = () => {
-    element.textContent = "Pause";
+    clearInterval(timer);
+    element.hidden = false;
     timer = setInterval(() => next() || end(), 900);
     if (!next() && !asking(state())) dispatch({ type: "go", cursor: 1, tick: 0 });
   };
-  const element = button("Play", WORDS.controls.play, () => (timer ? end() : start()));
-  return { element, end };
+  const element = button("Pause", WORDS.controls.pause, end);
+  return { element, start, end };
 }
 
 /** @param {Context} context */
@@ -138,8 +138,8 @@ export function openFile(file, send) {
   reader.readAsDataURL(file);
 }
 
-/** @param {Context} context @param {HTMLElement} until */
-function menuOf({ state, dispatch, send, live, kernel, picture }, until) {
+/** @param {Context} context @param {HTMLElement} until @param {() => void} play */
+function menuOf({ state, dispatch, send, live, kernel, picture }, until, play) {
   const change = () => {
     openFile(file.files[0], send);
     file.value = "";
@@ -166,12 +166,24 @@ function menuOf({ state, dispatch, send, live, kernel, picture }, until) {
     );
   const guess = entry("Guess first", () => dispatch({ type: "guessing", on: !state().guess.on }));
   guess.title = WORDS.controls.guess.title;
+  const tabs = ["compare", "check"].map(name =>
+    entry(WORDS.tabs[name], () => dispatch({ type: "tab", name }))
+  );
   const views = [entry("As table", flip("rows")), entry("Marks in the text", flip("marks"))];
   const menu = made(
     "details",
     WORDS.controls.menu,
     made("summary", WORDS.controls.more, "⋯"),
-    made("div", {}, live ? until : null, guess, ...views, ...files)
+    made(
+      "div",
+      {},
+      live ? until : null,
+      entry("Play phases", play),
+      guess,
+      ...(kernel ? tabs : []),
+      ...views,
+      ...files
+    )
   );
   return { element: menu, guess };
 }

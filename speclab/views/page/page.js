@@ -176,7 +176,7 @@ function partsOf(context) {
   parts.text.append(parts.body);
   parts.status.append(parts.said);
   drawn.append(parts.named, parts.tree);
-  beside.append(div("sl-caption", WORDS.captions.mask), parts.mask);
+  beside.append(parts.given, parts.mask);
   stage.append(drawn, parts.second, beside, parts.cache, parts.loading);
   below.append(parts.signs, parts.node);
   whole.append(form.element, bar.element, parts.runs, parts.line, parts.error, parts.text);
@@ -234,7 +234,7 @@ function drawAll(state, parts, plot, context) {
  * @param {Record<string, any>} parts
  * @param {Context} context
  */
-function drawLines(state, parts, { send, dispatch, kernel }) {
+function drawLines(state, parts, { send }) {
   const { status, gone } = state;
   const begun = Boolean(state.header);
   parts.progress.hidden = !status.busy || typeof status.progress !== "number";
@@ -271,13 +271,6 @@ function drawLines(state, parts, { send, dispatch, kernel }) {
     };
     actions.push(step("Start over", "start"));
     if (cut) actions.push(button("Longer", {}, longer));
-    if (kernel)
-      actions.push(
-        button("Compare with plain", {}, () => {
-          dispatch({ type: "tab", name: "compare" });
-          send({ do: "compare", names: [state.catalog.current, "Autoregressive"] });
-        })
-      );
   }
   parts.pending.replaceChildren(line, ...actions.flatMap(action => [" ", action]));
   parts.pending.classList.toggle("sl-wrong", Boolean(gone));
@@ -349,7 +342,7 @@ function drawStage(state, parts, plot, context) {
  */
 function drawPictures(
   state,
-  { stage, drawn, tree, second, mask, cache },
+  { stage, drawn, tree, second, given, mask, cache },
   plot,
   { dispatch },
   overlay
@@ -361,11 +354,11 @@ function drawPictures(
   if (!cache.hidden) {
     const length = state.header.prompt_ids.length;
     plot(cache, ["cache", step, width, node], () => cacheFigure(step, length, node));
-    if (!shows(stage, [step, state.tick, width])) slide(cache);
   }
   if (drawn.hidden || !width) return; // no width while another tab hides the page
   /** @param {NodeId} picked */
   const select = picked => dispatch({ type: "select", node: picked });
+  given.textContent = WORDS.captions[step.paths.length ? "paths" : "mask"];
   const rows = maskFigure(step, now, { selected: node });
   const beside = Math.max(width - Math.max(Math.ceil(rows.layout.width), CAPTION) - 20, 240);
   const half = step.proposals.length && beside > NARROW ? beside / 2 : beside;
@@ -401,19 +394,6 @@ function drawPictures(
 }
 
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-
-/** Each sign that the commit moves slides to its slot. @param {any} cache */
-function slide(cache) {
-  const { moves, signs } = cache.figure;
-  const { xaxis, yaxis } = cache._fullLayout;
-  const marks = cache.querySelectorAll(".textpoint");
-  for (const [from, to] of still() ? [] : moves) {
-    const sign = signs.findIndex((/** @type {Slot} */ { x, y }) => x === to[0] && y === to[1]);
-    const by = [xaxis.d2p(from[0]) - xaxis.d2p(to[0]), yaxis.d2p(from[1]) - yaxis.d2p(to[1])];
-    const transform = [`translate(${by.join("px, ")}px)`, "none"];
-    marks[sign].animate({ transform }, LOOKS.motion);
-  }
-}
 
 /**
  * What a step or a phase adds appears, level by level, and the links of the path are drawn.
@@ -501,13 +481,17 @@ function nodeWords(state, overlay) {
  */
 function drawPanel(state, parts, plot, context) {
   const step = stepShown(state);
-  const some = state.diffed || state.steps.some(one => one.findings.length || one.gaps.length);
+  /** @type {Values} the menu opens the others */
+  const wanted = {
+    settings: state.status.wanted,
+    compare: state.compared ?? state.pinned?.step,
+    check: state.diffed || state.steps.some(one => one.findings.length || one.gaps.length)
+  };
   for (const tab of parts.tabs.children) {
-    tab.setAttribute("aria-selected", String(tab.dataset.tab === state.tab));
-    tab.tabIndex = tab.dataset.tab === (state.tab || "caches") ? 0 : -1;
-    tab.hidden =
-      (tab.dataset.tab === "check" && !context.kernel && !some) ||
-      (tab.dataset.tab === "settings" && !state.status.wanted);
+    const { tab: name } = tab.dataset;
+    tab.setAttribute("aria-selected", String(name === state.tab));
+    tab.tabIndex = name === (state.tab || "caches") ? 0 : -1;
+    tab.hidden = name !== state.tab && name in wanted && !wanted[name];
   }
   for (const name of ["settings", "byHand", "compare"]) parts[name].update(state, plot);
   const shown = [

@@ -121,8 +121,9 @@ function phaseSentence(step, position) {
   const { phase } = position;
   if (phase === "draft") return draftSentence(step, position);
   if (phase === "accept") return acceptSentence(step, position);
-  const values = { rows: step.nodes.length, gained: step.committed.length };
-  return words("position", phase, values);
+  const paths = step.paths.length;
+  const values = { rows: step.nodes.length, gained: step.committed.length, paths };
+  return words("position", paths ? `${phase} paths` : phase, values);
 }
 
 /**
