@@ -32,7 +32,7 @@ def decoded(gpu, own, strategy, rounds=2, **settings):
     """Iterations after the sizes of all passes were met, each with what was counted of it."""
     settings = SessionSettings(max_new_tokens=200, stop_at_eos=False, **settings)
     decoding = start(own.fresh(), strategy, PROMPT, settings)
-    for _ in range(8):
+    for _ in range(3):
         iterate(decoding)
     for _ in range(rounds):
         gpu.reset()
@@ -85,7 +85,7 @@ def test_a_record_costs_few_waits_more():
         for temperature, most in ((0.0, 8), (0.8, 11)):
             settings = {"max_new_tokens": 200, "temperature": temperature, "stop_at_eos": False}
             session = speclab.Session(pair("llama"), SIXTY, PROMPT, **settings)
-            for _ in range(8):
+            for _ in range(3):
                 session.step()
             gpu.reset()
             step = session.step()

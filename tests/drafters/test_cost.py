@@ -58,18 +58,6 @@ def test_the_budget_commits_most_tokens_per_second_of_all_passes(chosen, target,
         assert speeds[chosen(strategy, target, draft)] == pytest.approx(max(speeds.values()))
 
 
-def test_rows_that_cost_nothing_are_all_taken_and_dear_ones_are_not(chosen):
-    free = (1.0,) * len(cost.ROWS)
-    nothing = (0.0,) * len(cost.ROWS)
-    some = tuple(1 + rows / 36 for rows in cost.ROWS)
-    goose, tree = speclab.Goose(), speclab.DynaTree()
-    assert chosen(goose, free, free) == chosen(tree, free, nothing) == 64
-    assert chosen(goose, cost.ROWS, free) == 4
-    # a pass of the draft per level: a tree pays for its levels, copies for none
-    assert chosen(goose, some, some) == chosen(tree, some, nothing) == 9
-    assert chosen(tree, some, free) == 4
-
-
 def test_seconds_between_and_beyond_the_measured_sizes(monkeypatch):
     monkeypatch.setattr(cost, "pass_seconds", lambda _: tuple(rows**1.5 for rows in cost.ROWS))
     assert cost.seconds(None, 14) == pytest.approx((12**1.5 + 16**1.5) / 2)

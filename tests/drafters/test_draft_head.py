@@ -15,13 +15,12 @@ from support.pairs import (
     run_and_check_caches,
     target_of,
 )
-from support.records import assert_same, paths_of
+from support.records import paths_of
 from support.table_runner import random_probs, table_pair
 from support.tiny import tiny
 from support.variants import DRAWN, VARIANTS
 
 import speclab
-from speclab.analysis.whatif import in_force, what_if
 
 PROMPT = [5, 9, 2, 11, 3, 7, 7, 1]
 SMALL = {"node_budget": 14, "depth": 3, "children": 4}
@@ -113,14 +112,15 @@ SHAPES = {
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("strategy", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
+@pytest.mark.parametrize(
+    ("strategy", "family"),
+    [*zip(SHAPES.values(), ["llama", "gpt_neox"] * 3, strict=True)],
+    ids=SHAPES,
+)
 def test_the_text_is_the_targets_own_and_every_cache_is_that_of_the_text(family, strategy):
     session = speclab.Session(headed_pair(family), strategy, PROMPT, max_new_tokens=24)
     for step in run_and_check_caches(session).steps:
         assert {*step.tree.source[1:]} <= {"prose"}, "the first head drafts"
-        if isinstance(strategy, speclab.DynaTree) and strategy.candidates == "top":
-            assert_same(what_if(step, in_force(step)).tree, step.tree)
     assert session.token_ids == library_text(target_of(family, VOCAB), PROMPT, 24)
     assert session.metrics.counts.accepted > 0
 

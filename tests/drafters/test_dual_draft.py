@@ -58,21 +58,6 @@ def test_the_text_is_the_targets_own_and_both_parts_follow_it(family, pair_for, 
     assert session.metrics.counts.accepted > 0
 
 
-@pytest.mark.model
-@pytest.mark.parametrize("pair_for", [headed_pair, models_pair])
-def test_a_part_drafts_as_it_would_alone(pair_for):
-    """Each proposal is the tree that the head alone drafts on the same text."""
-    session = speclab.Session(
-        pair_for("llama"), speclab.DualDraft(**SMALL), PROMPT, max_new_tokens=24
-    )
-    for _ in range(5):
-        step = session.step()
-    for head, proposal in enumerate(step.proposals):
-        alone = session.fork(at=4, strategy=speclab.DraftHead(head=head, **SMALL)).step()
-        assert_same(alone.tree.token, proposal.tree.token)
-        assert alone.tree.log_prob == pytest.approx(proposal.tree.log_prob, abs=1e-3)
-
-
 def tables(seed: int) -> tuple[ModelPair, list]:
     """A target and two heads that know it more or less, as tables."""
     target = random_probs(8, seed)

@@ -13,10 +13,9 @@ from support.table_runner import table_pair
 import speclab
 from speclab.drafters.base import Context
 
+EVERY = ALONE | DRAFTED | {"drafted root, gathered": speclab.DynaTree(root="drafted")}
 alone = pytest.mark.parametrize("strategy", ALONE.values(), ids=ALONE)
-every_strategy = pytest.mark.parametrize(
-    "strategy", (ALONE | DRAFTED).values(), ids=ALONE | DRAFTED
-)
+every_strategy = pytest.mark.parametrize("strategy", EVERY.values(), ids=EVERY)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,9 @@ def searched(tmp_path_factory) -> str:
 
 @every_strategy
 @pytest.mark.parametrize(
-    "sampling", [{}, {"temperature": 0.8, "seed": 3}], ids=["greedy", "sampled"]
+    "sampling",
+    [{}, {"temperature": 0.8, "seed": 3}, {"temperature": 1.5, "top_k": 6, "top_p": 0.9}],
+    ids=["greedy", "sampled", "cut"],
 )
 def test_the_text_is_the_targets_own_at_one_pass_an_iteration(strategy, sampling, searched):
     if isinstance(strategy, speclab.Retrieval):
@@ -47,29 +48,41 @@ def test_the_text_is_the_targets_own_at_one_pass_an_iteration(strategy, sampling
         calls = target.calls
         rows = target.rows
         asked = sum(runner.calls for runner in drafts)
+        read = sum(runner.rows for runner in drafts)
         step = session.step()
         assert_consistent(step)
-        assert target.calls - calls == step.counts.target_calls
-        if step.root_choice is None:  # what is accepted of a drafted root is forwarded again
-            assert (target.calls - calls, target.rows - rows) == (
-                1,
-                len(step.tree) + len(step.extra),
+        again = 0  # rows of a second pass
+        if step.root_choice is not None:
+            again = (
+                len(step.committed) if strategy.commit == "rebuild" else int(step.bonus is not None)
             )
+        assert target.calls - calls == step.counts.target_calls == 1 + (again > 0)
+        assert target.rows - rows == len(step.tree) + len(step.extra) + again
         assert sum(runner.calls for runner in drafts) - asked == step.counts.draft_calls
-        assert not step.counts.draft_calls or strategy in DRAFTED.values()
+        assert not step.counts.draft_calls or strategy not in ALONE.values()
+        read = sum(runner.rows for runner in drafts) - read
+        if step.index and isinstance(strategy, speclab.LinearSpeculation):
+            assert read <= strategy.draft_tokens + 1, "and at most one token to catch up with"
+        if getattr(strategy, "commit", "gather") == "rebuild":
+            expanded = sum(event.kind == "expand" for event in step.events)
+            assert read == step.prefix_length + expanded, "a draft prefill"
     plain = speclab.generate(
         pair_of(), speclab.Autoregressive(), PROMPT, max_new_tokens=NEW, **sampling
     )
     assert session.token_ids == plain.token_ids
     assert len({len(step.accepted) for step in session.steps}) >= 2
     assert sampling or session.metrics.tokens_per_iteration > 1.1
-    twin = session.fork(at=6)  # which goes on with what the drafter had learned
-    twin.run()
-    assert twin.token_ids == plain.token_ids
-    for mine, its in zip(session.steps, twin.steps, strict=True):
-        assert_same(mine.tree, its.tree)
-        assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
-        assert (mine.events, mine.committed) == (its.events, its.committed)
+    for at in (
+        6,
+        7,
+    ):  # a fork goes on with what the drafter had learned, whatever another has learned since
+        twin = session.fork(at=at)
+        twin.run()
+        assert twin.token_ids == plain.token_ids
+        for mine, its in zip(session.steps, twin.steps, strict=True):
+            assert_same(mine.tree, its.tree)
+            assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
+            assert (mine.events, mine.committed) == (its.events, its.committed)
 
 
 @every_strategy

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from support.records import assert_consistent, paths_of
 from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
-from speclab.drafters.lookahead import NgramPool
 
 VOCAB = 6
 PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-2:]), 0.8)
@@ -95,42 +93,9 @@ def test_the_window_looks_at_no_draw():
     assert len({tuple(row.target_choice for row in step.extra) for step in alike}) == 1
 
 
-NGRAMS = st.lists(st.tuples(*[st.integers(0, 2)] * 3), max_size=12)
-BATCHES = st.lists(NGRAMS, max_size=6)
-
-
-def held(pool):
-    return {token: pool.after(token) for token in range(3)}, pool.size
-
-
 def newest(width, grams):
     """By first token, what follows it in different n-grams, newest first."""
     held = {}
     for token, *rest in reversed(grams):
         held.setdefault(token, {})[tuple(rest)] = None
     return {token: tuple(after)[:width] for token, after in held.items()}
-
-
-def listed(width, batches):
-    after = newest(width, [*chain.from_iterable(batches)])
-    return {token: after.get(token, ()) for token in range(3)}, sum(map(len, after.values()))
-
-
-@given(st.integers(1, 4), BATCHES, BATCHES)
-def test_the_pool_holds_what_a_list_holds_and_goes_back(width, before, after):
-    pool = NgramPool(width)
-    other = NgramPool(width)
-    for batch in before:
-        pool.add(batch)
-    state = pool.snapshot()
-    for batch in after:
-        pool.add(batch)
-    other.add([(0, 1, 2)])
-    other.restore(state)
-    assert held(other) == listed(width, before)
-    assert held(pool) == listed(width, before + after), (
-        "another pool that goes back leaves this one as it is"
-    )
-    for batch in after:
-        other.add(batch)
-    assert held(other) == held(pool)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import test_architecture as gates
 from support.records import assert_same
 from support.refusals import refused
 from support.table_runner import mixed_probs, random_probs, table_pair
@@ -175,28 +171,6 @@ def test_a_strategy_that_gives_no_drafter_is_refused():
 
     with refused(speclab.SettingsError, "Mine.drafter", "return a Drafter"):
         speclab.Session(pair(), Mine(), PROMPT)
-
-
-@pytest.mark.parametrize("arrow", ["", "from speclab.lab.lab import Lab\n"])
-def test_the_documented_strategy_passes_the_gates(tmp_path, monkeypatch, arrow):
-    path = tmp_path / "echo.py"
-    path.write_text(f'"""Echo."""\n{arrow}{DOCUMENTED}')
-    monkeypatch.setitem(gates.MODULES, "speclab.drafters.echo", path)
-    with pytest.raises(AssertionError) if arrow else contextlib.nullcontext():
-        gates.test_no_circle_of_imports()
-        gates.test_arrows()
-    gates.test_packages()
-    gates.test_nobody_asks_which_strategy_it_is()
-
-
-@pytest.mark.model
-def test_a_file_beside_the_others_adds_the_documented_strategy(tmp_path):
-    (tmp_path / "echo.py").write_text(DOCUMENTED)
-    code = (
-        f"import speclab.drafters; speclab.drafters.__path__.append({str(tmp_path)!r})\n"
-        "assert speclab.strategies()['Echo'].__module__ == 'speclab.drafters.echo'"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_one_declaration_tells_what_a_strategy_needs():

@@ -71,18 +71,6 @@ def test_a_table_is_a_dict_of_dicts(most, batches, pairs):
     assert table.sizes["bigrams"] == len({key for key in plain.after if len(key) == 2})
 
 
-@given(BATCHES, BATCHES)
-def test_going_back_leaves_a_table_that_never_learned_more(before, after):
-    table = learned(TransitionTable(WIDTH, pairs=True), before)
-    state = table.snapshot()
-    then = contents(learned(table, after))
-    other = TransitionTable(WIDTH, pairs=True)
-    other.restore(state)
-    assert contents(other) == contents(learned(TransitionTable(WIDTH, pairs=True), before))
-    assert contents(table) == then, "another table that goes back leaves this one as it is"
-    assert contents(learned(other, after)) == then
-
-
 def test_impossible_and_unknown_tokens_are_not_successors():
     table = TransitionTable(3)
     ids = np.array([[1, 0, 2], [-1, -1, -1]])

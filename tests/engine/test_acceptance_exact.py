@@ -79,17 +79,12 @@ def reject_without_replacement(tree, target, draft, script):
     return rejection_without_replacement(tree, target, draft, lambda _: script)
 
 
-def most_probable(probs, count, script):
-    return sorted(range(VOCAB), key=lambda token: -probs[token])[:count]
-
-
 def merged(probs, count, script):
     """Any tokens, one of them twice."""
     return [1, 2, 1, 0][:count]
 
 
 EXACT = {
-    "top-k, matched": (most_probable, match),
     "merged, matched": (merged, match),
     "drawn, matched": (draw_without_replacement, match),
     "independent draws": (draw_independent, reject_independent),
@@ -186,18 +181,6 @@ def test_a_block_is_exact_and_accepts_no_fewer_tokens_than_one_by_one(chain):
         assert_text(committed, target, 4, 2)
         accepted[rule] = sum(len(text) * share for text, share in committed.items())
     assert accepted[block_verification] >= accepted[recursive_rejection]
-
-
-def test_a_token_that_alone_would_fail_passes_with_its_block():
-    """p / q is 1/2 at the first token and 2 at the second: together 1, so both are accepted for certain."""
-    tree = DraftTree.of([ROOT, 0, 0], [-1, 0, 1], [0.0] * 3, "draft")
-    target = {0: _probs((1, 3)), 1: _probs((1, 0)), 2: FLAT}
-    draft = {0: _probs((1, 1)), 1: _probs((1, 1))}
-    taken = block_verification(tree, target.__getitem__, draft.__getitem__, lambda _: Script(()))
-    trials = [(trial.node, trial.target, trial.against, trial.block) for trial in taken.trials]
-    assert trials == [(1, Fraction(1, 4), Fraction(1, 2), 0), (2, Fraction(1), Fraction(1, 2), 1)]
-    assert (taken.accepted, taken.residual.tolist()) == ((1, 2), FLAT.tolist())
-    assert [trial.accepted for trial in taken.trials] == [True, True]
 
 
 def _probs(weights):

@@ -25,7 +25,6 @@ from transformers import (
 import speclab
 from speclab import errors
 from speclab import pair as models_pair
-from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model
 
@@ -194,40 +193,36 @@ def test_the_model_is_left_as_it_was(processor):
     assert state() == before
 
 
-def test_an_edited_model_is_seen():
-    own = tiny("mistral", seed=3)
+@pytest.mark.parametrize("family", ["mistral", "qwen3_next", "mamba2"])
+def test_an_edited_model_is_seen(family):
+    own = tiny(family, seed=3)
     inside = speclab.custom_generate(speclab.PromptLookup())
     texts = set()
-    for edit in (
+    edits = [
         lambda: None,
-        lambda: own.lm_head.weight.data.neg_(),
+        lambda: own.get_output_embeddings().weight.data.neg_(),
         lambda: setattr(own.generation_config, "repetition_penalty", 1.3),
         lambda: setattr(own.config, "sliding_window", 5),
-    ):
+    ][: 4 if family == "mistral" else 3]
+    for edit in edits:
         edit()
         want = generated(own, 12)
         assert torch.equal(generated(own, 12, custom_generate=inside), want)
         texts.add(tuple(want[0].tolist()))
-    assert len(texts) == 4
+    assert len(texts) == len(edits)
 
 
-def test_a_model_is_prepared_once_and_an_iteration_is_one_pass(monkeypatch):
+def test_a_model_is_prepared_once(monkeypatch):
     own = tiny("llama", seed=3)
-    passes = []
     probes = []
     probe = models_pair.check_trees
-    logits = Runner.logits
     monkeypatch.setattr(
         models_pair, "check_trees", lambda runner: probes.append(runner) or probe(runner)
     )
     inside = speclab.custom_generate(TREE, noisy(own, NOISE))
-    generated(own, custom_generate=inside)
-    monkeypatch.setattr(
-        Runner, "logits", lambda self, *a, **k: passes.append(self.model) or logits(self, *a, **k)
-    )
-    generated(own, custom_generate=inside)
+    for _ in range(2):
+        generated(own, custom_generate=inside)
     assert len(probes) == 2, "the target and the draft"
-    assert 2 < len([each for each in passes if each.model is own.model]) < 20
 
 
 def test_drafts_of_every_kind(tmp_path):
@@ -294,9 +289,3 @@ def test_a_model_that_reads_more_than_the_text_is_refused_until_it_does_not(insi
         generated(own, 4, custom_generate=inside)
     own.prepare_inputs_for_generation = prepare
     assert generated(own, 4, custom_generate=inside).shape == (1, len(PROMPT) + 4)
-
-
-def test_a_draft_or_a_strategy_that_does_not_fit():
-    for strategy in (TREE, "DynaTree"):
-        with refused(errors.SpeclabError):
-            speclab.custom_generate(strategy)

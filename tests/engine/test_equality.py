@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from reference.decoding import argmax, next_logits, softmax
+from reference.decoding import argmax, next_logits
 from support.pairs import (
     NOISE,
     PROMPT,
@@ -20,6 +20,7 @@ from support.pairs import (
 from support.refusals import refused
 from support.tiny import BORDER, tiny
 from support.variants import PATHS, VARIANTS
+from transformers import RepetitionPenaltyLogitsProcessor
 
 import speclab
 
@@ -107,11 +108,28 @@ def test_generate_is_the_session_without_records_and_a_check_passes(strategy):
 
 
 @pytest.mark.parametrize(
-    ("family", "root"), [("gpt_neox", "verified"), ("gpt2", "drafted"), ("gemma3_text", "drafted")]
+    ("family", "root", "penalty"),
+    [
+        ("gpt_neox", "verified", 1.0),
+        ("gpt2", "drafted", 1.7),
+        ("gemma3_text", "drafted", 1.0),
+        ("llama", "verified", 1.7),
+    ],
 )
-def test_each_node_is_what_a_fresh_pass_over_its_path_gives(family, root):
-    """Draft log-prob, target probability and target choice: nothing leaks between siblings, positions are right."""
+def test_each_node_is_what_a_fresh_pass_over_its_path_gives(family, root, penalty, monkeypatch):
+    """Draft log-prob, target probability and target choice: nothing leaks between siblings, positions are right.
+
+    What the generation_config asks for is done to each row by its own path.
+    """
     target = target_of(family)
+    monkeypatch.setattr(target.generation_config, "repetition_penalty", penalty)
+    penalized = RepetitionPenaltyLogitsProcessor(penalty)
+
+    def probs_of(model, ids):
+        logits = torch.tensor([next_logits(model, ids)])
+        processed = penalized(torch.tensor([ids]), logits) if model is target else logits
+        return processed[0].softmax(-1).tolist()
+
     draft = draft_of(family, NOISE)
     strategy = VARIANTS["wide dynatree"].changed(root=root)
     session = speclab.Session(pair_of(family, NOISE), strategy, PROMPT, max_new_tokens=40)
@@ -122,32 +140,19 @@ def test_each_node_is_what_a_fresh_pass_over_its_path_gives(family, root):
         assert family in WINDOWED or set(step.prefix_seen) == {step.prefix_length}
         for node in step.nodes:
             path = step.tree.token[list(step.tree.path(node.index))].tolist()[root == "verified" :]
-            probs = softmax(next_logits(target, text + path))
+            probs = probs_of(target, text + path)
             top = dict(node.target_top)
             assert node.target_choice == argmax(probs) == next(iter(top))
             assert top == pytest.approx({token: probs[token] for token in top}, abs=1e-4)
             if path:
                 drafted, due = (
-                    softmax(next_logits(model, text + path[:-1]))[path[-1]]
-                    for model in (draft, target)
+                    probs_of(model, text + path[:-1])[path[-1]] for model in (draft, target)
                 )
                 assert math.exp(step.tree.log_prob[node.index]) == pytest.approx(drafted, abs=1e-4)
                 assert node.target_prob == pytest.approx(due, abs=1e-4)
 
 
 # The shortest and the longest text
-
-
-def test_one_new_token_needs_no_iteration():
-    result = speclab.generate(
-        pair_of("llama", None), VARIANTS["dynatree"], PROMPT, max_new_tokens=1
-    )
-    assert result.token_ids == own_text("llama", 1)
-    assert (result.metrics.iterations, result.metrics.target_calls, result.metrics.draft_calls) == (
-        0,
-        1,
-        0,
-    )
 
 
 @every_path

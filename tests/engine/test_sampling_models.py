@@ -60,15 +60,12 @@ def logits(after):
 @pytest.mark.parametrize(
     ("name", "drafting"),
     [
-        ("drawn chain with a stop", "model"),
-        ("tree without replacement", "model"),
         ("independent tree", "model"),
         ("independent dynatree", "smaller model"),
         ("drawn chain", "larger model"),
         ("drawn chain", "head"),
         ("dynatree without replacement", "head"),
         ("ddtree", "block"),
-        ("drawn chain", "biased block"),
         ("dynatree without replacement", "biased block"),
     ],
 )

@@ -18,7 +18,6 @@ from support.words import word_tokenizer
 
 import speclab
 from speclab.clinic._draft_side import explain_draft
-from speclab.errors import ContextExceededError
 
 pytestmark = pytest.mark.model
 
@@ -107,13 +106,6 @@ def test_the_stand_in_of_an_id_that_a_draft_lacks(words, unknown):
     assert shown[64:].isneginf().all()
 
 
-@pytest.mark.parametrize("strategy", [speclab.DynaTree(), speclab.Autoregressive()])
-def test_a_context_that_is_exceeded_is_the_targets(strategy):
-    pair = speclab.load_pair(target=tiny("llama"), draft=positions(24))
-    with refused(ContextExceededError, "llama", "256", "max_new_tokens to 216"):
-        speclab.generate(pair, strategy, LONG, max_new_tokens=217)
-
-
 def test_transformers_and_the_clinic_take_a_draft_of_another_size():
     own = target(96)
     ids = torch.tensor([[*SHORT, 95]])
@@ -146,10 +138,13 @@ def sharded(folder):
     return folder
 
 
-@pytest.mark.parametrize("name", FOLDERS)
 @pytest.mark.parametrize(
-    ("vocab", "context", "changes"),
-    [(66, 256, {}), (66, 16, {"max_position_embeddings": 16}), (64, 256, {"vocab_size": 72})],
+    ("name", "vocab", "context", "changes"),
+    [
+        (FOLDERS[0], 66, 256, {}),
+        (FOLDERS[1], 66, 16, {"max_position_embeddings": 16}),
+        (FOLDERS[0], 64, 256, {"vocab_size": 72}),
+    ],
     ids=["added tokens", "16 positions", "padded"],
 )
 def test_a_head_of_another_size_drafts(tmp_path, name, vocab, context, changes):

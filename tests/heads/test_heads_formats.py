@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from reference.eagle3 import PlainHead
 from support.head_folders import VARIANTS, write
+from support.heads import rows_of
+from support.records import paths_of
 from support.tiny import tiny
 
 from speclab.heads.files import read_head
-from speclab.heads.runner import HeadRows, HeadRunner
+from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
+from speclab.tree import DraftTree
 
 TEXT = [5, 9, 2, 40, 33, 7, 7, 1, 60, 12]
-# Rows of a tree below the text: each its token and its parent among them, -1 the text's last entry.
-TREE = [(17, -1), (3, -1), (25, 0), (9, 0), (4, 1), (49, 2)]
+TREE = DraftTree.of([12, 17, 3, 25, 9, 4, 49], [-1, 0, 0, 1, 1, 2, 3], [0.0] * 7, "head")
 variants = pytest.mark.parametrize("variant", VARIANTS)
 
 
@@ -24,43 +25,21 @@ def target():
 
 
 def drafted(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features and logits by place of TEXT and TREE, by the runner: a prefix, the rest, a level at a time."""
+    """Features and logits by place of TEXT and node of TREE, by the runner."""
     runner = Runner(model)
     head = HeadRunner(read_head(folder, runner), runner)
-    columns = slice(None) if head.model.token_ids is None else head.model.token_ids
     runner.watch(head.config.layers)
     runner.logits(TEXT)
     states = runner.hidden.rows(0, len(TEXT) - 1, head.config.layers)
-    first, fed = head.extend(TEXT[1:4], states[:3], last_only=False)
-    second, more = head.extend(TEXT[4:], states[3:], last_only=False)
-    rows = [first.rows[:, columns], second.rows[:, columns]]
-    features = [*fed, *more]
-    paths: list[tuple[int, ...]] = []
-    for level in ((0, 1), (2, 3, 4), (5,)):
-        start = len(paths)
-        paths += [(*(paths[TREE[row][1]] if TREE[row][1] >= 0 else ()), row) for row in level]
-        visible = np.array(
-            [[column in path for column in range(start + len(level))] for path in paths[start:]]
-        )
-        parents = [features[len(TEXT) - 1 + TREE[row][1]] for row in level]
-        places = [len(TEXT) - 2 + len(path) for path in paths[start:]]
-        logits, out = head.forward(
-            HeadRows([TREE[row][0] for row in level], torch.stack(parents), places, visible)
-        )
-        rows.append(logits.rows[:, columns])
-        features += [*out]
-    return torch.stack(features), torch.cat(rows)
+    features, rows = rows_of(head, TEXT, states, TREE)
+    return features, rows if head.model.token_ids is None else rows[:, head.model.token_ids]
 
 
 def plain(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
     head = PlainHead(folder, model)
     features, logits = (list(found) for found in head.rows(TEXT))
-    for row in range(len(TREE)):
-        path: list[int] = []
-        while row >= 0:
-            path = [TREE[row][0], *path]
-            row = TREE[row][1]
-        for found, new in zip((features, logits), head.rows(TEXT, tuple(path)), strict=True):
+    for path in [*paths_of(TREE)][1:]:
+        for found, new in zip((features, logits), head.rows(TEXT, path), strict=True):
             found.append(new[-1])
     return torch.stack(features), torch.stack(logits)
 

@@ -96,13 +96,3 @@ def test_keep_is_in_place_and_copies_only_rows_that_change_place(prefix, slots, 
     assert copied.elements == (
         dict.fromkeys(("copy_", "index_select"), LAYERS * 2 * moved * ROW) if moved else {}
     )
-
-
-def test_a_copy_shares_no_storage():
-    cache = filled(20)
-    twin = cache.copy(15)
-    kept = twin.layers[1].keys.clone()
-    cache.keep(3, [7, 9, 12])
-    cache.update(*rows(9), 1)
-    assert twin.length == 15
-    assert torch.equal(twin.layers[1].keys, kept)

@@ -138,20 +138,6 @@ def test_after_any_calls_the_cache_equals_a_fresh_prefill(family, prefix, action
             assert_is_fresh_prefill(runner, committed)
 
 
-@pytest.mark.parametrize("family", ["mistral", "gemma3_text"])
-def test_rows_that_keep_moves_are_in_the_window_by_their_new_place(family):
-    tree = DraftTree.of([7, 1, 2, 3, 4, 5, 6], [-1, 0, 0, 0, 0, 4, 5], [0.0] * 7, "test")
-    runner = Runner(tiny(family))
-    text = [11, 12, 13]
-    runner.extend(text)
-    run_tree(runner, tree)
-    runner.keep(3, [3, 7, 8, 9])
-    text += [7, 4, 5, 6]
-    for token in range(20, 20 + WINDOW):
-        text.append(token)
-        torch.testing.assert_close(runner.extend([token]), plain(runner, text)[-1], **CLOSE)
-
-
 # Masks: what each row was given to see, read back from the tensor that the model got
 
 

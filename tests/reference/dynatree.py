@@ -251,24 +251,16 @@ def adjust(s, accepted):
     return dict(s)
 
 
-def statistic(s, tree, accepted, committed, verified):
-    """a_r: accepted over drafted tokens."""
-    return len(accepted) / (len(tree.nodes) - verified)
-
-
 @dataclass
 class Round:
     """One iteration: the tree, the nodes of the committed path (a verified root is not among them),
     the tokens.
-
-    `mean`: of the statistic over the window, with this iteration.
     """
 
     settings: dict
     tree: Drafted
     accepted: list[int]
     committed: list[int]
-    mean: float
 
 
 def decode(target, draft, prompt, s, rounds):
@@ -278,7 +270,6 @@ def decode(target, draft, prompt, s, rounds):
     `target` and `draft` are distributions of the whole text. `s["root"]`: "verified" or "drafted".
     """
     verified = s["root"] == "verified"
-    s = s | {"given_base_depth": s["base_depth"]}
     first = top(target(prompt), 1)[0]
     text = (*prompt, first)
     statistics = []
@@ -292,9 +283,8 @@ def decode(target, draft, prompt, s, rounds):
         path, committed = select_commit(tree.token, tree.parent, choices, due)
         accepted, committed = (path[1:], committed[1:]) if verified else (path, committed)
         drafted = len(tree.nodes) - verified
-        statistics += [statistic(s, tree, accepted, committed, verified)] if drafted else []
-        window = statistics[-10:] or [0.0]
-        done.append(Round(s, tree, accepted, committed, sum(window) / len(window)))
+        statistics += [len(accepted) / drafted] if drafted else []  # a_r
+        done.append(Round(s, tree, accepted, committed))
         text = (*text, *committed)
         s = adjust(s, statistics) if s["history"] == "iteration" and drafted else s
     return first, done

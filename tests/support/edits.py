@@ -27,7 +27,12 @@ LINES = (Path(__file__).parent / "edits.txt").read_text().splitlines()
 EDITS = {name: steps for name, *steps in (line.split(" || ") for line in LINES)}
 FAMILIES = ("llama", "gpt_neox", "mistral", "gemma3_text")
 ONLY = {"window": ("mistral",), "chunk": ("llama4_text",)}
-CASES = [(name, family) for name in EDITS for family in ONLY.get(name, FAMILIES)]
+CASES = [
+    (name, family)
+    for place, name in enumerate(EDITS)
+    for family in ONLY.get(name, ("llama", FAMILIES[1 + place % 3]))
+]
+"""Each edit of Llama and of another family, in turn."""
 SAME = {"half", "double", "attention", "offloaded"}
 """Edits after which the text may be the same."""
 

@@ -75,7 +75,7 @@ VARIANTS = {
 }  # fmt: skip
 
 
-def write(folder, target, variant="SafeAILab, LLaMA 3.1 8B", seed=1, **changes):
+def write(folder, target, variant="SafeAILab, LLaMA 3.1 8B", **changes):
     """A folder of that variant with random weights; `changes` replace fields of its config."""
     fields, choices = VARIANTS[variant]
     fields = {**fields, **changes}
@@ -92,19 +92,14 @@ def write(folder, target, variant="SafeAILab, LLaMA 3.1 8B", seed=1, **changes):
     shape |= {name: fields.pop(name) for name in layer_fields}
     shape = {name: value for name, value in shape.items() if value is not ...}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(1)
         tensors = _tensors(shape, fields, choices, target.config.hidden_size)
     ids = choices.get("ids", SOME)
-    maps = choices.get("maps")
-    if "fc.weight" in tensors and (ids is not None or maps == "zero"):
-        fields["draft_vocab_size"] = len(ids or range(shape["vocab_size"]))
-        tensors["d2t"] = (
-            torch.tensor(ids) - torch.arange(len(ids))
-            if ids
-            else torch.zeros(shape["vocab_size"]).long()
-        )
-        if maps != "d2t":
-            tensors["t2d"] = torch.isin(torch.arange(shape["vocab_size"]), torch.tensor(ids or []))
+    if "fc.weight" in tensors and ids is not None:
+        fields["draft_vocab_size"] = len(ids)
+        tensors["d2t"] = torch.tensor(ids) - torch.arange(len(ids))
+        if "maps" not in choices:
+            tensors["t2d"] = torch.isin(torch.arange(shape["vocab_size"]), torch.tensor(ids))
     if "speculators_model_type" in fields:
         verifier = {"name_or_path": "someone/tiny", "architectures": ["LlamaForCausalLM"]}
         config = {

@@ -1,9 +1,11 @@
 """Random draft heads, with weights large enough for a wrong feature, mask or position to show."""
 
+import numpy as np
 import torch
 
 from speclab.heads.block_head import BlockConfig, BlockHead
 from speclab.heads.eagle import HeadConfig
+from speclab.heads.runner import HeadRows
 
 
 def random_head(
@@ -64,6 +66,24 @@ def random_block(
     if ids is not None:
         head.choose_tokens(torch.tensor(ids))
     return head.eval()
+
+
+def rows_of(head, text, states, tree):
+    """Features and rows of a text behind its first token and of a tree below its last: a prefix, the rest, levels."""
+    first, features = head.extend(text[1:5], states[:4], last_only=False)
+    second, more = head.extend(text[5:], states[4:], last_only=False)
+    rows = [*first.rows, *second.rows]
+    features = [*features, *more]
+    below = len(features) - 1  # the text's last place is the root
+    for depth in range(1, tree.depth.max() + 1):
+        level = np.flatnonzero(tree.depth == depth)
+        above = torch.stack([features[below + tree.parent[node]] for node in level])
+        places = [len(text) - 2 + depth] * len(level)
+        visible = tree.ancestor_mask()[level, 1 : level[-1] + 1]
+        answer, new = head.forward(HeadRows(tree.token[level].tolist(), above, places, visible))
+        rows += [*answer.rows]
+        features += [*new]
+    return torch.stack(features), torch.stack(rows)
 
 
 @torch.no_grad()
