@@ -7,8 +7,8 @@ import random
 
 import pytest
 from support.heads import random_block, random_head
-from support.pairs import PROMPT, assert_cache_is_fresh, block_pair, library_text, target_of
-from support.records import assert_consistent, assert_same, paths_of
+from support.pairs import PROMPT, block_pair, library_text, run_and_check_caches, target_of
+from support.records import assert_same, paths_of
 from support.refusals import refused
 from support.tiny import tiny
 
@@ -92,19 +92,10 @@ def test_every_cache_stands_on_the_text_after_each_step_and_in_forks(strategy, s
     session = speclab.Session(
         block_pair("llama", **shape), strategy, prompt_of(), max_new_tokens=16, check=True
     )
-    model = session.pair.target.model
-
-    def run(one: speclab.Session) -> None:
-        while not one.done:
-            assert_consistent(one.step())
-            for runner in (one.pair.target, *one.pair.heads):
-                assert_cache_is_fresh(runner, one.prompt_ids + one.token_ids, model)
-
-    run(session)
+    run_and_check_caches(session)
     assert shape or session.metrics.counts.accepted > 0
     for at in (1, len(session.steps) - 1):
-        twin = session.fork(at)
-        run(twin)
+        twin = run_and_check_caches(session.fork(at))
         assert twin.token_ids == session.token_ids
         for mine, its in zip(session.steps, twin.steps, strict=True):
             assert_same(mine.tree, its.tree)

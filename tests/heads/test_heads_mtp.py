@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.heads import random_head, rows_of
-from support.pairs import PROMPT, SMALL, assert_cache_is_fresh, library_text
+from support.pairs import PROMPT, SMALL, assert_cache_is_fresh, library_text, run_and_check_caches
 from support.records import paths_of
 from support.refusals import refused
 from support.tiny import make_loud, tiny
@@ -139,12 +139,7 @@ def test_the_text_is_the_target_s_and_every_cache_as_after_one_pass(load, family
     pair = load(family, layers, heads=["mtp", random_head(tiny("llama", vocab=SMALL))])
     model = pair.target.model
     session = speclab.Session(pair, TREES[name], TEXT, max_new_tokens=24)
-    while not session.done:
-        session.step()
-        text = session.prompt_ids + session.token_ids
-        for runner in session.pair.heads:
-            assert_cache_is_fresh(runner, text, model)
-    assert session.token_ids == library_text(model, TEXT, 24)
+    assert run_and_check_caches(session).token_ids == library_text(model, TEXT, 24)
     fork = session.fork(at=3)
     assert_cache_is_fresh(fork.pair.heads[0], fork.prompt_ids + fork.token_ids, model)
     fork.run()

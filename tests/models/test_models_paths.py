@@ -96,7 +96,7 @@ def test_rows_that_see_no_path_are_refused_and_the_cache_stays():
     assert_holds(runner, [*TEXT, 9])
 
 
-@pytest.mark.parametrize("family", ["qwen3_next", "granitemoehybrid"])
+@pytest.mark.parametrize("family", ["qwen3_next", "falcon_h1"])
 def test_sampled_texts_of_hybrids_are_those_of_plain_sampling(family):
     """Candidates that were chosen beforehand change no token of a seed."""
     texts = set()

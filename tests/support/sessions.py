@@ -51,14 +51,9 @@ def calls(session):
     return [runner.calls for runner in session.pair.runners.values()]
 
 
-def texts(session):
-    """What the caches hold."""
-    return [runner.tokens for runner in session.pair.runners.values()]
-
-
 def assert_caches_follow(session):
     """Both caches hold a prefix of the whole decoded text, the target's all but at most the newest token."""
     whole = [*session.trace.prompt_ids, *session.trace.token_ids]
-    for held in texts(session):
-        assert held == whole[: len(held)]
+    for runner in session.pair.runners.values():
+        assert runner.tokens == whole[: runner.length]
     assert len(whole) - 1 <= session.pair.target.length <= len(whole)

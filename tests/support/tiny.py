@@ -36,6 +36,7 @@ _DEEPSEEK = _EXPERTS | {
     "topk_group": 1,
     "first_k_dense_replace": 1,
 }
+_MAMBA = {"mamba_n_heads": 4, "mamba_d_state": 8, "mamba_n_groups": 1}
 _HYBRID = {"layer_types": ["sliding_attention", "full_attention"]}
 
 BORDER = 32
@@ -56,7 +57,6 @@ CONFIGS = {
     "mistral": {**_COMMON, **_GROUPED, "sliding_window": WINDOW},
     "gemma2": {**_GEMMA, **_HYBRID},
     "gemma3_text": {**_GEMMA, **_HYBRID},
-    "gemma3n_text": {**_COMMON, **_GROUPED, "sliding_window": WINDOW},
     "phi": {**_COMMON, "partial_rotary_factor": 0.5},
     "phi3": {
         **_COMMON,
@@ -127,21 +127,17 @@ CONFIGS = {
     "falcon_h1": {
         **_COMMON,
         **_GROUPED,
+        **_MAMBA,
         "mamba_d_ssm": 32,
-        "mamba_n_heads": 4,
         "mamba_d_head": 8,
-        "mamba_d_state": 8,
-        "mamba_n_groups": 1,
         "mamba_chunk_size": 8,
     },
     "granitemoehybrid": {
         **_COMMON,
         "num_key_value_heads": 2,
+        **_MAMBA,
         "layer_types": ["linear_attention", "full_attention"],
-        "mamba_n_heads": 4,
         "mamba_d_head": 16,
-        "mamba_d_state": 8,
-        "mamba_n_groups": 1,
         "num_local_experts": 2,
         "num_experts_per_tok": 1,
         "shared_intermediate_size": 16,
@@ -149,11 +145,9 @@ CONFIGS = {
     "bamba": {
         **_COMMON,
         "num_key_value_heads": 2,
+        **_MAMBA,
         "attn_layer_indices": [1],
-        "mamba_n_heads": 4,
         "mamba_d_head": 16,
-        "mamba_d_state": 8,
-        "mamba_n_groups": 1,
     },
 }
 
