@@ -74,7 +74,7 @@ SHARES = {
     "course": 3_170,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 152_450, "tests": 166_900}
+WHOLE = {"speclab": 152_450, "tests": 163_400}
 SCRIPTS = {"speclab/views": 40_100, "speclab/lab": 810, "speclab/live": 11_700}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
