@@ -61,20 +61,15 @@ class DraftPass:
         width: int,
         candidates: Candidates = "top",
     ) -> None:
-        sampled = candidates if context.sampling.temperature > 0 else "top"
-        self.sampling = {
-            "top": CandidateSampling.DETERMINISTIC,
-            "independent": CandidateSampling.INDEPENDENT,
-            "without_replacement": CandidateSampling.WITHOUT_REPLACEMENT,
-            "block": CandidateSampling.BLOCK,
-        }[sampled]
+        sampled = candidates != "top" and context.sampling.temperature > 0
+        self.sampling = CandidateSampling[candidates.upper() if sampled else "DETERMINISTIC"]
         self.draft_probs: dict[int, Floats] = {}
         self.context = context
         self._source = source
         self._width = max(width, TOP_K)
-        self._wanted = self._width if sampled == "top" else 0
+        self._wanted = 0 if sampled else self._width
         self._begun = False
-        if sampled != "top":
+        if sampled:
             from speclab.sampling import PositionalRng, RngPurpose  # imports torch
 
             self._rng = PositionalRng(
@@ -95,7 +90,7 @@ class DraftPass:
         if not self._begun and room > 0:
             return self._top([0], self._text(0))  # node 0 is the newest committed token
         reach = room if self._source.reach is None else min(room, self._source.reach)
-        known = [node for node in nodes if tree.depth[node] < reach]
+        known = [node for node in nodes if _depth(tree, node) < reach]
         if not known:
             return [()] * len(nodes)
         answer = self._source.after_nodes(tree, known, self._wanted)
@@ -137,7 +132,7 @@ class DraftPass:
         return tuple((token, log(probs[token])) for token in tokens)
 
     def _top(self, nodes: Sequence[int], answer: Answer) -> list[TopK]:
-        if self.sampling is CandidateSampling.DETERMINISTIC:
+        if self._wanted:  # the pass has found them
             ids, log_probs = answer.topk(self._width)
             return [
                 tuple(zip(*row, strict=True))
@@ -147,7 +142,7 @@ class DraftPass:
 
         probs = transform(answer.logits, self.context.sampling).cpu()
         self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
-        best = probs.topk(min(self._width, probs.shape[-1]), dim=-1)
+        best = probs.topk(min(self._width, probs.shape[-1]))
         rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [
             tuple((token, log(prob)) for token, prob in zip(*row, strict=True) if prob > 0)
@@ -209,3 +204,11 @@ class DraftPassDrafter(Drafter):
             self._passes.keep(
                 path if self.numbers is None else [self.numbers[node] for node in path]
             )
+
+
+def _depth(tree: Columns, node: int) -> int:
+    """By the parents: a strategy of the user's may keep no column of depths."""
+    depth = 0
+    while (node := tree.parent[node]) >= 0:
+        depth += 1
+    return depth

@@ -263,10 +263,12 @@ def _kept(shape: Shape, tree: Nodes, *, sampled: bool) -> list[int]:
     nodes = range(len(tree))
     if shape.best:  # EAGLE-2: the best of all candidates
         return sorted(tree.best(shape.node_budget, nodes))
-    if sampled:  # dropping a sample by its probability would change the output distribution
-        return list(nodes)
-    # section 3.3
-    return [node for node in nodes if node == 0 or tree.path_prob(node) >= shape.prune_probability]
+    # section 3.3; dropping a sample by its probability would change the output distribution
+    return [
+        node
+        for node in nodes
+        if sampled or node == 0 or tree.path_prob(node) >= shape.prune_probability
+    ]
 
 
 def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
