@@ -251,13 +251,10 @@ export function cacheKey(step) {
 /** @param {DrawnCache} record */
 function cacheValues(record) {
   return {
+    ...record,
     name: record.name[0].toUpperCase() + record.name.slice(1),
-    before: record.before,
     full: record.before + record.written,
-    after: record.after,
-    capacity: record.capacity,
     memory: ((record.after * record.slot_bytes) / 2 ** 20).toFixed(1),
-    written: record.written,
     kept: record.kept.length,
     moved: record.moved.length,
     checks: Object.entries(cacheChecks(record))

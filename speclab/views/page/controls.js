@@ -157,13 +157,13 @@ function menuOf({ state, dispatch, send, live, kernel, picture }, until, play) {
     entry("Picture as SVG", () => picture("svg")),
     entry("Picture as PNG", () => picture("png"))
   ];
-  if (live) files.push(entry("Save run", () => send({ do: "save", what: "run" })));
-  if (kernel) files.push(entry("Save page", () => send({ do: "save", what: "page" })));
   if (live)
     files.push(
+      entry("Save run", () => send({ do: "save", what: "run" })),
       entry("Open run", () => file.click()),
       file
     );
+  if (kernel) files.push(entry("Save page", () => send({ do: "save", what: "page" })));
   const guess = entry("Guess first", () => dispatch({ type: "guessing", on: !state().guess.on }));
   guess.title = WORDS.controls.guess.title;
   const tabs = ["compare", "check"].map(name =>
