@@ -113,9 +113,7 @@ def _decode(
     with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):
         pair = pairs.get("last")
         if pair is None or pair.target.model is not model:
-            # so a seed gives one text, on the first call as on later ones
-            with torch.random.fork_rng(devices=[]):
-                pair = pairs["last"] = _prepared(model, drafts)
+            pair = pairs["last"] = _prepared(model, drafts)
         cost.with_node_budget(strategy, pair)
         text = _Text(pair.fresh(), padding, ids, logits_processor, generation_config)
         text.decode(strategy, stopping_criteria, streamer)
