@@ -87,6 +87,7 @@ def test_spine_yield_is_the_mean_of_following_one_branch():
         _assert_mean(_simulate_spine(p_s, p_t, widths, depth), spine_yield(p_s, p_t, widths, depth))
     assert spine_yield(0.6, 0.1, [], 6) == 1
     assert spine_yield(1.0, 0.1, [3, 2, 1], 6) == 4
+    assert spine_yield(0.0, 1.0, [0.5, 0], 6) == 1 + 6
 
 
 @given(inner_rates, inner_rates, st.integers(1, 30), st.floats(0, 100))

@@ -192,6 +192,10 @@ def test_vllm_s_passes_without_drafts_and_requests_that_come_back(tmp_path):
         requests.keep(())
     for name in ("vllm-a.jsonl", "vllm-a-2.jsonl"):
         assert speclab.load_steps(tmp_path / name).token_ids == [7, 4]
+    # all of a prompt but its last token
+    alone.req_ids, alone.prefill_len_np = ["c"], np.array([5])
+    own()(rows(1, [4]), alone)
+    assert not (tmp_path / "vllm-c.jsonl").exists()
 
 
 def test_vllm_s_synthetic_acceptance_is_said(tmp_path):
