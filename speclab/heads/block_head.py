@@ -204,7 +204,7 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
             angles = self._angles_at(range(self.length, before + size))
             seen = np.tri(size, before + size, before, dtype=np.bool_)
             mask = to_device(seen, self.device) if config.causal else None
-            out = self._packed(block[None], features[None], angles, mask, self.cache)[0]
+            out = self._packed()(block[None], features[None], angles, mask, self.cache)[0]
             self._out = out[-config.drafted :]
             self._logits = self._logits_of(self._out)
             if self.conditions:
@@ -246,7 +246,7 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
 
     @cached_property
     def _markov(self) -> tuple[nn.Embedding, Tensor]:
-        """W1, and the rows of W2 of the tokens that the pair has, as in `_output`."""
+        """W1, and the rows of W2 of the tokens that the pair has."""
         head: Any = self.model.markov_head
         ids = self.model.token_ids
         known = slice(self.vocab_size) if ids is None else ids < self.vocab_size

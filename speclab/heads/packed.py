@@ -5,20 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from speclab.models.lean import Linear
-
-
-class _Packed(nn.Module):
-    """A `Linear` in a module."""
-
-    def __init__(self, module: nn.Linear) -> None:
-        super().__init__()
-        self.product = Linear(module)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self.product(rows)
 
 
 def with_packed(module: nn.Module) -> nn.Module:
@@ -29,5 +18,5 @@ def with_packed(module: nn.Module) -> nn.Module:
     }
     for name, part in module.named_modules():
         if type(part) is nn.Linear and name != "lm_head":
-            copies[id(part)] = _Packed(part)
+            copies[id(part)] = Linear(part)
     return copy.deepcopy(module, copies)

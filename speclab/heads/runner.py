@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from speclab.heads.packed import with_packed
 from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
 from speclab.models.fingerprint import Fingerprint
+from speclab.models.lean import Linear
 from speclab.models.runner import Runner
 from speclab.models.source import Columns, DraftSource, Kept, State, TreeRows
 from speclab.models.transfers import check_finite, to_device
@@ -77,6 +78,9 @@ class HeadRunner(DraftSource):
         self._tree = TreeRows()
         self._feature: dict[int, Tensor] = {}
         self.state = State(Fingerprint(self.model), admitted=True)
+        # made by the first pass, once for all forks
+        self._packed = cache(partial(with_packed, self.model))
+        self._output = cache(self._output_layer)
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
         self._angles: Angles = (torch.empty(0), torch.empty(0))
 
@@ -186,26 +190,20 @@ class HeadRunner(DraftSource):
         embedded = self._embed(to_device(self.shown(rows.tokens), self.device))
         mask = self._mask(rows.visible, len(rows.tokens))
         angles = self._angles_at(rows.positions)
-        out: Tensor = self._packed(embedded[None], features[None], angles, mask, self.cache)[0]
+        out: Tensor = self._packed()(embedded[None], features[None], angles, mask, self.cache)[0]
         return self._logits_of(self.model.read_out(out[-1:] if last_only else out)), out
 
     def _logits_of(self, read: Tensor) -> Tensor:
         """Logits of the draft vocabulary."""
-        layer, drafted = self._output
+        layer, drafted = self._output()
         return layer(read)[:, : self.vocab_size if drafted is None else None]
 
     def _answer(self, logits: Tensor, topk: int) -> Answer:
-        ids = self._output[1]
+        ids = self._output()[1]
         return check_finite(logits, topk, self.name, ids=ids, vocab_size=self.vocab_size)
 
-    @cached_property
-    def _packed(self) -> nn.Module:
-        """The module with packed weights; once for all forks."""
-        return with_packed(self.model)
-
-    @cached_property
-    def _output(self) -> tuple[Callable[[Tensor], Tensor], Ids | None]:
-        """The output layer, and the target's id of each of its columns (None: its own); once for all forks.
+    def _output_layer(self) -> tuple[Callable[[Tensor], Tensor], Ids | None]:
+        """The output layer, and the target's id of each of its columns (None: its own).
 
         Ids that the target lacks are left out of a draft vocabulary.
         """
@@ -222,7 +220,7 @@ class HeadRunner(DraftSource):
         chosen = nn.Linear(layer.in_features, len(columns), layer.bias is not None, device="meta")
         for name, weights in layer.named_parameters():
             setattr(chosen, name, nn.Parameter(weights.detach()[columns], requires_grad=False))
-        return with_packed(chosen), ids[known].cpu().numpy()
+        return Linear(chosen), ids[known].cpu().numpy()
 
     def _angles_at(self, positions: Sequence[int]) -> Angles:
         """The angles of positions, from tables that grow by doubling."""

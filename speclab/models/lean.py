@@ -31,7 +31,7 @@ Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' positions, each `[m, half]`."""
 
 
-class Linear:
+class Linear(nn.Module):
     """`x Wᵀ + b` with one `nn.Linear`, or with several that read the same rows, their outputs
     concatenated.
 
@@ -39,26 +39,27 @@ class Linear:
     at every call, which takes longer than the product if rows are few.
     """
 
-    def __init__(self, *modules: Any) -> None:
-        self.modules = modules
-        weights = torch.cat([module.weight for module in self.modules])
+    def __init__(self, *parts: Any) -> None:
+        super().__init__()
+        self.parts = parts
+        weights = torch.cat([part.weight for part in parts])
         self.packed = None
         if PACKING and weights.device.type == "cpu" and weights.dtype == torch.float32:
             biases = [
-                weights.new_zeros(module.out_features) if module.bias is None else module.bias
-                for module in self.modules
+                weights.new_zeros(part.out_features) if part.bias is None else part.bias
+                for part in parts
             ]
             self._bias = torch.cat(biases)
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weights)
 
-    def __call__(self, rows: Tensor) -> Tensor:
+    def __call__(self, rows: Tensor) -> Tensor:  # without hooks, which take time
         if self.packed is not None:
             product: Tensor = torch.ops.mkldnn._linear_pointwise(
                 rows, self.packed, self._bias, "none", [], ""
             )
             return product
         # on a GPU, and in half precision: the library's product
-        outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
+        outputs = [F.linear(rows, part.weight, part.bias) for part in self.parts]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
 

@@ -9,11 +9,13 @@ import pytest
 import torch
 from support.head_folders import SOME
 from support.heads import random_head
+from support.pairs import target_of
 from support.tiny import tiny
 
 import speclab
 from speclab.heads.files import read_head
 from speclab.heads.runner import HeadRunner
+from speclab.models.lean import Linear
 from speclab.models.runner import Runner
 from training.head_export import save_head
 
@@ -72,3 +74,16 @@ def test_a_draft_vocabulary_is_a_softmax_over_its_tokens_by_the_targets_ids(fami
         assert answer.choice.tolist() == [best[0][0]]
         assert answer.rows.shape == (1, 64)
         assert answer.rows[0].isfinite().nonzero().flatten().tolist() == sorted(SOME)
+
+
+def test_texts_share_the_weights_that_a_head_packs(monkeypatch):
+    made = []
+    pack = Linear.__init__
+    monkeypatch.setattr(Linear, "__init__", lambda self, *parts: made.append(pack(self, *parts)))
+    target = target_of("llama")
+    pair = speclab.load_pair(target=target, heads=random_head(target, ids=SOME, layers=(1, 2)))
+    counts = [len(made)]
+    for _ in range(2):
+        speclab.generate(pair, speclab.DraftHead(node_budget=6), [5, 9, 2], max_new_tokens=8)
+        counts.append(len(made))
+    assert counts[0] < counts[1] == counts[2]

@@ -96,12 +96,8 @@ def decode(
             layer.keys, layer.values = layer.keys[:, :, slots], layer.values[:, :, slots]
         places = np.append(places, position)[slots]
         seen = np.hstack([shown, mask])
-        more = {
-            "position": position,
-            "mask": seen,
-            "slot": range(held, held + n),
-            "kept_slots": kept,
-        }
+        more = {"position": position, "mask": seen, "slot": range(held, held + n)}
+        more["kept_slots"] = kept
         held = held if whole else len(text) - 1  # or as the engine believes
         recorder.step(prefix_length=held, token=token, parent=parent, accepted=accepted, committed=committed,
                       choice=choice, topk=topk(logits), **(more if whole else {}))  # fmt: skip
