@@ -17,9 +17,9 @@ from typing import Any
 __version__ = "0.3.0"
 
 if "ipykernel" in sys.modules:
-    # torch's threads spin while they wait for each other, 14 ms per product if the browser has the
-    # other core; OpenMP reads this when torch is imported. Larger models need some of it: without
-    # spinning SmolLM2 takes half as long again.
+    # torch's threads spin while they wait for each other: a step took up to a second where the
+    # browser had the other core. OpenMP reads this when torch is imported. Larger models need some
+    # spinning: without any, a step of SmolLM2 takes half as long again.
     os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
