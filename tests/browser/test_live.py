@@ -114,7 +114,7 @@ def test_a_slider_previews_apply_decodes_and_a_tree_is_built_by_hand_and_predict
     page.fill(".sl-byhand input", "#5")
     page.click(".sl-byhand button:text('Add')")
     page.click(".sl-verify:not([disabled])")
-    live.wait("document.querySelectorAll('.sl-panel .js-plotly-plot').length > 0")
+    live.wait(f"{STATUS}.includes('ByHand drafts')")
     page.click(".sl-more summary")
     page.click("text=Guess first")
     page.click("button.speclab-step:not([disabled])")
