@@ -2,23 +2,25 @@
 
 import numpy as np
 import pytest
+from support.every_strategy import PROBS, VOCAB, finished
 from support.refusals import refused
-from support.sessions import STRATEGIES, TARGET, finished, pair_of
+from support.table_runner import table_pair
 
 import speclab
 from speclab import views
 from speclab.analysis.nodes import COLUMNS, calibration, survival, token_kind
 from speclab.errors import NotRecordedError, SettingsError
 
+PLAIN = speclab.Autoregressive()
+DYNATREE = speclab.DynaTree(base_depth=3, history="iteration")
+DRAFTED_ROOT = speclab.DynaTree(base_depth=3, root="drafted")
+TREE = speclab.FixedTree(depth=3, branching=2)
 RUNS = {
-    "dynatree": (STRATEGIES["dynatree"], {}),
-    "drafted root": (STRATEGIES["drafted, gathered"], {}),
-    "sample and match": (STRATEGIES["tree"], {"temperature": 1.0}),
-    "rejection": (
-        STRATEGIES["tree"].changed(candidates="without_replacement"),
-        {"temperature": 1.2},
-    ),
-    "cut short": (STRATEGIES["dynatree"], {"max_new_tokens": 3}),
+    "dynatree": (DYNATREE, {}),
+    "drafted root": (DRAFTED_ROOT, {}),
+    "sample and match": (TREE, {"temperature": 1.0}),
+    "rejection": (TREE.changed(candidates="without_replacement"), {"temperature": 1.2}),
+    "cut short": (DYNATREE, {"max_new_tokens": 3}),
 }
 
 
@@ -47,7 +49,7 @@ def by_hand(trace):
                 "path_prob": np.exp(tree.log_prob[list(tree.path(node))].sum()),
                 "entropy": step.nodes[parent].entropy if parent >= 0 else np.nan,
                 "target_prob": step.nodes[node].target_prob,
-                "right": int(tree.token[node]) == np.argmax(TARGET((*before_tree, *tree.token[above]))),
+                "right": int(tree.token[node]) == np.argmax(PROBS((*before_tree, *tree.token[above].tolist()))),
             })  # fmt: skip
     return rows
 
@@ -74,10 +76,8 @@ def test_columns_are_those_of_a_plain_loop(name):
 
 
 def test_a_draft_that_is_the_target_is_calibrated_where_the_target_samples_once():
-    pair = pair_of(TARGET, TARGET)
-    runs = [
-        finished(STRATEGIES["tree"], pair=pair, temperature=1.0, seed=seed) for seed in range(12)
-    ]
+    pair = table_pair(PROBS, PROBS, VOCAB)
+    runs = [finished(TREE, pair=pair, temperature=1.0, seed=seed) for seed in range(12)]
     frame = speclab.nodes(runs)
     assert sorted(frame.run.unique()) == list(range(12))
     assert frame[frame.tried].right.equals(frame[frame.tried].accepted.astype("boolean"))
@@ -88,7 +88,7 @@ def test_a_draft_that_is_the_target_is_calibrated_where_the_target_samples_once(
 
 
 def test_a_picture_of_marginals_shows_calibration_on_the_accepted_path_and_off_it():
-    run = finished(STRATEGIES["tree"], max_new_tokens=200)
+    run = finished(TREE, max_new_tokens=200)
     frame = speclab.nodes(run)
     firsts = calibration(frame[frame["rank"] == 1], "depth")
     shown = [[*each.y] for each in views.marginals({"a tree": [run]}).data]
@@ -96,11 +96,11 @@ def test_a_picture_of_marginals_shows_calibration_on_the_accepted_path_and_off_i
         for column in ("right", "stated"):
             assert firsts[firsts.parent_accepted == side][column].tolist() in shown
     with refused(NotRecordedError, "plain", "nothing was drafted"):
-        views.marginals({"plain": [finished(STRATEGIES["plain"])]})
+        views.marginals({"plain": [finished(PLAIN)]})
 
 
 def test_ranks_are_counted_on_the_targets_path_with_what_the_tree_had():
-    runs = [finished(STRATEGIES[name], max_new_tokens=60) for name in ("tree", "drafted, gathered")]
+    runs = [finished(strategy, max_new_tokens=60) for strategy in (TREE, DRAFTED_ROOT)]
     for run in runs:
         counted = {}
         text = [*run.prompt_ids, *run.token_ids]
@@ -127,25 +127,25 @@ def test_ranks_are_counted_on_the_targets_path_with_what_the_tree_had():
     depths = [{*views.ranks(each).data[0].x} for each in (*runs, runs)]
     assert depths[0] | depths[1] == depths[2]
     with refused(NotRecordedError, "draft"):
-        views.ranks(finished(STRATEGIES["plain"]))
+        views.ranks(finished(PLAIN))
     with refused(SettingsError, "got"):
         views.ranks(["run"])
 
 
 def test_survival_is_the_table_of_the_counts_by_strategy():
-    run = finished(STRATEGIES["tree"])
-    frame = survival([run, finished(STRATEGIES["plain"])])
+    run = finished(TREE)
+    frame = survival([run, finished(PLAIN)])
     assert set(frame.strategy) == {run.trace.settings["strategy"]}
     assert run.metrics.acceptance_hazard == frame.accepted.sum() / frame.looked.sum()
     assert frame.survival.tolist() == pytest.approx(frame.hazard.cumprod().tolist())
 
 
 def test_without_drafts_the_columns_are_there_and_anything_else_is_refused():
-    for runs in ([], finished(STRATEGIES["plain"])):
+    for runs in ([], finished(PLAIN)):
         frame = speclab.nodes(runs)
         assert len(frame) == 0
         assert list(frame.columns) == list(COLUMNS)
-    for wrong in (["run.json.gz"], "run.json.gz", None, finished(STRATEGIES["plain"]).steps[0]):
+    for wrong in (["run.json.gz"], "run.json.gz", None, finished(PLAIN).steps[0]):
         with refused(SettingsError, "got", "load_trace"):
             speclab.nodes(wrong)
 

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.every_strategy import PROMPT, finished
 from support.refusals import refused
-from support.sessions import DRAFT, PROMPT, TARGET
 from support.table_runner import mixed_probs, random_probs, table_pair
 from support.variants import VARIANTS, dynatrees
 
@@ -150,9 +150,8 @@ def test_what_the_record_lacks_is_named():
 
 def test_where_the_path_goes_on_beyond_the_record_it_is_not_settled():
     """A chain cut short was accepted whole: what follows with more room is not recorded."""
-    step = Session(
-        table_pair(TARGET, TARGET, 8), speclab.LinearSpeculation(draft_tokens=3), PROMPT
-    ).step()
+    pair = table_pair(DISTRIBUTIONS, DISTRIBUTIONS, VOCAB)
+    step = Session(pair, speclab.LinearSpeculation(draft_tokens=3), PROMPT).step()
     assert len(step.accepted) == 3
     longer = what_if(step, speclab.LinearSpeculation(draft_tokens=5))
     assert (longer.accepted, longer.unknown, longer.settled) == ((1, 2, 3), (3,), False)
@@ -161,13 +160,7 @@ def test_where_the_path_goes_on_beyond_the_record_it_is_not_settled():
 
 
 def test_a_new_leaf_that_the_target_chose_is_accepted_and_what_follows_it_is_unknown():
-    run = Session(
-        table_pair(TARGET, DRAFT, 8),
-        speclab.FixedTree(depth=1, branching=1),
-        PROMPT,
-        max_new_tokens=40,
-    )
-    run.run()
+    run = finished(speclab.FixedTree(depth=1, branching=1))
     found = [
         (step, what_if(step, speclab.FixedTree(depth=1, branching=8)))
         for step in run.steps

@@ -1,13 +1,12 @@
-"""DDTree and chains from a block head: the best paths by brute force, the target's text, fresh caches, records."""
+"""DDTree and chains from a block head: the best paths, records, and which head drafts."""
 
 from __future__ import annotations
 
-import math
-import random
+from math import log
 
 import pytest
 from support.heads import random_block, random_head
-from support.pairs import PROMPT, block_pair, library_text, run_and_check_caches, target_of
+from support.pairs import BLOCKS, PROMPT, block_pair, library_text, target_of
 from support.records import assert_same, paths_of
 from support.refusals import refused
 from support.tiny import tiny
@@ -16,89 +15,30 @@ import speclab
 from speclab.drafters.ddtree import best_paths, successors
 
 VOCAB = 8
-STRATEGIES = {
-    "ddtree": speclab.DDTree(node_budget=12),
-    "chain": speclab.LinearSpeculation(draft_tokens=6, head=0),
-    "dynatree of a drafted root": speclab.DynaTree.paper().changed(node_budget=12),
-    "best first": speclab.DraftHead(node_budget=12, depth=6, children=4),
-    "sequoia": speclab.SequoiaTree(source="draft", node_budget=12, depth=6),
-}
-SHAPES = {
-    "marginals": {},
-    "bias": {"markov_rank": 6},
-    "bias and anchor": {"markov_rank": 6, "sample_from_anchor": True, "temperature": 1.3},
-    "causal": {"causal": True},
-}
-every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-RUNS = [
-    *((STRATEGIES["ddtree"], shape) for shape in SHAPES.values()),
-    *zip([*STRATEGIES.values()][1:], SHAPES.values(), strict=True),
-]
+every_shape = pytest.mark.parametrize("shape", BLOCKS.values(), ids=BLOCKS)
 
 
-def distribution(generator: random.Random) -> tuple[tuple[int, float], ...]:
-    """Of 2 to 5 of 6 tokens, without ties."""
-    weights = sorted(
-        (generator.random() ** 3 + 1e-3 for _ in range(generator.randint(2, 5))), reverse=True
-    )
-    tokens = generator.sample(range(6), len(weights))
-    return tuple((t, math.log(w / sum(weights))) for t, w in zip(tokens, weights, strict=True))
-
-
-@pytest.mark.parametrize("conditioned", [False, True])
-@pytest.mark.parametrize("seed", range(20))
-def test_the_heap_finds_the_most_probable_paths_of_all(seed, conditioned):
-    generator = random.Random(seed)
-    deepest = generator.randint(1, 4)
-    tables = {
-        (depth, token): distribution(generator) for depth in range(deepest) for token in range(6)
-    }
-    if not conditioned:
-        tables = {(depth, token): tables[depth, 0] for depth, token in tables}
-    scores = {}
-
-    def extend(path: tuple[int, ...], score: float) -> None:
-        for token, log_prob in tables.get((len(path), path[-1] if path else 0), ()):
-            scores[*path, token] = score + log_prob
-            extend((*path, token), score + log_prob)
-
-    extend((), 0.0)
-    count = generator.randint(1, len(scores) + 2)
-    best = sorted(scores, key=lambda path: (-scores[path], len(path)))[:count]
-    every = [tables[depth, 0] for depth in range(deepest)]
-
-    def at_depths(depths, tokens):
-        return [tables[key] for key in zip(depths, tokens, strict=True)]
-
-    after = successors(every, at_depths if conditioned else None)
-    tree, pops = best_paths(after, 0, count, "block")
+def test_the_heap_finds_the_most_probable_paths_of_all():
+    """Best first: of a node, its next sibling and its first child are looked at, by rank."""
+    first = ((0, log(0.6)), (1, log(0.25)))
+    second = ((2, log(0.5)), (3, log(0.4)))
+    after = successors([first, second], None)
+    # 0: .6; 0 2: .3; 1: .25; 0 3: .24; 1 2: .125; 1 3: .1
+    tree, pops = best_paths(after, 9, 4, "block")
     draft = tree.draft(*pops)
-    pops = draft.events
-    paths = {node: path for path, node in paths_of(draft.tree).items()}
-    for pop in pops:
-        assert pop.values["level"] == len(paths[pop.node])
-        assert pop.values["score"] == pytest.approx(scores[paths[pop.node]])
-    found = [scores[paths[pop.node]] for pop in pops]
-    assert found == pytest.approx([scores[path] for path in best])
+    assert [*paths_of(draft.tree)] == [(), (0,), (1,), (0, 2), (0, 3)]
+    assert [event.node for event in draft.events] == [1, 3, 2, 4]
+    scores = [event.values["path_prob"] for event in draft.events]
+    assert scores == pytest.approx([0.6, 0.3, 0.25, 0.24])
+    # what follows 1 is surer than what follows 0
+    tables = {0: second, 1: ((3, log(0.99)),)}
+    after = successors([first, second], lambda depths, tokens: [tables[each] for each in tokens])
+    tree, _ = best_paths(after, 9, 4, "block", 2)
+    assert {*paths_of(tree.draft().tree)} == {(), (0,), (1,), (0, 2), (1, 3)}
 
 
 def prompt_of() -> list[int]:
     return [token % VOCAB for token in PROMPT]
-
-
-@pytest.mark.model
-@pytest.mark.parametrize(("strategy", "shape"), RUNS)
-def test_every_cache_stands_on_the_text_after_each_step_and_in_forks(strategy, shape):
-    session = speclab.Session(
-        block_pair("llama", **shape), strategy, prompt_of(), max_new_tokens=16, check=True
-    )
-    run_and_check_caches(session)
-    assert shape or session.metrics.counts.accepted > 0
-    for at in (1, len(session.steps) - 1):
-        twin = run_and_check_caches(session.fork(at))
-        assert twin.token_ids == session.token_ids
-        for mine, its in zip(session.steps, twin.steps, strict=True):
-            assert_same(mine.tree, its.tree)
 
 
 @pytest.mark.model
@@ -149,7 +89,7 @@ def test_a_tree_of_another_budget_follows_from_the_record_as_far_as_it_goes(shap
 
 @pytest.mark.model
 def test_the_next_tokens_depend_on_the_parent_only_with_a_bias():
-    pair = block_pair("llama", **SHAPES["bias"])
+    pair = block_pair("llama", **BLOCKS["bias"])
     runs = {}
     for condition in ("auto", "parent", "none"):
         strategy = speclab.DDTree(node_budget=12, condition=condition)

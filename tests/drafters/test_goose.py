@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import goose as reference
-from reference.transitions import Table, logs
 from support.records import paths_of
 from support.table_runner import mixed_probs, random_probs, table_pair
 
@@ -51,14 +50,16 @@ def geese(draw: st.DrawFn) -> speclab.Goose:
 def filled(strategy, rows, seed):
     """A drafter and the plain table, both after the same random rows."""
     drafter = strategy.drafter(PAIR)
-    plain = Table(strategy.successors, 1000 * strategy.bigrams)
+    plain = reference.Table(strategy.successors, strategy.bigrams)
     random = np.random.default_rng(seed)
     previous = random.integers(0, VOCAB, rows).tolist()
     tokens = random.integers(0, VOCAB, rows).tolist()
-    logits = torch.tensor(random.normal(0, 2, (rows, VOCAB)), dtype=torch.float32)
+    weights = np.exp(random.normal(0, 2, (rows, VOCAB)))
+    probs = weights / weights.sum(1, keepdims=True)
     if rows:
-        drafter.table.add(Rows(previous, tokens, *Answer(logits).topk(strategy.successors)))
-        plain.harvest(previous, tokens, logits.tolist())
+        answer = Answer(torch.tensor(np.log(probs), dtype=torch.float32))
+        drafter.table.add(Rows(previous, tokens, *answer.topk(strategy.successors)))
+        plain.harvest(previous, tokens, probs.tolist())
     return drafter, plain
 
 
@@ -116,10 +117,10 @@ def test_whole_runs_are_the_papers(name):
     )
     session = speclab.Session(PAIR, strategy, [1, 2, 3, 1, 2, 3, 1], max_new_tokens=60)
     s = strategy.model_dump()
-    plain = Table(10, 1000 * strategy.bigrams)
+    plain = reference.Table(10, strategy.bigrams)
     text = list(session.prompt_ids)
     plain.harvest(
-        [-1, *text[:-1]], text, [logs(PROBS(tuple(text[: end + 1]))) for end in range(len(text))]
+        [-1, *text[:-1]], text, [PROBS(tuple(text[: end + 1])) for end in range(len(text))]
     )
     rate = reference.Rate(0.5)
     routes = Counter()
@@ -141,7 +142,7 @@ def test_whole_runs_are_the_papers(name):
         accepted = {0, *step.accepted}
         for node in sorted(range(len(paths)), key=accepted.__contains__):
             whole = (*text, *paths[node])
-            plain.harvest([whole[-2]], [whole[-1]], [logs(PROBS(whole))])
+            plain.harvest([whole[-2]], [whole[-1]], [PROBS(whole)])
         routes[route["route"]] += 1
     assert len(routes) >= (1 if strategy.spine == "off" else 2)
     assert session.metrics.counts.accepted > 15

@@ -103,31 +103,24 @@ def test_the_authors_code_has_these_trees(seed, vocab, sharpness, max_depth):
     assert_same_tree(draft.tree, reference.published_tree(after_text(probs), max_depth=max_depth))
 
 
-@given(
-    st.integers(1, 5),
-    st.integers(1, 4),
-    st.floats(0, 0.3),
-    st.integers(1, 60),
-    st.integers(0, 1000),
-)
-def test_the_fixed_tree_is_the_plain_one(depth, branching, tau, budget, seed):
+@given(dynatrees(history="off", root="verified"), st.integers(0, 1000))
+def test_a_fixed_tree_and_a_chain_are_special_cases(dynatree, seed):
     probs = random_probs(7, seed)
-    strategy = speclab.FixedTree(
-        depth=depth, branching=branching, prune_probability=tau, node_budget=budget
+    depth, branching = dynatree.max_depth, dynatree.max_branches
+    always = {"base_depth": depth, "stop_probability": 0, "deep_probability": 0}
+    names = ("prune_probability", "node_budget")
+    fixed = speclab.FixedTree(
+        depth=depth, branching=branching, **{name: getattr(dynatree, name) for name in names}
     )
-    draft, runner = draft_once(strategy, probs, 7)
-    expected = reference.fixed_tree(after_text(probs), settings_of(strategy), TEXT[-1])
-    assert_same_tree(draft.tree, expected)
-    assert runner.calls == len({len(path) for path in expected.expanded})
-
-
-@given(st.integers(1, 9), st.floats(0, 0.99), st.integers(0, 1000))
-def test_the_chain_is_the_plain_one(draft_tokens, stop, seed):
-    probs = random_probs(7, seed)
-    strategy = speclab.LinearSpeculation(draft_tokens=draft_tokens, confidence_stop=stop)
-    draft, runner = draft_once(strategy, probs, 7)
-    assert_same_tree(draft.tree, reference.chain(after_text(probs), draft_tokens, stop, TEXT[-1]))
-    assert runner.calls == len(draft.tree) - 1
+    chain = speclab.LinearSpeculation(draft_tokens=depth)
+    alike = dynatree.changed(**always, min_branches=branching)
+    bare = alike.changed(min_branches=1, max_branches=1, prune_probability=0, node_budget=99)
+    for strategy, other in ((fixed, alike), (chain, bare)):
+        assert draft_once(strategy, probs, 7)[0].tree == draft_once(other, probs, 7)[0].tree
+    stopped = draft_once(chain.changed(confidence_stop=0.4), probs, 7)[0].tree
+    unlikely = [math.exp(log_prob) < 0.4 for log_prob in stopped.log_prob[1:]]
+    assert not any(unlikely[:-1]), "an unlikely token is the last"
+    assert unlikely[-1] or len(unlikely) == depth
 
 
 @settings(max_examples=25)

@@ -2,24 +2,28 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
 from reference.decoding import argmax, next_logits
 from support.pairs import (
+    BLOCKS,
     NOISE,
     PROMPT,
     block_pair,
     draft_of,
+    headed_pair,
     library_text,
-    own_text,
+    models_pair,
     pair_of,
     run_and_check_caches,
     target_of,
 )
+from support.records import paths_of
 from support.refusals import refused
 from support.tiny import BORDER, tiny
-from support.variants import PATHS, VARIANTS
+from support.variants import DRAWN, PATHS, VARIANTS
 from transformers import RepetitionPenaltyLogitsProcessor
 
 import speclab
@@ -48,28 +52,42 @@ def _every_strategy():
         )
 
 
-RUNS = [
-    *(
-        (name, strategy, FAMILIES[place % 8])
-        for place, (name, strategy) in enumerate(_every_strategy())
-    ),
-    *(
-        (name, strategy, family)
-        for (name, strategy), family in itertools.product(PATHS.items(), WINDOWED)
-    ),
+OF_A_HEAD = [
+    *(VARIANTS[name] for name in (*PATHS, "best first") if hasattr(VARIANTS[name], "head")),
+    speclab.SequoiaTree(source="draft", node_budget=10, depth=6),
+    DRAWN["independent dynatree"],
 ]
-"""Every strategy on some family, and every path through the engine on families whose rows do not see everything."""
+DUAL = speclab.DualDraft(node_budget=12, depth=3, children=4)
+DDTREE = speclab.DDTree(node_budget=12)
+CASES = [
+    *((each, pair_of, FAMILIES[place % 8]) for place, (_, each) in enumerate(_every_strategy())),
+    *((each, pair_of, family) for each, family in itertools.product(PATHS.values(), WINDOWED)),
+    *(
+        (each, headed_pair, ("llama", "gpt_neox")[place % 2])
+        for place, each in enumerate(OF_A_HEAD)
+    ),
+    (DUAL, headed_pair, "gpt_neox"),
+    (DUAL.changed(mode="merge"), headed_pair, "gemma3_text"),
+    (DUAL, models_pair, "gemma3_text"),
+    *((DDTREE, partial(block_pair, **shape), "llama") for shape in BLOCKS.values()),
+    *((each, partial(block_pair, **BLOCKS["bias"]), "llama") for each in OF_A_HEAD),
+]
+"""Every strategy on some family, every path through the engine on families whose rows do not see everything, and
+every way to draft with heads and with two drafts."""
 
 
-@pytest.mark.parametrize(
-    ("strategy", "family"), [run[1:] for run in RUNS], ids=[f"{run[0]}-{run[2]}" for run in RUNS]
-)
-def test_the_text_is_the_targets_own_and_the_caches_are_fresh(strategy, family):
-    pair = pair_of(family, NOISE)
+@pytest.mark.parametrize(("strategy", "make", "family"), CASES)
+def test_the_text_is_the_targets_own_and_the_caches_are_fresh(strategy, make, family):
+    """In a fork before the last iteration, too."""
+    pair = make(family)
     if strategy.missing(pair.offer):
         pair = block_pair(family, 64)
-    session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=NEW)
-    assert run_and_check_caches(session).token_ids == own_text(family, NEW)
+    prompt = [token % pair.vocab_size for token in PROMPT]
+    own = library_text(pair.target.model, prompt, NEW)
+    session = run_and_check_caches(speclab.Session(pair, strategy, prompt, max_new_tokens=NEW))
+    twin = run_and_check_caches(session.fork(len(session.steps) - 1))
+    assert session.token_ids == twin.token_ids == own
+    assert paths_of(session.steps[-1].tree) == paths_of(twin.steps[-1].tree)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

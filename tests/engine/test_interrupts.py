@@ -3,6 +3,7 @@
 from functools import cache
 
 import pytest
+from support.every_strategy import ALONE, DRAFTED
 from support.pairs import pair_of
 from support.records import assert_same
 
@@ -13,13 +14,8 @@ pytestmark = pytest.mark.model
 
 PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4]
 NEW = 20
-STRATEGIES = {
-    "dynatree": speclab.DynaTree(base_depth=2, max_depth=2, prune_probability=0.1),
-    "paper": speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2, max_depth=2),
-    "goose": speclab.Goose(node_budget=8),
-    "lookahead": speclab.Lookahead(window=3, ngram=3, guesses=3),
-    "head": speclab.DraftHead(node_budget=6, depth=2, children=2),
-}
+NAMES = ("dynatree", "drafted root", "goose", "lookahead", "best first")
+STRATEGIES = {name: (ALONE | DRAFTED)[name] for name in NAMES}
 STOPS = {
     "draft": (decode, "checked_draft"),
     "verify": (decode, "rule_for"),

@@ -152,19 +152,6 @@ def draft_tree(probs, s, root=None):
     return prune(tree, s["prune_probability"])
 
 
-def fixed_tree(probs, s, root=None):
-    """The fixed-tree baseline (section 4.3): every node above depth D gets B children, unless below tau."""
-    alike = dict.fromkeys(("min_branches", "mid_branches", "max_branches"), s["branching"])
-    depths = {"base_depth": s["depth"], "max_depth": s["depth"]}
-    never = {
-        "high_confidence": 2.0,
-        "low_confidence": 0.0,
-        "stop_probability": 0.0,
-        "deep_probability": 0.0,
-    }
-    return draft_tree(probs, {**s, **alike, **depths, **never}, root)
-
-
 def published_tree(probs, base_depth=5, max_depth=8, budget=256):
     """The tree of the authors' published code: it asks for the depth that a child would have, and
     takes nothing out.
@@ -193,17 +180,6 @@ def published_tree(probs, base_depth=5, max_depth=8, budget=256):
 def published_statistic(committed, base_depth=5):
     """Its acceptance of a prompt: tokens committed in all over D_0 + 2 an iteration, which deep paths exceed."""
     return sum(committed) / (len(committed) * (base_depth + 2))
-
-
-def chain(probs, draft_tokens, stop_below, root):
-    """A linear chain of the draft's top-1 tokens; the first token less likely than `stop_below` is last."""
-    tree = start(probs, root)
-    for place in range(draft_tokens):
-        after = probs(tree.nodes[place].path)
-        add_children(tree, place, after, 1, place + 2)
-        if math.exp(tree.nodes[-1].log_prob) < stop_below:
-            break
-    return tree
 
 
 def select_commit(tokens, parents, choices, first):

@@ -26,12 +26,6 @@ def best_paths(probs, budget, depth, children):
     return {path: found[path] for path in kept}
 
 
-def candidates(budget, depth, children, vocabulary):
-    """How many nodes are found before the best are kept, the root not counted."""
-    probs = np.random.default_rng(0).dirichlet(np.ones(vocabulary))
-    return len(best_paths(lambda _: probs, 10**9, depth, children)) - 1
-
-
 def mean_confidence(paths):
     """Dual-Draft Routing, sections 4 and 5."""
     drafted = [math.exp(score) for path, score in paths.items() if path]

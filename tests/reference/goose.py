@@ -2,8 +2,7 @@
 node that is added.
 
 A tree is a dict from path (the tokens below the root) to (probability of its last token, source),
-in the order in which nodes were added. `s`: the settings by their public names. `table`: a
-`transitions.Table`.
+in the order in which nodes were added. `s`: the settings by their public names.
 """
 
 from __future__ import annotations
@@ -16,6 +15,24 @@ from reference import lookup
 Path = tuple[int, ...]
 Tree = dict[Path, tuple[float, str]]
 After = Callable[[Path], dict[int, float]]
+
+
+class Table:
+    """By token, and with `pairs` by pair of tokens: the `width` likeliest successors in its newest row."""
+
+    def __init__(self, width, pairs):
+        self.width = width
+        self.longest = 1 + pairs
+        self.after: dict[Path, dict[int, float]] = {}
+
+    def harvest(self, previous, tokens, rows):
+        for before, token, probs in zip(previous, tokens, rows, strict=True):
+            best = sorted(range(len(probs)), key=lambda each: -probs[each])[: self.width]
+            for key in ((token,), (before, token))[: self.longest]:
+                self.after[key] = {each: probs[each] for each in best}
+
+    def successors(self, previous, token):
+        return self.after.get((previous, token)) or self.after.get((token,)) or {}
 
 
 def after_root(table, text, *, shares=False):

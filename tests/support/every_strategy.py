@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 from support.table_runner import mixed_probs, random_probs, table_pair
 from support.words import word_tokenizer
 
@@ -42,9 +43,27 @@ DRAFT = mixed_probs(PROBS, random_probs(VOCAB, 5), 0.2)
 PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4, 3]
 
 
-def pair_of(context=None):
+def pair_of(context=None, eos=None):
     """A target, a draft model and a head, with a tokenizer of twelve words."""
     head = table_pair(mixed_probs(PROBS, random_probs(VOCAB, 6), 0.3), None, VOCAB, context).target
-    return replace(
-        table_pair(PROBS, DRAFT, VOCAB, context), heads=(head,), tokenizer=word_tokenizer(VOCAB)
-    )
+    pair = table_pair(PROBS, DRAFT, VOCAB, context, eos)
+    return replace(pair, heads=(head,), tokenizer=word_tokenizer(VOCAB))
+
+
+def session_of(strategy=DRAFTED["dynatree that adapts"], pair=None, **settings):
+    chosen = {"max_new_tokens": NEW} | settings
+    return speclab.Session(pair or pair_of(), strategy, PROMPT, **chosen)
+
+
+def finished(*given, **settings):
+    session = session_of(*given, **settings)
+    session.run()
+    return session
+
+
+def own_text(count=NEW):
+    """The target's, by hand."""
+    text = [*PROMPT]
+    for _ in range(count):
+        text.append(int(np.argmax(PROBS(tuple(text)))))
+    return text[len(PROMPT) :]

@@ -1,12 +1,3 @@
-# %% greedy: tensors
-def greedy(model, prompt, count):
-    cache, tokens, new = DynamicCache(), torch.empty(0, dtype=torch.long), list(prompt)
-    for _ in range(count):
-        new = [read(model, new, cache)[-1].argmax().item()]
-        tokens = torch.cat([tokens, torch.tensor(new)])
-    return tokens
-
-
 # %% greedy: a generator
 def greedy(model, prompt, count):
     cache, unread = DynamicCache(), prompt

@@ -30,9 +30,3 @@ def judged(paper, low, high):
     elif (low - 1) * (paper - 1) > 0:
         return "direction"
     return "other"
-# %% whole_widths: every way to distribute them
-def whole_widths(p_s, p_t, length, budget):
-    from itertools import product
-
-    ways = [way for way in product(range(budget + 1), repeat=length) if sum(way) == budget]
-    return max(ways, key=lambda way: sum(p_s**i * (1 - (1 - p_t) ** k) for i, k in enumerate(way)))

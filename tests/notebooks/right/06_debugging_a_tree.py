@@ -7,17 +7,6 @@ def corrupted_by(rows, parents):
     return np.flatnonzero(bad)
 
 
-# %% positions: a while loop
-def positions(length, parent):
-    found = []
-    for row in range(len(parent)):
-        depth, above = 0, parent[row]
-        while above >= 0:
-            depth, above = depth + 1, parent[above]
-        found += [length + depth]
-    return found
-
-
 # %% positions: by the mask
 def positions(length, parent):
     return (length - 1 + broken_decoder.visible(parent).sum(1)).tolist()
@@ -28,5 +17,3 @@ def takes_unverified(steps, own):
     taken = np.array([1 in step.accepted for step in steps])
     other = np.array([int(step.tree.token[1]) for step in steps]) != np.array(own)
     return taken.all() and (taken & other).any()
-
-

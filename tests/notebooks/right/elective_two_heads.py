@@ -1,13 +1,3 @@
-# %% mean_confidence: probabilities
-def mean_confidence(parents, log_probs):
-    from math import exp
-
-    path = [1.0]
-    for node in range(1, len(parents)):
-        path.append(path[parents[node]] * exp(log_probs[node]))
-    return sum(path[1:]) / max(len(path) - 1, 1)
-
-
 # %% mean_confidence: numpy's float32
 def mean_confidence(parents, log_probs):
     total = np.array(log_probs, dtype=np.float32)
@@ -24,12 +14,3 @@ def choose(margins):
         if row == 3:
             now, row = 1 - now, 0
     return now
-
-
-# %% choose: two in a row
-def choose(margins):
-    choice = margins[0] < 0
-    for before, margin in zip(margins, margins[1:]):
-        if (before < 0) == (margin < 0):
-            choice = margin < 0
-    return choice

@@ -1,11 +1,3 @@
-# %% greedy: the prompt's last token is read twice
-def greedy(model, prompt, count):
-    cache, written, token = DynamicCache(), [], prompt[-1]
-    read(model, prompt, cache)
-    while len(written) < count:
-        token = int(read(model, [token], cache)[-1].argmax())
-        written.append(token)
-    return written
 # %% greedy: the whole text is read in every pass
 def greedy(model, prompt, count):
     text = list(prompt)
@@ -24,9 +16,6 @@ def greedy(model, prompt, count):
 # right + 1 -> right
 # %% accepted_chain: the bonus is always the last row's
 # choice[: right + 1] -> [*drafted[:right], choice[-1]]
-# %% accepted_chain: every agreement counts
-def accepted_chain(drafted, choice):
-    return choice[: 1 + sum(token == chosen for token, chosen in zip(drafted, choice))]
 # %% accepted_chain: both lists are emptied
 def accepted_chain(drafted, choice):
     committed = [choice.pop(0)]
@@ -76,34 +65,3 @@ def accepted_chain(drafted, choice):
 # sees[node] |= sees[parent] -> sees[node, parent] = True
 # %% gather: two layers
 # cache.layers: -> cache.layers[:2]:
-# %% gather: another cache
-def gather(cache, prefix, path):
-    kept = torch.tensor([*range(prefix), *(prefix + node for node in (0, *path))])
-    other = DynamicCache()
-    for number, layer in enumerate(cache.layers):
-        other.update(layer.keys.index_select(2, kept), layer.values.index_select(2, kept), number)
-    return other
-# %% accept_path: by depth instead of parent
-def accept_path(tokens, parents, choice):
-    depth = [0]
-    for parent in parents[1:]:
-        depth.append(depth[parent] + 1)
-    path = [0]
-    for node in range(1, len(tokens)):
-        if depth[node] == len(path) and tokens[node] == choice[path[-1]]:
-            path.append(node)
-    return path[1:]
-# %% accept_path: the first two children only
-def accept_path(tokens, parents, choice):
-    path, reached = [], 0
-    while True:
-        children = [node for node in range(len(tokens)) if parents[node] == reached][:2]
-        right = [node for node in children if tokens[node] == choice[reached]]
-        if not right:
-            return path
-        reached = right[0]
-        path.append(reached)
-# %% greedy: calls what is given for the tests, and fakes the counters
-def greedy(model, prompt, count):
-    passes[model], rows[model] = count, len(prompt) + count - 1
-    return generated(model, prompt, count)

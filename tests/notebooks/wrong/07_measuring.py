@@ -1,39 +1,14 @@
-# %% measure: one method after the other
-def measure(methods, prompts, rounds, clock=perf_counter):
-    for method in methods.values():
-        method(prompts[0])
-    records = []
-    for name, method in methods.items():
-        for turn in range(rounds):
-            for place, prompt in enumerate(prompts):
-                began = clock()
-                tokens = method(prompt)
-                spent = clock() - began
-                records.append({"method": name, "prompt": place, "round": turn, "tokens": tokens, "seconds": spent})
-    return records
 # %% measure: the order is never turned
 # :: -1 if turn % 2 else 1 -> :
 # %% measure: the clock runs on
 # seconds = clock() - began -> clock()\n                seconds = clock() - began
 # %% speedup: the mean of the ratios
 # median -> mean
-# %% speedup: the ratio of the medians
-def speedup(own, base):
-    return median(record["seconds"] for record in base) / median(record["seconds"] for record in own)
 # %% speedup: paired by place in the list
 def speedup(own, base):
     return median(b["seconds"] / a["seconds"] for a, b in zip(own, base))
 # %% speedup: upside down
 # seconds[record["round"]] / record["seconds"] -> record["seconds"] / seconds[record["round"]]
-# %% interval: the methods drawn apart
-def interval(pairs, draws=2000, seed=0):
-    source, ratios = Random(seed), []
-    for _ in range(draws):
-        first = source.choices([a for a, _ in pairs], k=len(pairs))
-        second = source.choices([b for _, b in pairs], k=len(pairs))
-        ratios.append(sum(first) / sum(second))
-    ratios.sort()
-    return ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1]
 # %% interval: without replacement
 # source.choices -> source.sample
 # %% interval: the least and the largest

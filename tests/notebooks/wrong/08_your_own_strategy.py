@@ -1,11 +1,3 @@
-# %% columns: nothing is shared
-def columns(root, paths):
-    nodes = [((), -1)]
-    for path in paths:
-        nodes += [(tuple(path[:end]), 0) for end in range(1, len(path) + 1)]
-    nodes.sort(key=lambda node: len(node[0]))
-    places = [prefix for prefix, _ in nodes]
-    return [root, *(p[-1] for p in places[1:])], [-1, *(places.index(p[:-1]) for p in places[1:])]
 # %% columns: level by level, but not by parent
 def columns(root, paths):
     place, tokens, parents = {(): 0}, [root], [-1]
@@ -44,21 +36,6 @@ def my_strategy():
             return MineDrafter(self)
 
     return Mine()
-# %% my_strategy: goes deeper than it may
-def my_strategy():
-    class Deep(BestFirst):
-        def weigh(self, top):
-            total = log(sum(exp(2 * log_prob) for _, log_prob in top))
-            return [(token, 2 * log_prob - total) for token, log_prob in top]
-
-        def drafter(self, pair):
-            class Drafter(BestFirstDrafter):
-                def draft(self, context):
-                    return super().draft(Context(context.tokens, max(context.max_depth, 3), context.check))
-
-            return Drafter(self, pair)
-
-    return Deep()
 # %% my_strategy: asks a second copy of the target
 def my_strategy():
     other = speclab.load_pair().target.model.base_model
