@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-from support.refusals import PAIR, refused
 from support.table_runner import random_probs, table_pair
 
 import speclab
@@ -34,9 +32,3 @@ def test_runs_are_compared_with_the_first_complete_one():
     assert (again.differs_at(stopped), again.differs_at(other)) == (None, 0)
     ended = replace(stopped, trace=replace(stopped.trace, finished="end of text"))
     assert again.differs_at(ended) == len(ended.token_ids)
-
-
-@pytest.mark.parametrize("strategies", [[speclab.DynaTree()], speclab.DynaTree(), None])
-def test_what_cannot_be_compared_is_refused(strategies):
-    with refused(speclab.SettingsError, "strategies by name"):
-        compare(PAIR, strategies, [1, 2, 3])

@@ -9,7 +9,7 @@ import speclab
 from speclab.analysis.curves import by_rows, span, sweep, variable
 from speclab.analysis.replay import Replayer
 from speclab.drafters.ranges import COUNT
-from speclab.errors import CancelledError, SettingsError
+from speclab.errors import CancelledError
 from speclab.settings import bounds
 
 KINDS = [
@@ -104,9 +104,7 @@ def test_cancelled_midway_it_ends_within_a_replay_and_what_was_yielded_stays():
     assert [len(curve.points) for curve in drawn] == [1, 2]
 
 
-def test_a_setting_without_a_range_and_a_strategy_that_cannot_run_are_refused():
-    with pytest.raises(SettingsError, match="no setting 'nonsense'"):
-        span(DYNATREE, "nonsense")
+def test_a_strategy_that_cannot_run_is_refused_at_each_point():
     run = finished(
         speclab.PromptLookup(draft_tokens=3), replace(pair_of("llama"), draft=None, heads=())
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from support.strategies import draft_trees
 
 import speclab
 from speclab import ByHand, DraftTree, DynaTree, SettingsError, TreeEdit
-from speclab.trace.edit import HAND, MOST, NEUTRAL
+from speclab.trace.edit import HAND, NEUTRAL
 
 pytestmark = pytest.mark.model
 NEW = 14
@@ -127,60 +126,3 @@ def test_an_edit_of_an_iteration_knows_what_the_draft_said():
     unknown = next(token for token in range(64) if token not in dict(step.nodes[0].draft_top))
     other = edit.add(0, unknown)
     assert other.tree.log_prob[other.tree.children[0][-1]] == NEUTRAL
-
-
-EDIT = TreeEdit(DraftTree.root(3)).add(0, 5)
-WIDEST = TreeEdit(DraftTree.of(range(MOST), [-1, *[0] * (MOST - 1)], [0.0] * MOST, HAND))
-
-
-@pytest.mark.parametrize(
-    ("edit", "words"),
-    [
-        *((lambda node=node: EDIT.add(node, 7), ("no node", "2")) for node in (2, -1, True, "1")),
-        (lambda: EDIT.prune(0), ("root", "pruned")),
-        *(
-            (lambda token=token: EDIT.add(0, token), ("token id",))
-            for token in (-1, "the", 1.5, 1 << 31)
-        ),
-        (lambda: WIDEST.add(0, MOST), (str(MOST), "prune")),
-        (lambda: TreeEdit("x"), ("Expected a DraftTree",)),
-        (lambda: TreeEdit.of(3), ("an iteration", "3")),
-    ],
-)
-def test_what_cannot_be_edited(edit, words):
-    with refused(SettingsError, *words):
-        edit()
-
-
-def test_what_cannot_be_verified_is_refused_and_nothing_is_lost():
-    with refused(speclab.NotRecordedError, "drafted", "root alone"):
-        TreeEdit.of(session_of(strategy=DynaTree(root="drafted")).step())
-    session = session_of()
-    root = DraftTree.root(session.token_ids[-1])
-    for tree, *words in [
-        (DraftTree.root(root.token[0] + 1), "root", "newest", "begin the tree"),
-        (TreeEdit(root).add(0, 64).tree, "64", "outside the vocabulary", "63"),
-        (
-            DraftTree.of([root.token[0], *[1] * 256], range(-1, 256), [0.0] * 257, HAND),
-            "context",
-            "prune",
-        ),
-        (
-            DraftTree.of([root.token[0], *[1] * MOST], [-1, *[0] * MOST], [0.0] * (MOST + 1), HAND),
-            "one pass",
-        ),
-        (DraftTree.of([root.token[0], 1], [-1, 0], [0.0, np.nan], HAND), "log-probability"),
-        ("tree", "DraftTree"),
-    ]:
-        with refused(SettingsError, *words):
-            session.verify(tree)
-    assert not session.steps
-    session.step()
-    session.back()
-    with refused(SettingsError, "ahead", "fork"):
-        session.verify(root)
-    with refused(SettingsError, "DynaTree", "ByHand"):
-        session_of(strategy=DynaTree()).verify(root)
-    session.run()
-    with refused(speclab.FinishedError, "ended"):
-        session.verify(root)

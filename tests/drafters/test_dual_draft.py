@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from reference.eagle2 import best_paths, mean_confidence
 from support.pairs import models_pair
 from support.records import assert_same, paths_of
-from support.refusals import refused
 from support.strategies import draft_trees
 from support.table_runner import mixed_probs, random_probs, table_pair
 
@@ -95,10 +94,6 @@ def test_the_union_holds_every_path_of_both_and_no_other(one, other):
     assert len(draft.tree) == len(union)
 
 
-def test_of_two_equal_trees_the_first_is_verified_and_two_parts_have_two_heads():
+def test_of_two_equal_trees_the_first_is_verified():
     drafts = [Draft(DraftTree.root(1)), Draft(DraftTree.root(1))]
     assert [one.chosen for one in route(["one", "other"], drafts).proposals] == [True, False]
-    with refused(speclab.SettingsError, "two different drafts"):
-        speclab.generate(
-            tables(1)[0], speclab.DualDraft(first=1, second=1), [1, 2], max_new_tokens=4
-        )

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from support.every_strategy import ALONE, DRAFT, DRAFTED, NEW, PROBS, PROMPT, VOCAB, pair_of
+from support.every_strategy import ALONE, DRAFTED, NEW, PROMPT, pair_of
 from support.records import assert_consistent, assert_same
-from support.refusals import refused
-from support.table_runner import table_pair
 
 import speclab
 from speclab.drafters.base import Context
@@ -120,31 +116,3 @@ def test_a_draft_without_a_model_reads_no_more_of_a_longer_text(strategy):
         Counted.read = 0
         drafter.draft(Context(text, 1000, lambda: None))
         assert Counted.read <= 80
-
-
-TABLE = table_pair(PROBS, None, VOCAB)
-HEADED = replace(pair_of(), draft=None)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "pair", "words"),
-    [
-        (speclab.DraftHead(), TABLE, ("DraftHead", "heads=", "draft=")),
-        (speclab.DraftHead(head=3), HEADED, ("head 3", "set head to 0.")),
-        (
-            speclab.DynaTree(head=7),
-            replace(HEADED, heads=HEADED.heads * 3),
-            ("draft head 7", "set head to 0 or 1 or 2."),
-        ),
-        (speclab.SequoiaTree(source="draft"), TABLE, ("choose PromptLookup",)),
-        (speclab.DualDraft(), TABLE, ("head 1", "heads=")),
-        (
-            speclab.DualDraft(first=0, second=None),
-            table_pair(PROBS, DRAFT, VOCAB),
-            ("head 0 and the draft model", "heads="),
-        ),
-    ],
-)
-def test_a_draft_that_the_pair_lacks(strategy, pair, words):
-    with refused(speclab.NoDraftError, *words):
-        speclab.generate(pair, strategy, PROMPT, max_new_tokens=4)

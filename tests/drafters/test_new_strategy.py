@@ -146,6 +146,11 @@ def chain(context, tokens):
             ),
             ("Mine", "block", "chain"),
         ),
+        (
+            # writes into the text that it is shown
+            lambda context: context.tokens.append(5) or Draft(DraftTree.root(5)),
+            ("Mine", "root", "newest token"),
+        ),
         (lambda context: Draft(chain(context, [1]), topk={7: ((1, 0.0),)}), ("node 7", "2 nodes")),
     ],
 )
@@ -159,9 +164,10 @@ def test_what_no_pass_can_verify_is_refused_in_one_sentence(propose, words):
             return drafter
 
     session = speclab.Session(pair(), Mine(), PROMPT, max_new_tokens=8, temperature=1)
+    before = session.token_ids
     with refused(speclab.SettingsError, *words):
         session.step()
-    assert session.steps == ()
+    assert (session.steps, session.token_ids) == ((), before)
 
 
 def test_a_strategy_that_gives_no_drafter_is_refused():

@@ -66,9 +66,3 @@ def test_the_shape_follows_what_is_measured():
     )
     shapes = {tuple(step.tree.parent.tolist()) for step in session.steps if len(step.tree) == 12}
     assert len(shapes) > 1
-
-
-@pytest.mark.parametrize("rates", ["0.5, x", "2", "-0.1", [0.5, 1.5]])
-def test_rates_that_are_none(rates):
-    with pytest.raises(speclab.SettingsError, match=r"such as 0\.6, 0\.2"):
-        speclab.SequoiaTree(rank_acceptance=rates)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.refusals import refused
 
-from speclab.errors import SettingsError
 from speclab.lab.prediction import Prediction
 
 ASKED = "How many tokens does this pass give?"
@@ -58,19 +56,3 @@ def test_it_shows_itself_with_a_kernel_and_without():
     assert shown["text/plain"] == "a < b? (1 · 2)"
     assert "a &lt; b?" in shown["text/html"]
     assert "✓" not in Prediction(ASKED).reveal(3)._repr_html_()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: Prediction(""),
-        lambda: Prediction(ASKED, (1, 1)),
-        lambda: Prediction(ASKED).predict("many"),
-        lambda: Prediction(ASKED, (1, 2)).predict(3),
-        lambda: Prediction(ASKED).reveal("many"),
-        lambda: Prediction(ASKED, ("tree", "chain")).reveal("trees"),
-    ],
-)
-def test_what_cannot_be_asked_or_answered_is_refused(wrong):
-    with refused(SettingsError):
-        wrong()

@@ -3,19 +3,8 @@
 import contextlib
 
 import pytest
-from support.table_runner import random_probs, table_pair
 
-import speclab
-from speclab import Session, SpeclabError
-
-VOCAB = 8
-TARGET = random_probs(VOCAB, 1)
-DRAFT = random_probs(VOCAB, 2)
-PAIR = table_pair(TARGET, DRAFT, VOCAB)
-SHORT = table_pair(TARGET, DRAFT, VOCAB, context=16)
-LONE = table_pair(TARGET, None, VOCAB)
-WAYS = [Session, speclab.generate]
-both_ways = pytest.mark.parametrize("way", WAYS, ids=["session", "generate"])
+from speclab import SpeclabError
 
 
 @contextlib.contextmanager

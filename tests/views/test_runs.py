@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from support.engine import evaluated
-from support.refusals import refused
 from support.view_samples import HOSTILE, five_nodes, recorded, runs, trace, with_texts
 from test_pictures import nodes, said, texts
 
@@ -17,7 +16,6 @@ from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.analysis.curves import Curve, Point
 from speclab.analysis.whatif import in_force
 from speclab.clinic._diff import diff
-from speclab.errors import SpeclabError
 from speclab.trace.codecs import adapter
 from speclab.trace.records import Step
 from speclab.views.drawing import call
@@ -124,35 +122,6 @@ def test_every_view_is_a_figure_in_the_colours_of_its_theme(theme):
         assert "var(--" not in figure.to_json()
         assert said(figure).endswith(".")
         assert figure.layout.paper_bgcolor == {"light": "#FFFFFF", "dark": "#111111"}[theme]
-
-
-OF_STEP = (views.tree, views.mask, views.cache, views.node, views.graph)
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda: views.tree(five_nodes(), 9),
-        lambda: views.tree(five_nodes(), phase="learn"),
-        lambda: views.mask(five_nodes(), phase="verify", level=1),
-        lambda: views.tree(five_nodes(), phase="draft", level=-1),
-        lambda: views.tree(views.graph(five_nodes()), 9),
-        lambda: views.tree(five_nodes(), theme="blue"),
-        lambda: views.residual(five_nodes()),
-        lambda: views.metrics(replace(trace(), steps=())),
-        lambda: views.cache(replace(five_nodes(), caches=())),
-        *(
-            lambda draw=draw, wrong=wrong: draw(wrong)
-            for draw in OF_STEP
-            for wrong in (None, trace())
-        ),
-        *(lambda draw=draw: draw(five_nodes()) for draw in (views.text, views.timeline)),
-        *(lambda runs=runs: views.marginals(runs) for runs in ({}, trace())),
-    ],
-)
-def test_what_a_record_lacks_is_one_sentence(draw):
-    with refused(SpeclabError):
-        draw()
 
 
 def test_a_run_for_the_page_is_its_header_and_its_steps_as_a_trace_writes_them():
