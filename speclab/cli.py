@@ -294,7 +294,7 @@ def export_course(
     edition: Annotated[str, typer.Option(help="student, solutions, otter or nbgrader")] = "student",
     seed: Annotated[int, typer.Option(help="Other seeds give other random tests.")] = 0,
 ) -> None:
-    """Write an edition of the notebooks, with points.csv and questions.json."""
+    """Write an edition of the notebooks, with points.csv."""
     from speclab.course.export import export
 
     books = export(folder, edition, seed)

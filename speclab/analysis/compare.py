@@ -47,13 +47,6 @@ class Comparison:
     stopped: bool = False
 
     @property
-    def greedy(self) -> bool:
-        """Whether every text must be the target's own (temperature 0)."""
-        return all(
-            not run.trace.settings.get("temperature") for run in self.runs if run.trace is not None
-        )
-
-    @property
     def reference(self) -> ComparedRun | None:
         """The run that the others are compared with: the first complete one, else the first."""
         begun = sorted(
@@ -89,10 +82,6 @@ class Comparison:
             if run.trace is not None
         }
         return line("Comparison", tokens_per_iteration=rates, stopped=self.stopped or None)
-
-    def __str__(self) -> str:
-        rows = [_COLUMNS, *self._rows()]
-        return "\n".join("  ".join(f"{cell:20}" for cell in row).rstrip() for row in rows)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return table(_COLUMNS, self._rows())

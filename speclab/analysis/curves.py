@@ -16,11 +16,9 @@ from speclab.drafters.ranges import Setting, span, variable
 from speclab.errors import CancelledError, NotRecordedError, SpeclabError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from speclab.analysis.replay import Replayer
 
-__all__ = ["Curve", "Point", "by_rows", "span", "sweep", "variable"]
+__all__ = ["Curve", "Point", "span", "sweep", "variable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +55,6 @@ class Curve:
     plain: Point
     points: tuple[Point, ...] = field(default=(), repr=False)
 
-    @property
-    def replayed(self) -> tuple[Point, ...]:
-        return tuple(point for point in self.points if not point.refused)
-
-    @property
-    def here(self) -> Point | None:
-        return next((point for point in self.points if point.strategy == self.strategy), None)
-
-    @property
-    def best(self) -> Point | None:
-        """The point with the most tokens per second; among equals the current settings, else the first."""
-        first = sorted(self.replayed, key=lambda point: point is not self.here)
-        return max(first, key=lambda point: point.tokens_per_second, default=None)
-
 
 def sweep(
     replayer: Replayer,
@@ -93,38 +77,6 @@ def sweep(
         point = _point(replayer, strategy, {name: value}, check)
         curve = replace(curve, points=(*curve.points, point))
         yield curve
-
-
-def by_rows(
-    replayers: Sequence[Replayer], strategies: Mapping[str, Sequence[Strategy]]
-) -> pd.DataFrame:
-    """Several ways to draft over the rows of a verification pass, on the same texts, as a pandas
-    DataFrame.
-
-    One row per strategy of each list, in order: `name`, `strategy`, `rows` (mean of the target's
-    passes), `tokens_per_iteration`, and `tokens_per_second` (modelled, as `Replay.seconds`).
-
-    Raises:
-        NotRecordedError: a text does not say what a strategy would have done.
-        SpeclabError: a strategy does not fit the pair.
-    """
-    import pandas as pd
-
-    found = []
-    for name, strategy in [(name, each) for name, every in strategies.items() for each in every]:
-        replays = [replayer.replay(strategy) for replayer in replayers]
-        passes = [each for replay in replays for each in replay.passes]
-        tokens = sum(len(each.committed) for each in passes)
-        found.append(
-            {
-                "name": name,
-                "strategy": strategy,
-                "rows": sum(each.nodes for each in passes) / len(passes),
-                "tokens_per_iteration": tokens / len(passes),
-                "tokens_per_second": tokens / sum(replay.seconds for replay in replays),
-            }
-        )
-    return pd.DataFrame(found)
 
 
 def _point(

@@ -46,7 +46,6 @@ class Text:
         rows: the target's answers by place.
         states: the target's hidden states along the text, for draft heads; None until a head needs
             them.
-        passes: target passes for missing records.
         missed: requested rows of this replay that are unknown.
     """
 
@@ -56,7 +55,7 @@ class Text:
         self.tokens = [*self.trace.prompt_ids, *self.trace.token_ids]
         self.rows: dict[Place, Row] = dict(self._recorded(session.answers))
         self.states: HiddenStates | None = None
-        self.passes = self.missed = 0
+        self.missed = 0
 
     def below(self, place: Place, token: int) -> Place:
         """The place of a token that follows a place."""
@@ -95,9 +94,8 @@ class Text:
             self.add([(position, ()) for position in part], answer)
 
     def add(self, places: Sequence[Place], answer: Answer) -> None:
-        """Keeps what the target answered in one more pass."""
+        """Keeps what the target answered."""
         self.rows.update(zip(places, zip(*answer.topk(KEPT), strict=True), strict=True))
-        self.passes += 1
 
     def watch(self, layers: Sequence[int]) -> None:
         """Provide the hidden states of these layers, from the decoding or by one more pass over the text."""
@@ -112,7 +110,6 @@ class Text:
         target = self.pair.target.fork()
         target.watch(layers)
         target.logits(self.tokens[:needed])
-        self.passes += 1
         self.states = target.hidden
 
     def _recorded(self, answers: Sequence[TopTokens]) -> Iterator[tuple[Place, Row]]:

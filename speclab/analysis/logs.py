@@ -44,7 +44,7 @@ class _Answered(Text):
         self.trace = Trace(tuple(prompt), answer[0], (), {}, {}, {})
         self.tokens = [*prompt, *answer]
         self.states = None
-        self.passes = self.missed = 0
+        self.missed = 0
 
     def run_prompt(self) -> None:
         """Its answers to the prompt are not known."""

@@ -12,14 +12,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from speclab.trace import metrics
-from speclab.trace.metrics import Counts, Survival
 from speclab.trace.records import UNKNOWN, Step, Trace, trace_of
 
 if TYPE_CHECKING:
@@ -87,22 +84,6 @@ def calibration(frame: pd.DataFrame, by: str) -> pd.DataFrame:
     return grouped.agg(
         count=("right", "size"), stated=("draft_prob", "mean"), right=("right", "mean")
     ).reset_index()
-
-
-def survival(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
-    """How far drafts are accepted: a row per strategy and depth, with the columns of
-    `trace.metrics.Survival` and `hazard`, accepted / looked.
-    """
-    counts: dict[str, list[Counts]] = {}
-    for trace in _traces(traces):
-        name = str(trace.settings.get("strategy", ""))
-        counts.setdefault(name, []).extend(step.counts for step in trace.steps)
-    rows = [
-        {"strategy": name, **asdict(row), "hazard": row.accepted / row.looked}
-        for name, each in counts.items()
-        for row in metrics.survival(each)
-    ]
-    return pd.DataFrame(rows, columns=["strategy", *Survival.__slots__, "hazard"])
 
 
 def _rows(step: Step) -> Iterable[dict[str, Any]]:

@@ -53,14 +53,12 @@ class Passes:
 class Replay:
     """The replay of a strategy on a text: `passes` are its iterations.
 
-    `text_passes`: target passes for missing records; later replays do not need them.
     `inexact`: why a real run may differ; empty if it does not.
     """
 
     strategy: Strategy
     passes: tuple[Passes, ...]
     pair: ModelPair = field(compare=False)
-    text_passes: int = 0
     inexact: str = ""
 
     def __repr__(self) -> str:
@@ -146,7 +144,6 @@ class Replayer:
             _check(self._text)
         else:
             self._text = session
-        self._reported = 0
         self._ask_target = ask_target
 
     def __repr__(self) -> str:
@@ -180,9 +177,7 @@ class Replayer:
                 Passes(nodes, len(outcome.accepted), outcome.committed, drafts, rows - nodes)
             )
         assert decoding.tokens == text.tokens
-        text_passes = text.passes - self._reported
-        self._reported = text.passes
-        return Replay(strategy, tuple(passes), text.pair, text_passes, _doubt(text, pair, strategy))
+        return Replay(strategy, tuple(passes), text.pair, _doubt(text, pair, strategy))
 
     def _known_pair(self) -> ModelPair:
         text = self._text

@@ -25,16 +25,12 @@ SOLUTION = re.compile(
     r"<details>\s*<summary>Solution</summary>.*?```python\n(.*?)```\s*(.*?)\s*</details>\s*",
     re.DOTALL,
 )
-QUIZ = re.compile(
-    r"\*\*\d\.\*\* (.*?)\s*<details>\s*<summary>Answer</summary>\s*(.*?)\s*</details>", re.DOTALL
-)
-PREDICT = re.compile(r"^\*\*Predict\.\*\* (.*)$", re.MULTILINE)
 
 
 def export(
     folder: str | Path, edition: str = "student", seed: int = 0, source: Path | None = None
 ) -> list[Path]:
-    """Write an edition of all notebooks into a new folder, with points.csv and questions.json.
+    """Write an edition of all notebooks into a new folder, with points.csv.
 
     Args:
         edition: "student" (no solutions), "solutions" (filled in), "otter" (notebooks for
@@ -54,12 +50,10 @@ def export(
     books.mkdir(parents=True, exist_ok=True)
     extra = [path for path in sorted(source.iterdir()) if path.suffix in (".py", ".md")]
     points: list[tuple[Any, ...]] = [("notebook", "exercise", "stars", "minutes", "points")]
-    questions: list[dict[str, Any]] = []
     written = []
     for path in sorted(source.glob("*.ipynb")):
         book = json.loads(path.read_text(encoding="utf-8"))
         points += [(path.stem, *row) for row in _points(book["cells"])]
-        questions += [{"notebook": path.stem, **each} for each in _questions(book["cells"])]
         book["cells"] = list(_cells(book["cells"], edition, seed))
         if edition == "otter":
             names = json.dumps([each.name for each in extra])
@@ -75,8 +69,6 @@ def export(
         written[-1].write_text(json.dumps(book, indent=1, ensure_ascii=False), encoding="utf-8")
     with (folder / "points.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(points)
-    text = json.dumps(questions, indent=1, ensure_ascii=False)
-    (folder / "questions.json").write_text(text, encoding="utf-8")
     if edition == "nbgrader":
         (folder / "nbgrader_config.py").write_text(NBGRADER, encoding="utf-8")
     return written
@@ -135,27 +127,6 @@ def _points(cells: list[Cell]) -> Iterator[tuple[str, int, int, int]]:
     """Letter, stars, minutes and points of each exercise."""
     for letter, stars, minutes, points in HEADING.findall(_prose(cells)):
         yield letter, stars.count("★"), int(minutes), int(points)
-
-
-def _questions(cells: list[Cell]) -> Iterator[dict[str, Any]]:
-    """The predictions of a notebook, and the quiz; with choices and answers as they were saved."""
-    prose = _prose(cells)
-    for text in PREDICT.findall(prose):
-        yield {"kind": "prediction", "question": text}
-    asked: dict[str, Any] = {}
-    for cell in cells:
-        shown = [
-            "".join(each["data"]["text/plain"])
-            for each in cell.get("outputs", ())
-            if "data" in each
-        ]
-        if shown and "Prediction(" in "".join(cell["source"]):
-            text, _, choices = shown[-1].removesuffix(")").rpartition(" (")
-            asked = {"kind": "prediction", "question": text, "choices": choices.split(" · ")}
-        elif shown and ".reveal(" in "".join(cell["source"]):
-            yield {**asked, "answer": shown[-1]}
-    for text, answer in QUIZ.findall(prose):
-        yield {"kind": "quiz", "question": text, "answer": answer}
 
 
 def _prose(cells: list[Cell]) -> str:

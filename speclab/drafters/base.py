@@ -325,13 +325,6 @@ def checked_draft(draft: object, context: Context, name: str, vocabulary: int, r
 def _check_beside(draft: Draft, context: Context, name: str) -> None:
     """What a draft says beside its tree."""
     tree = draft.tree
-    n = len(tree)
-    for node in {*draft.topk, *draft.draft_probs}:
-        if node not in range(n):
-            raise SettingsError(
-                f"The topk or draft_probs of {name} names node {node!r}, but its tree has {n} nodes, "
-                "numbered from 0."
-            )
     if tree.candidate_sampling is CandidateSampling.BLOCK and tree.depth[-1] < len(tree) - 1:
         raise SettingsError(
             f"{name} drafted a tree to accept as a block, which must be a chain: draft one child per "

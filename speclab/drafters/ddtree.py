@@ -20,7 +20,6 @@ from speclab.drafters.base import Context, Draft, Drafter, Strategy, TopK, lacks
 from speclab.drafters.candidates import Candidates, Successors, prob_of
 from speclab.drafters.cost import NodeBudget
 from speclab.drafters.draft_pass import DraftPassDrafter
-from speclab.errors import NoDraftError
 from speclab.trace.records import RANKS, Event, Value
 
 if TYPE_CHECKING:
@@ -32,10 +31,10 @@ TABLE = 16
 """Tokens of a depth whose successors come from one product."""
 
 Condition = Annotated[
-    Literal["auto", "parent", "none"],
+    Literal["auto", "none"],
     Field(
-        description="what the next tokens of a node depend on (not in the paper): parent, its token, by the head's "
-        "Markov bias; none, its depth alone; auto: parent if the head has a bias"
+        description="what the next tokens of a node depend on (not in the paper): auto, its token, too, if the head "
+        "has a Markov bias; none, its depth alone"
     ),
 ]
 
@@ -69,11 +68,6 @@ class DDTree(Strategy):
     def drafter(self, pair: ModelPair) -> Drafter:
         require(self, pair.offer)
         head = pair.block_heads[0] if self.head is None else self.head
-        if self.condition == "parent" and not pair.heads[head].conditions:
-            raise NoDraftError(
-                f"The head {pair.head_names[head]} has no Markov bias, so its next tokens do not "
-                "depend on the parent: choose condition='auto', or load a head with a bias."
-            )
         return DDTreeDrafter(self, pair, head)
 
 

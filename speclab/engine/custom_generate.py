@@ -11,7 +11,6 @@ to 5.23) does not pass its streamer and tokenizer to the callable: give the stre
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -44,7 +43,8 @@ from speclab.pair import ModelPair, load_pair
 from speclab.settings import SessionSettings
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {name: (value,) for name, value in OTHER_LOOPS.items()} | {
-    "output_attentions": (False,), "output_hidden_states": (False,), "use_cache": (True,),
+    "output_attentions": (False,), "output_hidden_states": (False,), "output_scores": (False,),
+    "output_logits": (False,), "use_cache": (True,),
     "cache_implementation": ("dynamic", "hybrid"), "prefill_chunk_size": (), "is_assistant": (False,),
 }  # fmt: skip
 """Settings of a generation_config that would change the text or the result, with the values that do not."""
@@ -77,7 +77,7 @@ def custom_generate(
 
     Returns:
         A callable that gives `[1, L + new]` int64 or, with return_dict_in_generate, the library's
-            record with `past_key_values` None. It leaves the model unchanged.
+            record of the sequences alone. It leaves the model unchanged.
 
     Raises:
         SpeclabError: `strategy` is not a strategy, or needs a draft. The callable raises it for
@@ -106,9 +106,7 @@ def _decode(
     **others: Any,
 ) -> Tensor | GenerateDecoderOnlyOutput:
     """`pairs`: the last one that was prepared."""
-    # generate keeps this argument to itself
-    asked = {"assistant_model": sys._getframe(1).f_locals.get("assistant_model")}
-    refuse(model, input_ids, generation_config, others | asked)
+    refuse(model, input_ids, generation_config, others)
     padding, ids = input_ids.tensor_split([left_padding(input_ids, others)], 1)
     with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):
         pair = pairs.get("last")
@@ -135,9 +133,6 @@ class _Text:
         self._config = config
         self.ids = torch.cat((padding, ids), 1)
         self._prompt_ids = pair.encode(ids[0].tolist())
-        # by position: bare and processed logits, [1, V]
-        self._rows: dict[int, tuple[Tensor, Tensor]] = {}
-        self._chosen_from: list[tuple[Tensor, Tensor]] = []
 
     def decode(self, strategy: Strategy, criteria: StoppingCriteriaList, streamer: Any) -> None:
         config = self._config
@@ -176,15 +171,13 @@ class _Text:
     def process(self, ids: Sequence[int], row: Tensor) -> Tensor:
         """The library's processors on one row of logits `[V]`, called once per token, as in `generate`."""
         device = self.ids.device
-        bare_row = row.to(device, torch.float32, copy=True)[None]
         before = torch.cat((self._padding, torch.tensor([ids], dtype=torch.long, device=device)), 1)
-        scores: Tensor = self._processors(before, bare_row)
+        scores: Tensor = self._processors(before, row.to(device, torch.float32, copy=True)[None])
         if self._config.do_sample and scores.amax() == -torch.inf:
             raise SettingsError(
                 f"The logits processors leave no token to draw after {len(ids)} tokens: loosen "
                 "them."
             )
-        self._rows[len(ids)] = bare_row, scores
         return scores[0]
 
     def _append(self, tokens: Sequence[int], criteria: Any, streamer: Any) -> bool:
@@ -192,28 +185,17 @@ class _Text:
         for position in range(self.ids.shape[1] - self._padding.shape[1], len(tokens)):
             token = torch.tensor([tokens[position]], device=self.ids.device)
             self.ids = torch.cat((self.ids, token[None]), 1)
-            self._chosen_from.append(self._rows[position])
-            ended = bool(criteria(self.ids, self._kept("output_scores", 1)).all())
+            ended = bool(criteria(self.ids, None).all())
             if streamer is not None:
                 streamer.put(token.cpu())
             if ended:
                 return True
-        self._rows.clear()
         return False
-
-    def _kept(self, setting: str, index: int) -> tuple[Tensor, ...] | None:
-        if not (self._config.return_dict_in_generate and getattr(self._config, setting)):
-            return None
-        return tuple(pair[index] for pair in self._chosen_from)
 
     def result(self) -> Tensor | GenerateDecoderOnlyOutput:
         if not self._config.return_dict_in_generate:
             return self.ids
-        kept: Any = {
-            "scores": self._kept("output_scores", 1),
-            "logits": self._kept("output_logits", 0),
-        }
-        return GenerateDecoderOnlyOutput(sequences=cast("Any", self.ids), **kept)
+        return GenerateDecoderOnlyOutput(sequences=cast("Any", self.ids))
 
 
 def refuse(

@@ -37,14 +37,6 @@ class Generation:
         )
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during `generate`; `result` holds what was decoded until then."""
-
-    def __init__(self, result: Generation) -> None:
-        super().__init__(f"interrupted after {len(result.token_ids)} tokens; they are in .result")
-        self.result = result
-
-
 def generate(
     pair: ModelPair,
     strategy: Strategy,
@@ -65,7 +57,6 @@ def generate(
 
     Raises:
         SpeclabError: the prompt, a setting or the pair does not fit.
-        Interrupted: on Ctrl-C, with the finished iterations in its `result`.
     """
     chosen = SessionSettings(
         max_new_tokens=max_new_tokens,
@@ -83,23 +74,16 @@ def generate(
     ttft = perf_counter() - began
     prefill_calls = decoding.pair.target.calls
     counts = Counts()
-    committed = len(decoding.tokens)
-
-    def result(finished: str) -> Generation:
-        ids = decoding.tokens[decoding.prompt_length : committed]
-        text = pair.continuation(decoding.tokens[: decoding.prompt_length], ids)
-        return Generation(ids, text, Metrics(counts, ttft, prefill_calls), finished)
-
-    try:
-        checker = Checker(decoding) if chosen.check else None
+    checker = Checker(decoding) if chosen.check else None
+    if checker is not None:
+        checker.compare(decoding.prompt_length)
+    while not decoding.finished:
+        committed = len(decoding.tokens)
+        iteration = iterate(decoding)
         if checker is not None:
-            checker.compare(decoding.prompt_length)
-        while not decoding.finished:
-            iteration = iterate(decoding)
-            if checker is not None:
-                checker.compare(committed, iteration.rule)
-            counts = counts + iteration.counts
-            committed = len(decoding.tokens)
-        return result(decoding.finished)
-    except KeyboardInterrupt:
-        raise Interrupted(result("interrupted")) from None
+            checker.compare(committed, iteration.rule)
+        counts = counts + iteration.counts
+    prompt_ids = decoding.tokens[: decoding.prompt_length]
+    ids = decoding.tokens[decoding.prompt_length :]
+    metrics = Metrics(counts, ttft, prefill_calls)
+    return Generation(ids, pair.continuation(prompt_ids, ids), metrics, decoding.finished)

@@ -26,7 +26,7 @@ from speclab.models.answer import KEPT, TopTokens
 from speclab.pair import ModelPair, checked_pair
 from speclab.prompts import Message, PromptInput
 from speclab.settings import SessionSettings
-from speclab.trace.conditions import Condition, compiled, stateful
+from speclab.trace.conditions import Condition, compiled
 from speclab.trace.edit import TreeEdit
 from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Step, Trace, Value
@@ -117,12 +117,6 @@ class Session:
         decoding = start(pair.fresh(), strategy, ids, chosen)
         prefill = Metrics(Counts(), perf_counter() - began, decoding.pair.target.calls)
         self._construct(decoding, strategy, chosen, messages, prefill, len(ids))
-
-    def __reduce__(self) -> Never:
-        raise SettingsError(
-            "A session shares the models of its pair, so it is not copied or pickled: use "
-            "session.fork(), or session.trace, which can be saved."
-        )
 
     def _construct(
         self,
@@ -310,9 +304,7 @@ class Session:
         `until`: a function of a step, or an expression such as `accepted < 2` (see
         `speclab.trace.conditions`).
         """
-        holds = stateful(
-            compiled(until, setting_names()), self.steps[self.cursor - 1] if self.cursor else None
-        )
+        holds = compiled(until, setting_names())
         self._decoding.cancel.clear()
         while not self.done and not self._decoding.cancel.is_set():
             try:

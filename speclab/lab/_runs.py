@@ -15,7 +15,7 @@ from speclab.errors import SettingsError
 from speclab.lab._form import FORM, LabConfig, ModelChoice, prompt_of, short_name
 from speclab.lab._state import PHASES, LabState
 from speclab.lab._worker import Worker
-from speclab.trace.conditions import Condition, compiled, stateful
+from speclab.trace.conditions import Condition, compiled
 from speclab.trace.records import Step, Trace
 from speclab.views.run_data import step_data
 
@@ -146,10 +146,9 @@ class Runs(LabState):
             until = self._condition(session, **until)
         condition = compiled(until, setting_names())
         reason = getattr(condition, "text", "the condition holds")
-        holds = stateful(condition, self.step)
 
         def each(step: Step) -> bool:
-            if holds(step):
+            if condition(step):
                 self.message = f"Stopped: {reason}."
                 return True
             if self.worker.due():

@@ -99,8 +99,7 @@ class Lab(AnyWidget):
     Attributes:
         cursor, phase, selected: what is shown; settings: of the strategy that the next Step uses.
             Other widgets can be linked to these traits in both directions.
-        iterations: decoded iterations; text: the text at the cursor; busy: the running work, empty
-            when idle. These traits can be read only.
+        iterations: decoded iterations, to be read only.
 
     Raises:
         SpeclabError: the preset does not exist, or the strategy, the prompt or a setting is
@@ -115,8 +114,6 @@ class Lab(AnyWidget):
     selected = Int(None, allow_none=True)
     settings = Dict()
     iterations = Int()
-    text = Unicode()
-    busy = Unicode()
 
     def __init__(
         self,
@@ -289,12 +286,9 @@ class Lab(AnyWidget):
         """Copy the state to the traits."""
         state = self.state
         self.iterations = len(state.steps)
-        for name in (*MOVES, "busy"):
+        for name in MOVES:
             setattr(self, name, getattr(state, name))
         self.settings = state.wanted.strategy.model_dump()
-        if state.trace is not None:
-            tokens = state.trace.tokens_at(state.cursor)
-            self.text = "".join([state.trace.texts.get(token, "") for token in tokens])
 
     # The worker.
 

@@ -3,9 +3,8 @@
 
 An expression is Python syntax, restricted to numbers, texts in quotes, lists, `+ - * /`,
 comparisons, `in`, `and`, `or`, `not`, and names: those of `STEP_FIELDS`, settings of strategies
-(`settings.depth` if a field has the same name), `seconds.verify`, and any of these of the iteration
-before, as in `route != previous.route`. A comparison with a missing value is false, and so is one
-with a text or a list times a number.
+(`settings.depth` if a field has the same name), and `seconds.verify`. A comparison with a missing
+value is false, and so is one with a text or a list times a number.
 """
 
 from __future__ import annotations
@@ -93,17 +92,14 @@ STEP_FIELDS: dict[str, Callable[[Step], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A parsed expression; called with a step alone, it has no iteration before it."""
+    """A parsed expression."""
 
     text: str
     code: CodeType
     readers: Mapping[str, Callable[[Step], Any]]
 
-    def __call__(self, step: Step, previous: Step | None = None) -> bool:
-        if previous is None and any(name.startswith("previous.") for name in self.readers):
-            return False
-        of = {name: previous if name.startswith("previous.") else step for name in self.readers}
-        values = {name: read(of[name] or step) for name, read in self.readers.items()}
+    def __call__(self, step: Step) -> bool:
+        values = {name: read(step) for name, read in self.readers.items()}
         try:
             # only nodes of _ALLOWED
             return bool(eval(self.code, {"__builtins__": {}, "*": _product}, values))
@@ -166,11 +162,10 @@ class _Names(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name | ast.Attribute) -> ast.AST:
         name = ast.unparse(node)
-        field = name.removeprefix("previous.")
-        if field not in self._known:
-            near = get_close_matches(field, self._known, n=1) or ["accepted"]
+        if name not in self._known:
+            near = get_close_matches(name, self._known, n=1) or ["accepted"]
             raise ExpressionError(f"Unknown name {name!r}. Did you mean {near[0]!r}?")
-        self.readers[name] = self._known[field]
+        self.readers[name] = self._known[name]
         return ast.Name(name, ast.Load())
 
     visit_Attribute = visit_Name  # noqa: N815
@@ -195,17 +190,3 @@ def compiled(condition: Condition | None, settings: Collection[str] = ()) -> Cal
             f"Expected an expression such as '{EXAMPLE}' or a function, got {condition!r}."
         )
     return condition
-
-
-def stateful(condition: Callable[[Step], bool], previous: Step | None) -> Callable[[Step], bool]:
-    """The condition for the steps after `previous`, in order: an expression may also read the step before each."""
-    if not isinstance(condition, Expression):
-        return condition
-
-    def holds(step: Step) -> bool:
-        nonlocal previous
-        before = previous
-        previous = step
-        return condition(step, before)
-
-    return holds

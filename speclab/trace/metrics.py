@@ -146,13 +146,6 @@ class Metrics:
         return self.counts.draft_calls
 
     @property
-    def target_calls_saved(self) -> float:
-        """Share of plain decoding's target passes that were saved; negative if there were more."""
-        return (
-            1.0 - self.counts.target_calls / self.counts.committed if self.counts.committed else 0.0
-        )
-
-    @property
     def throughput(self) -> float:
         """Tokens per second of decoding, prefill excluded."""
         return _ratio(self.counts.committed, self.counts.seconds)
@@ -165,6 +158,6 @@ class Metrics:
         """Every figure by name, in display order."""
         names = (
             "tokens_per_iteration", "acceptance_rate", "acceptance_hazard", "path_acceptance", "paper_acceptance",
-            "iterations", "target_calls", "draft_calls", "target_calls_saved", "throughput", "ttft", "tpot",
+            "iterations", "target_calls", "draft_calls", "throughput", "ttft", "tpot",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}

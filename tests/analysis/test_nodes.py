@@ -7,7 +7,7 @@ from support.table_runner import table_pair
 
 import speclab
 from speclab import views
-from speclab.analysis.nodes import COLUMNS, calibration, survival, token_kind
+from speclab.analysis.nodes import COLUMNS, calibration, token_kind
 
 PLAIN = speclab.Autoregressive()
 DYNATREE = speclab.DynaTree(base_depth=3, history="iteration")
@@ -122,14 +122,6 @@ def test_ranks_are_counted_on_the_targets_path_with_what_the_tree_had():
             )
     depths = [{*views.ranks(each).data[0].x} for each in (*runs, runs)]
     assert depths[0] | depths[1] == depths[2]
-
-
-def test_survival_is_the_table_of_the_counts_by_strategy():
-    run = finished(TREE)
-    frame = survival([run, finished(PLAIN)])
-    assert set(frame.strategy) == {run.trace.settings["strategy"]}
-    assert run.metrics.acceptance_hazard == frame.accepted.sum() / frame.looked.sum()
-    assert frame.survival.tolist() == pytest.approx(frame.hazard.cumprod().tolist())
 
 
 def test_without_drafts_the_columns_are_there():

@@ -151,7 +151,6 @@ def chain(context, tokens):
             lambda context: context.tokens.append(5) or Draft(DraftTree.root(5)),
             ("Mine", "root", "newest token"),
         ),
-        (lambda context: Draft(chain(context, [1]), topk={7: ((1, 0.0),)}), ("node 7", "2 nodes")),
     ],
 )
 def test_what_no_pass_can_verify_is_refused_in_one_sentence(propose, words):

@@ -90,7 +90,7 @@ class Watching(StoppingCriteria):
         self.seen = []
 
     def __call__(self, input_ids, scores, **_):
-        self.seen.append((input_ids.tolist(), None if scores is None else len(scores)))
+        self.seen.append((input_ids.tolist(), scores))
         return torch.tensor([input_ids.shape[1] >= self.length])
 
     def put(self, value):
@@ -100,27 +100,23 @@ class Watching(StoppingCriteria):
         self.seen.append("end")
 
 
-def test_criteria_and_streamer_see_every_token_and_the_record_holds_scores_and_logits():
+def test_criteria_and_streamer_see_every_token():
     """A criterion cuts inside an accepted path; a streamer goes to custom_generate."""
     draft = draft_of("llama", NOISE)
     for length in range(len(PROMPT) + 1, len(PROMPT) + 7):
-        record = length % 2 == 0
-        asked = dict.fromkeys(("return_dict_in_generate", "output_scores", "output_logits"), record)
+        asked = {"return_dict_in_generate": length % 2 == 0}
         own, ours = Watching(length), Watching(length)
         inside = speclab.custom_generate(TREE, draft, streamer=ours)
         want = generated(model(), stopping_criteria=[own], streamer=own, **asked)
         got = generated(model(), stopping_criteria=[ours], custom_generate=inside, **asked)
         assert own.seen == ours.seen
-        if record:
-            for name in ("scores", "logits"):
-                torch.testing.assert_close(got[name], want[name], rtol=1e-4, atol=1e-4)
+        if length % 2 == 0:
             assert got.past_key_values is None
             want, got = want.sequences, got.sequences
         assert torch.equal(want, got)
     criteria = [MaxLengthCriteria(len(PROMPT) + 9)]
     asked = {"stopping_criteria": criteria, "return_dict_in_generate": True}
     bare = generated(model(), 4, custom_generate=inside, **asked)
-    assert bare.scores is bare.logits is None
     assert bare.sequences.shape[1] == len(PROMPT) + 9, "a user's length replaces max_new_tokens"
 
 
@@ -247,7 +243,7 @@ REFUSED = {
     "position_ids": {"position_ids": torch.arange(13)[None] + 2},
     "inputs_embeds": {"ids": None, "inputs_embeds": torch.zeros(1, 3, 32)},
     "no token": {"do_sample": True, "logits_processor": [Nothing()]},
-    "assistant_model": {"assistant_model": tiny("llama")},  # the library would ignore it
+    "output_scores": {"output_scores": True},
     "context": {"new": 1000},
     "64 is": {"ids": torch.tensor([[64, 3]]), "attention_mask": torch.ones(1, 2)},
 }

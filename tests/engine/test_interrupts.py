@@ -8,7 +8,7 @@ from support.pairs import pair_of
 from support.records import assert_same
 
 import speclab
-from speclab.engine import decode, generate, session
+from speclab.engine import decode, session
 
 pytestmark = pytest.mark.model
 
@@ -75,16 +75,3 @@ def test_a_stopped_iteration_has_not_happened(monkeypatch, name, place):
         for part in ("tree", "committed", "settings", "adaptation"):
             assert_same(getattr(mine, part), getattr(its, part))
     assert lengths(run) == lengths(whole(name))
-
-
-@pytest.mark.parametrize(("place", "calls"), [("draft", 1), ("verify", 3), ("learn", 4)])
-def test_generate_hands_over_whole_iterations(monkeypatch, place, calls):
-    stopping(monkeypatch, place, calls)
-    with pytest.raises(generate.Interrupted) as caught:
-        speclab.generate(
-            pair_of("llama", 0.05, 16), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW
-        )
-    result = caught.value.result
-    assert result.token_ids == whole("dynatree").token_ids[: len(result.token_ids)]
-    assert result.metrics.iterations == calls - 1
-    assert result.metrics.counts.committed == len(result.token_ids) - 1

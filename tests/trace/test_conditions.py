@@ -10,8 +10,8 @@ from support.traces import TREE, step_of
 
 from speclab.drafters import setting_names
 from speclab.errors import ExpressionError, SettingsError
-from speclab.trace.conditions import LONGEST, STEP_FIELDS, compiled, parse, stateful
-from speclab.trace.records import Adaptation, Event
+from speclab.trace.conditions import LONGEST, STEP_FIELDS, compiled, parse
+from speclab.trace.records import Event
 
 NAMES = setting_names()
 STEP = step_of(TREE, index=2)
@@ -22,7 +22,6 @@ STEP = replace(
     committed=(3, 1),
     counts=replace(STEP.counts, committed=2, drafted=3),
 )
-FORMER = replace(STEP, index=1, committed=(3,), adaptation=Adaptation("calm"))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,6 @@ FORMER = replace(STEP, index=1, committed=(3,), adaptation=Adaptation("calm"))
         ("not mask_differs and not corrected", True),
         ("bonus == None and node_budget == None", True),
         ("node_budget > 1", False),
-        ("previous.accepted < 9", False),
         ("accepted / (nodes - 4) > 0", False),
         ("'a' * 3 == 'aaa'", False),
         ("0 * text == ''", False),
@@ -63,7 +61,6 @@ def test_an_expression_holds_where_it_should(text, holds):
         ("accepted = 2", "cannot be read"),
         ("acepted < 2", "Unknown name 'acepted'. Did you mean 'accepted'?"),
         ("seconds.sleep > 1", "Unknown name 'seconds.sleep'"),
-        ("previous > 1", "Unknown name 'previous'"),
         ("text.__class__ == 1", "Unknown name 'text.__class__'"),
         ("2 ** 9 ** 9 ** 9 > 1", "cannot be used here"),
         ("accepted ** 9 > 1", "'accepted ** 9' cannot be used here"),
@@ -97,25 +94,9 @@ def test_every_field_is_read_from_a_step():
     )
 
 
-def test_a_changed_route_is_found_wherever_a_run_goes_on():
-    routes = ["copy", "copy", "plain", "plain", "plain", "copy"]
-    steps = [
-        replace(STEP, index=i, events=(Event("route", None, {"route": name}),))
-        for i, name in enumerate(routes)
-    ]
-    condition = parse("route != previous.route")
-    for begin in range(len(steps)):
-        holds = stateful(condition, steps[begin - 1] if begin else None)
-        assert [i for i in range(begin, len(steps)) if holds(steps[i])] == [
-            i for i in (2, 5) if i >= begin
-        ]
-    assert not condition(steps[2]), "alone, a step has nothing to differ from"
-    assert parse("committed > previous.committed and not previous.adapted")(STEP, FORMER)
-
-
 def test_a_condition_is_a_function_an_expression_or_nothing():
     assert compiled("accepted < 2")(STEP)
-    assert stateful(compiled(lambda step: step is STEP), None)(STEP)
+    assert compiled(lambda step: step is STEP)(STEP)
     assert not compiled(None)(STEP)
     with pytest.raises(SettingsError, match="Expected an expression"):
         compiled(3)
