@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from platform import platform
+from platform import python_version as version
 from typing import Annotated, Any
 
 import typer
@@ -302,20 +304,18 @@ def export_course(
 
 
 @app.command()
-def doctor() -> None:
-    """Show this machine's facts, how to reach JupyterLab on it, and how it computes the passes of
-    the pairs on it."""
+def doctor(pair: _Pair = "mini") -> None:
+    """Show this machine's facts, how it computes the passes of a pair, and how to reach JupyterLab
+    on it."""
     from speclab.loading import fetching
-    from speclab.loading.presets import find
 
-    facts = host.report() | {"SmolLM2": fetching.state()}
-    for name in ["mini"] if find("smollm2").missing else ["mini", "smollm2"]:
-        for role, runner in speclab.load_pair(name).runners.items():
-            facts[f"{role} of {name}"] = f"{runner.forward_name}, {runner.dtype}"
-    _print_pairs(facts)
+    facts: dict[str, Any] = {"speclab": speclab.__version__}
+    facts["python"] = f"{version()} on {platform()}"
+    facts |= {"cores": host.cores(), **speclab.load_pair(pair).describe()}
+    _print_pairs(facts | {"SmolLM2": fetching.state(), "jupyter": host.ADVICE})
 
 
-def _print_pairs(pairs: dict[str, str]) -> None:
+def _print_pairs(pairs: dict[str, Any]) -> None:
     width = max(map(len, pairs))
     for name, value in pairs.items():
         typer.echo(f"{name:{width}}  {value}")

@@ -1,4 +1,4 @@
-"""Describe this machine, and start JupyterLab and Voilà on it.
+"""Start JupyterLab and Voilà on this machine, and name its processor.
 
 Imports torch only inside functions.
 """
@@ -11,14 +11,11 @@ import re
 import shutil
 import site
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from speclab import __version__
 from speclab.errors import SpeclabError
-from speclab.files import byte_count
 
 if TYPE_CHECKING:
     import torch
@@ -27,28 +24,6 @@ JUPYTER = Path(__file__).parent / "jupyter"
 """Settings of JupyterLab and Voilà, and the notebook of one cell that `speclab app` shows."""
 COPIES = Path("speclab-notebooks")
 """`speclab lab` copies the notebooks into this folder below the current one and opens the copies."""
-_PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "numpy",
-    "jupyterlab",
-    "notebook",
-    "voila",
-    "anywidget",
-    "plotly",
-)
-
-
-def report() -> dict[str, str]:
-    """Versions, device, threads, memory, and how to reach the lab on this machine, as texts by name."""
-    facts = {
-        "speclab": __version__,
-        "python": f"{platform.python_version()} on {platform.platform()}",
-    }
-    facts |= {name: _version(name) for name in _PACKAGES}
-    facts |= _devices()
-    return facts | {"jupyter": ADVICE}
 
 
 def start(command: list[str]) -> None:
@@ -134,13 +109,6 @@ def notebooks() -> Path:
     raise SpeclabError("The notebooks of the course are not installed: name your own notebook.")
 
 
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
-
-
 def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -155,20 +123,3 @@ def processor(device: torch.device) -> str:
     facts = Path("/proc/cpuinfo")  # of Linux
     match = re.search(r"model name\s*:\s*(.+)", facts.read_text()) if facts.exists() else None
     return match[1] if match else platform.processor() or platform.machine()
-
-
-def _devices() -> dict[str, str]:
-    import psutil
-    import torch
-
-    memory = psutil.virtual_memory()
-    devices = [
-        f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())
-    ]
-    if torch.backends.mps.is_available():
-        devices.append("mps")
-    return {
-        "device": ", ".join([*devices, "cpu"]),
-        "threads": f"{torch.get_num_threads()} of {cores()} cores",
-        "memory": f"{byte_count(memory.total)}, {byte_count(memory.available)} free",
-    }

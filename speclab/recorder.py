@@ -18,7 +18,7 @@ import gzip
 import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -106,9 +106,8 @@ class Recorder:
                 n = len(seen)
                 bits = np.packbits(seen[:, seen.shape[1] - n :], axis=1)
                 line["mask"] = base64.b64encode(bits.tobytes()).decode("ascii")
-                hidden = np.argwhere(~seen[:, : seen.shape[1] - n])
-                if len(hidden) and optional.get("hidden_prefix") is None:
-                    optional["hidden_prefix"] = _ranges(hidden.tolist())
+                if not seen[:, : seen.shape[1] - n].all():
+                    optional.setdefault("hidden_prefix", _hidden(seen[:, : seen.shape[1] - n]))
             line |= {name: value for name, value in optional.items() if value is not None}
             self._write({**line, "accepted": accepted, "committed": committed})
         except Exception as error:
@@ -134,19 +133,13 @@ class Recorder:
         self.close()
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        text = (json.dumps(plain(line), separators=(",", ":")) + "\n").encode()
+        text = (json.dumps(line, default=_plain, separators=(",", ":")) + "\n").encode()
         os.write(self._file, gzip.compress(text, mtime=0) if self._zipped else text)
 
 
-def plain(value: Any) -> Any:
-    """Arrays, tensors, their scalars and anything that contains them, as JSON's own types."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        return [plain(item) for item in value]
-    return value
+def _plain(value: Any) -> Any:
+    """What JSON lacks: arrays, tensors and their scalars, and other iterables, as lists and numbers."""
+    return value.tolist() if hasattr(value, "tolist") else list(value)
 
 
 def parents(first: Any, second: Any = None) -> list[int]:
@@ -158,12 +151,12 @@ def parents(first: Any, second: Any = None) -> list[int]:
         second: `next_sibling` `[n]`, the next child of the same parent, -1 if none.
     """
     if second is None:
-        paths = [[row for row in path if row >= 0] for path in plain(first)]
+        paths = [[row for row in path if row >= 0] for path in _plain(first)]
         links = [pair for path in paths for pair in pairwise(path)]
         found = {row: parent for parent, row in links if row > parent}
         return [found.get(row, -1) for row in range(1 + max(max(path) for path in paths))]
-    child = plain(first)
-    sibling = plain(second)
+    child = _plain(first)
+    sibling = _plain(second)
     result = [-1] * len(child)
     for row, below in enumerate(child):
         while 0 <= below < len(result) and result[below] < 0 < below:
@@ -191,19 +184,16 @@ def topk(logits: Any, k: int = 16) -> list[list[tuple[int, float]]]:
         ids, values = top.indices.tolist(), top.values.tolist()
     else:
         scores = np.asarray(logits, dtype=np.float64)
-        scores = scores - scores.max(-1, keepdims=True)
-        scores -= np.log(np.exp(scores).sum(-1, keepdims=True))
+        scores = scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
         order = np.argsort(-scores, axis=-1, kind="stable")[:, :k]
         ids, values = order.tolist(), np.take_along_axis(scores, order, -1).tolist()
     return [list(zip(*row, strict=True)) for row in zip(ids, values, strict=True)]
 
 
-def _ranges(hidden: list[list[int]]) -> list[list[int]]:
-    """[row, first, last] of consecutive [row, entry]."""
-    ranges: list[list[int]] = []
-    for row, entry in hidden:
-        if ranges and ranges[-1][0] == row and ranges[-1][2] == entry - 1:
-            ranges[-1][2] = entry
-        else:
-            ranges.append([row, entry, entry])
-    return ranges
+def _hidden(seen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[tuple[int, int, int]]:
+    """[row, first, last] of the entries that are hidden, from `[n, entries]` bool."""
+    # -1 where a range begins, 1 after its end
+    turns = np.diff(np.pad(seen, ((0, 0), (1, 1)), constant_values=True).astype(np.int8), axis=1)
+    begins = np.argwhere(turns < 0).tolist()
+    ends = np.argwhere(turns > 0).tolist()
+    return [(row, first, end - 1) for (row, first), (_, end) in zip(begins, ends, strict=True)]

@@ -7,7 +7,6 @@ is free.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -38,11 +37,6 @@ class IsotropicShape(NamedTuple):
     branching: int
     depth: int
     expected_tokens: float
-
-    @property
-    def nodes(self) -> int:
-        """Drafted nodes: b + b² + … + b^depth."""
-        return sum(self.branching**level for level in range(1, self.depth + 1))
 
 
 def chain_yield(acceptance: float, length: int) -> float:
@@ -154,9 +148,11 @@ def optimal_widths(
     Returns:
         `[L]` float64, never rising, adding up to `branch_budget`; the caller rounds them.
     """
-    slope = _slope(spine_acceptance, branch_acceptance)
+    with np.errstate(all="ignore"):  # infinite or NaN at a rate of 0
+        # how much narrower each node is than the one before
+        slope = np.log(spine_acceptance) / np.log1p(-branch_acceptance)
     widths = np.zeros(spine_length)
-    if slope >= branch_budget:  # the second node would get less than nothing
+    if not slope < branch_budget:  # the second node would get less than nothing
         widths[0] = branch_budget
         return widths
     place = np.arange(spine_length)
@@ -166,28 +162,14 @@ def optimal_widths(
     return np.maximum(widths, 0.0)
 
 
-def _slope(spine_acceptance: float, branch_acceptance: float) -> float:
-    """How much narrower each node is than the one before: ln(p_s) / ln(1 − p_t), or its limit."""
-    if spine_acceptance == 0 or branch_acceptance == 0:
-        return math.inf
-    if spine_acceptance == 1 or branch_acceptance == 1:
-        return 0.0
-    return math.log(spine_acceptance) / math.log1p(-branch_acceptance)
-
-
 def best_spine(
-    spine_acceptance: float,
-    branch_acceptance: float,
-    node_budget: int,
-    branch_depth: int,
-    *,
-    nodes_per_branch: float = 1.0,
+    spine_acceptance: float, branch_acceptance: float, node_budget: int, branch_depth: int
 ) -> SpineShape:
-    """The spine length, with its optimal widths, that gives the largest `spine_yield` within L + c
-    · Σ k_i = N.
+    """The spine length, with its optimal widths, that gives the largest `spine_yield` within L + Σ
+    k_i = N.
 
-    Widths are real-valued, so a tree of whole branches yields a little less. Among equals the
-    shortest spine wins.
+    The extension of a branch costs nothing, as in the paper. Widths are real-valued, so a tree of
+    whole branches yields a little less. Among equals the shortest spine wins.
 
     GOOSE's Proposition 3 says that this tree yields more than `best_isotropic` of p_t wherever
     p_s > p_t. It holds for N = 60 and D = 6 on a grid of 0.05, but not for every budget: the
@@ -199,13 +181,10 @@ def best_spine(
         branch_acceptance: p_t, 0…1.
         node_budget: N, at least 1.
         branch_depth: D, at least 1.
-        nodes_per_branch: c, at least 1. 1 is the paper's count, in which the extension of a branch
-            costs nothing; `branch_depth` counts every node that a real tree needs for the yield it
-            is given.
     """
     shapes = []
     for length in range(1, node_budget + 1):
-        budget = (node_budget - length) / nodes_per_branch
+        budget = node_budget - length
         widths = optimal_widths(spine_acceptance, branch_acceptance, length, budget)
         tokens = spine_yield(spine_acceptance, branch_acceptance, widths, branch_depth)
         shapes.append(SpineShape(length, tuple(widths.tolist()), tokens))

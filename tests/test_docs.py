@@ -162,5 +162,5 @@ def test_the_readmes_python_and_commands_run(capsys):
     for command, rest in lines:
         done = CliRunner().invoke(app, [command, *shlex.split(rest, comments=True)])
         assert done.exit_code == 0, done.output
-    for fact in ("torch", "threads", "memory", "jupyter", "target of mini"):  # the doctor
+    for fact in ("torch", "cores", "jupyter", "target_forward"):  # the doctor
         assert fact in done.output

@@ -26,7 +26,7 @@ from speclab.heads.eagle import rotary
 from speclab.heads.files import read_head
 from speclab.models.runner import Runner
 from training.draft import DistillDataConfig, distill_batches
-from training.heads import CODE, ETA, PROSE, Divergence, frequent
+from training.heads import CODE, ETA, PROSE, Divergence, choose_tokens, frequent
 from training.loop import Recipe, Schedule, Windowed, train
 from training.model import hidden_states, load
 from training.smollm2 import KINDS, Windows, frame_ids
@@ -45,7 +45,6 @@ class BlockRecipe(Recipe):
         ge=0,
         description="Rank of a Markov bias, which is added to the head of `start` and learns alone; 0: none.",
     )
-    causal: bool = Field(False, description="An entry of the block sees none after it (JetSpec).")
     fit_temperature: bool = Field(
         False,
         description="Only fit the temperature of the distributions of `start` to these texts.",
@@ -167,8 +166,6 @@ def read_blocks(head: BlockHead, lesson: Lesson, anchors: Tensor, teacher: Teach
     every = torch.arange(places, device=device)
     context = (every < first[:, :, None]) & (lesson.texts[:, None] == texts_of[:, :, None])
     inside = own[:, None] == own[None]
-    if head.config.causal:
-        inside = inside.tril()
     mask = torch.cat((context, inside.expand(batch, -1, -1)), dim=2)[:, None]
     positions = torch.cat((every.expand(batch, -1), rows), dim=1)
     cos, sin = (angle[positions][:, None] for angle in rotary(head.config, every))
@@ -362,12 +359,10 @@ def _head(config: AnyBlockConfig, target: Any, name: str, ids: Tensor) -> BlockH
                 "A Markov bias is added to a trained head: name its folder with --start."
             )
         head = _fresh(config, target.config, len(ids), name)
-        head.choose_tokens(ids)
+        choose_tokens(head, ids)
         return head.to(config.device)
     old = cast("BlockHead", read_head(config.start, Runner(target, name)))
-    changes: dict[str, Any] = {"causal": config.causal or old.config.causal}
-    if config.markov_rank:
-        changes["markov_rank"] = config.markov_rank
+    changes = {"markov_rank": config.markov_rank} if config.markov_rank else {}
     head = BlockHead(old.config.model_copy(update=changes))
     if head.markov_head is not None:
         nn.init.normal_(head.markov_head.markov_w1.weight, std=head.config.markov_rank**-0.5)
@@ -404,7 +399,6 @@ def _fresh(config: AnyBlockConfig, settings: Any, draft_vocab: int, target: str)
         feed_forward=config.feed_forward,
         block_size=config.block_size,
         mask_token_id=config.mask_token_id,
-        causal=config.causal,
         layers=config.layers,
     )
     return BlockHead(shape)
@@ -437,8 +431,6 @@ def save_block(head: BlockHead, folder: Path) -> None:
         "mask_token_id": config.mask_token_id,
         "target_layer_ids": [layer - 1 for layer in config.layers],
     }
-    if config.causal:
-        own["causal_head"] = True
     if config.temperature != 1:
         own["marginal_temperature"] = round(config.temperature, 4)
     if biased:

@@ -65,18 +65,17 @@ def write_head(
     config = head.config
     # engines read them in order
     ordered = min(config.layers) >= 0 and list(config.layers) == sorted(config.layers)
-    if not ordered if config.eagle3 else config.layers != (-1,) or config.layernorms:
+    if not ordered if config.eagle3 else config.layers != (-1,) or layout == "speculators":
         raise SpeclabError(
             f"{layout} has no format for {config.name}, which fuses layers {config.layers}: export "
             "EAGLE heads of the "
-            "last layer, and EAGLE-3 heads of layers counted from the front, in order."
+            "last layer in EAGLE's, and EAGLE-3 heads of layers counted from the front, in order."
         )
     names = {"fuse.": "fc."} if config.eagle3 else {}
     if layout == "EAGLE":
         names |= {"layers.0.": "midlayer."} if config.eagle3 else {}
         fields = _layer(config) | _eagle(config)
     else:
-        names |= {} if config.eagle3 else {"fc.": "fusion_fc.", "layers.0.": "transformer."}
         fields = _speculators(config, verifier or config.target)
     tensors = {}
     for name, half in _halves(head).items():
@@ -142,23 +141,18 @@ def _eagle(config: HeadConfig) -> dict[str, Any]:
 
 
 def _speculators(config: HeadConfig, verifier: str) -> dict[str, Any]:
-    kind = "eagle3" if config.eagle3 else "eagle"
     proposal = {"proposal_type": "greedy", "speculative_tokens": 3}
-    shared = {
-        "architectures": ["Eagle3DraftModel" if config.eagle3 else "EagleSpeculator"],
+    return {
+        "architectures": ["Eagle3DraftModel"],
         "model_type": "speculator_model",
-        "speculators_model_type": kind,
+        "speculators_model_type": "eagle3",
         "speculators_config": {
-            "algorithm": kind,
+            "algorithm": "eagle3",
             "proposal_methods": [proposal],
             "default_proposal_method": "greedy",
             "verifier": {"name_or_path": verifier, "architectures": []},
         },
         "transformer_layer_config": _layer(config),
-    }
-    if not config.eagle3:
-        return shared | {"fusion_bias": config.bias, "layernorms": config.layernorms}
-    return shared | {
         "draft_vocab_size": config.draft_vocab_size or config.vocab_size,
         "target_hidden_size": config.target_hidden_size,
         "eagle_aux_hidden_state_layer_ids": list(config.layers),

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from speclab.heads.eagle import Head, HeadConfig, rotary
+from speclab.heads.eagle import DraftModule, Head, HeadConfig, rotary
 from training.data import Batches
 from training.draft import DistillDataConfig, distill_batches
 from training.head_export import save_head
@@ -74,7 +74,7 @@ def train_head(config: HeadsConfig) -> Head:
     head = fresh_head(target, config)
     output = target.gpt_neox.embed_in.weight
     if head.lm_head is not None:
-        head.choose_tokens(frequent(batches, len(output), config.draft_vocab_size))
+        choose_tokens(head, frequent(batches, len(output), config.draft_vocab_size))
         head.lm_head.weight.data.copy_(output[head.token_ids])
     taught = output if head.token_ids is None else output[head.token_ids]
     weight = 0.0 if head.config.eagle3 else config.feature_weight
@@ -119,6 +119,11 @@ def fresh_head(target: Any, config: HeadsConfig) -> Head:
         norm_output=config.kind == "EAGLE-3.1",
     )
     return cast("Head", shape.module(shape, own_output=eagle3))
+
+
+def choose_tokens(head: DraftModule, ids: Tensor) -> None:
+    """Makes the target's tokens `ids`, int64 `[draft_vocab]`, all different, the draft vocabulary."""
+    head.get_buffer("d2t").copy_(ids.sort().values - torch.arange(len(ids), device=ids.device))
 
 
 def frequent(batches: Batches, vocab_size: int, size: int) -> Tensor:

@@ -24,7 +24,7 @@ from speclab.loading.presets import SMOLLM2
 from training.answers import AnswersConfig, prompt_ids, write_answers
 from training.head_export import save_head
 from training.head_figures import HeadFiguresConfig, head_figures
-from training.heads import ETA, Lesson, unrolled_loss
+from training.heads import ETA, Lesson, choose_tokens, unrolled_loss
 from training.loop import CHECKPOINT, Recipe, Schedule, train
 from training.states import Store
 
@@ -260,7 +260,7 @@ def train_chat_head(config: ChatHeadConfig) -> Head:
                 f"{start} is missing: train the base first, or name a checkpoint with --start."
             )
         head.load_state_dict(torch.load(start, weights_only=True)["model"])
-    head.choose_tokens(ids)
+    choose_tokens(head, ids)
     head.to(config.device)
     whole = torch.compile(unrolled_loss, dynamic=False) if config.compile else unrolled_loss
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -44,11 +43,8 @@ class BlockConfig(HeadConfig):
     qk_norm: bool = True
     # of the bias that a token gives its successors (DSpark, arXiv 2607.05147); 0: none
     markov_rank: int = Field(default=0, ge=0, le=1 << 14)
-    # columns that its confidence head reads (DSpark, section 4.1): states, and perhaps W1; 0: none
-    confidence: int = Field(default=0, ge=0, le=1 << 16)
     # the entry of the newest token drafts, too (DSpark); else only the masked ones (DFlash)
     sample_from_anchor: bool = False
-    causal: bool = False  # an entry of the block sees none after it (JetSpec, arXiv 2606.18394)
     temperature: float = Field(default=1.0, gt=0)  # of its distributions, fitted on held-out text
 
     @property
@@ -87,8 +83,6 @@ class BlockHead(DraftModule):
             tables = nn.Embedding(config.vocab_size, config.markov_rank)
             parts = {"markov_w1": tables, "markov_w2": matrix(config.markov_rank, proposed)}
             self.markov_head = nn.ModuleDict(parts)
-        if config.confidence:
-            self.confidence_head = nn.ModuleDict({"proj": nn.Linear(config.confidence, 1)})
 
     def fused(self, states: Tensor) -> Tensor:
         """Target states `[..., layers * hidden]` to context features `[..., hidden]`."""
@@ -202,11 +196,8 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
             block = functional.embedding(ids, self._embed.weight)
             features = self.model.fused(states.to(self.dtype))
             angles = self._angles_at(range(self.length, before + size))
-            seen = np.tri(size, before + size, before, dtype=np.bool_)
-            mask = to_device(seen, self.device) if config.causal else None
-            out = self._packed()(block[None], features[None], angles, mask, self.cache)[0]
-            self._out = out[-config.drafted :]
-            self._logits = self._logits_of(self._out)
+            out = self._packed()(block[None], features[None], angles, None, self.cache)[0]
+            self._logits = self._logits_of(out[-config.drafted :])
             if self.conditions:
                 first = self._logits[:1] + self._bias(ids[:1])
                 answer = self._answer(torch.cat((first, self._logits[1:])), topk)
@@ -217,25 +208,6 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
             raise
         self._count(len(states) + size)
         return answer
-
-    @torch.inference_mode()
-    def confidence(self, tokens: Sequence[int]) -> list[float]:
-        """How likely the target accepts each token of a chain drafted from the last block, given
-        those before (DSpark, section 4.1).
-
-        Args:
-            tokens: of the chain, its root first, at most `config.drafted`; row `i` answers for the
-                token after `tokens[i]`.
-        """
-        features = self._out[: len(tokens)]
-        if self.model.markov_head is not None:
-            before = to_device(self.shown(tokens), self.device)
-            # [m, hidden + rank]: the entry's state, and W1 of the token before it
-            features = torch.cat((features, self._markov[0](before)), dim=-1)
-        logits: Tensor = self.model.confidence_head["proj"](features[:, : self.config.confidence])[
-            :, 0
-        ]
-        return logits.float().sigmoid().tolist()
 
     def _bias(self, tokens: Tensor) -> Tensor:
         """What tokens `[m]` add to the logits of their successors: W2 · W1[t], `[m, proposed]`."""

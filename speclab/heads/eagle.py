@@ -56,8 +56,6 @@ class HeadConfig(BaseModel):
     fc_norm: bool = False  # a norm for the states of each fused layer (EAGLE-3.1)
     norm_before_residual: bool = False  # the residual begins at the normed feature (EAGLE-3)
     norm_output: bool = False  # what is fed back has gone through the last norm (EAGLE-3.1)
-    # EAGLE with norms of embeddings, before attention and before the output
-    layernorms: bool = False
 
     @property
     def kind(self) -> str:
@@ -110,10 +108,6 @@ class DraftModule(nn.Module):
         offsets: Tensor = self.get_buffer("d2t")
         return offsets + torch.arange(len(offsets), device=offsets.device)
 
-    def choose_tokens(self, ids: Tensor) -> None:
-        """Makes the target's tokens `ids`, int64 `[draft_vocab]`, all different, the draft vocabulary."""
-        self.get_buffer("d2t").copy_(ids.sort().values - torch.arange(len(ids), device=ids.device))
-
 
 class Head(DraftModule):
     """EAGLE's layer: a matrix joins embedding and feature before it.
@@ -128,10 +122,8 @@ class Head(DraftModule):
         states = len(config.layers) * config.states_size
         self.fuse = matrix(states, size) if len(config.layers) > 1 else None
         self.fc = nn.Linear(2 * size, size, bias=config.bias)
-        self.embed_layernorm = norm_of(config) if config.layernorms else None
-        self.norm = norm_of(config) if config.layernorms else None
-        norms = ["input_layernorm"] if config.layernorms else []
-        self.layers = nn.ModuleList([DecoderLayer(config, size, *norms)])
+        self.norm: nn.RMSNorm | None = None
+        self.layers = nn.ModuleList([DecoderLayer(config, size)])
 
     def fused(self, states: Tensor) -> Tensor:
         """`[..., layers * states_size]` target states to the feature that the head reads, `[..., hidden]`."""
@@ -139,9 +131,8 @@ class Head(DraftModule):
 
     def _read(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
         """Where the residual begins, `[B, T, hidden]`, and what the attention reads."""
-        x = self.fc(torch.cat((normed(self.embed_layernorm, embeddings), features), dim=-1))
-        layer = cast("Any", self.layers[0])
-        return x, normed(layer.input_layernorm, x) if self.config.layernorms else x
+        x = self.fc(torch.cat((embeddings, features), dim=-1))
+        return x, x
 
     def forward(
         self,

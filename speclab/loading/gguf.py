@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from contextlib import redirect_stderr
@@ -16,12 +15,7 @@ from typing import Any
 import torch
 from platformdirs import user_cache_path
 from tokenizers import Tokenizer, pre_tokenizers
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, UnsupportedModelError
 from speclab.loading.library_errors import one_sentence
@@ -37,7 +31,6 @@ _KNOWN_SPLITS = _DIGIT_BY_DIGIT | {
     "tekken",
 }
 """Pre-tokenizers (`tokenizer.ggml.pre`) that are read correctly."""
-_TOKENS = "tokenizer.ggml.tokens"
 
 
 def local(source: str | PathLike[str]) -> Path | None:
@@ -118,7 +111,7 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
 
 
 def _checked_header(file: Path) -> dict[str, Any]:
-    """The tokenizer's names, and how many tokens there are.
+    """The file's fields of one value.
 
     Raises:
         UnsupportedModelError: the library would read the file wrongly.
@@ -126,9 +119,12 @@ def _checked_header(file: Path) -> dict[str, Any]:
     from gguf import GGUFReader
 
     reader = GGUFReader(file)
-    fields = {name: field.contents() for name, field in reader.fields.items() if name != _TOKENS}
+    fields = {
+        name: field.contents()
+        for name, field in reader.fields.items()
+        if len(field.data) == 1  # not a list, such as the tokens
+    }
     scaling = fields.get(f"{fields['general.architecture']}.rope.scaling.type", "none")
-    tokens = reader.fields.get(_TOKENS)
     reason = ""
     if scaling != "none" or any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors):
         reason = "its positions are scaled, which transformers ignores when it reads GGUF"
@@ -140,15 +136,14 @@ def _checked_header(file: Path) -> dict[str, Any]:
         raise UnsupportedModelError(
             f"{file.name} cannot be loaded: {reason}; choose another file, or safetensors."
         )
-    return {**fields, "tokens": len(tokens.data) if tokens is not None else 0}
+    return fields
 
 
 def _tokenizer(file: Path, values: dict[str, Any]) -> PreTrainedTokenizerBase | None:
     """The tokenizer with its chat template; None if the file has none, or one that would split text wrongly."""
     split = values.get("tokenizer.ggml.pre")
-    if not values["tokens"] or (
-        values.get("tokenizer.ggml.model") == "gpt2" and split not in _KNOWN_SPLITS
-    ):
+    model = values.get("tokenizer.ggml.model")
+    if model is None or (model == "gpt2" and split not in _KNOWN_SPLITS):
         return None
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
         file.parent, gguf_file=file.name, trust_remote_code=False
@@ -162,20 +157,4 @@ def _tokenizer(file: Path, values: dict[str, Any]) -> PreTrainedTokenizerBase | 
                 pre_tokenizers.ByteLevel(add_prefix_space=False),
             ]
         )
-    return _without_surplus(tokenizer, values["tokens"])
-
-
-def _without_surplus(tokenizer: PreTrainedTokenizerBase, count: int) -> PreTrainedTokenizerBase:
-    """The tokenizer without the tokens that the library's classes append to the file's own."""
-    if len(tokenizer) <= count:
-        return tokenizer
-    state = json.loads(tokenizer.backend_tokenizer.to_str())
-    state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < count]
-    names = {token["content"] for token in state["added_tokens"]} | state["model"]["vocab"].keys()
-    special = {
-        role: token for role, token in tokenizer.special_tokens_map.items() if str(token) in names
-    }
-    backend = Tokenizer.from_str(json.dumps(state))
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, chat_template=tokenizer.chat_template, **special
-    )
+    return tokenizer

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download, try_to_load_from_cache
+from huggingface_hub import snapshot_download
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -23,7 +21,6 @@ from transformers import (
 from transformers.utils import logging
 
 from speclab.errors import (
-    ModelNotFoundError,
     SettingsError,
     UnsupportedModelError,
     named,
@@ -72,32 +69,6 @@ def locate(source: ModelPath, report: Report = silent, what: str = "model") -> P
         return Path(snapshot_download(name, allow_patterns=_FILES[what], ignore_patterns="*/*"))
 
 
-def is_here(source: ModelPath) -> bool:
-    """Whether nothing needs to be downloaded."""
-    return (
-        folder_of(source) is not None
-        or gguf.file_of(source) is not None
-        or isinstance(try_to_load_from_cache(str(source), "config.json"), str)
-    )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of a model's folder.
-
-    Raises:
-        ModelNotFoundError: the file is missing, or has other contents.
-    """
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        content = None
-    if isinstance(content, dict):
-        return content
-    raise ModelNotFoundError(
-        f"{path.name} in {path.parent.name} is missing or not a JSON object: download it again."
-    )
-
-
 @dataclass(frozen=True)
 class Loader:
     """Loads models to one device, in one dtype; the defaults are those of `load_pair`."""
@@ -113,7 +84,7 @@ class Loader:
 
     def tokenizer(self, source: ModelPath) -> PreTrainedTokenizerBase | None:
         """The tokenizer of a hub id, folder or GGUF file; None if a folder has none."""
-        place = _base_of(locate(source, self.report))
+        place = locate(source, self.report)
         if not any((place / name).is_file() for name in _TOKENIZER_FILES):
             return None
         with one_sentence(str(source), "tokenizer"):
@@ -122,8 +93,12 @@ class Loader:
 
     def _loaded(self, source: ModelPath) -> PreTrainedModel:
         name = str(source)
-        adapter = locate(source, self.report)
-        place = _base_of(adapter)
+        place = locate(source, self.report)
+        if (place / "adapter_config.json").is_file() and not (place / "config.json").is_file():
+            raise UnsupportedModelError(
+                f"{place.name} is an adapter without its model: load both with peft, and pass the "
+                "model of peft's get_base_model()."
+            )
         device = self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = self.dtype or (torch.float32 if device.type == "cpu" else None)
         self.report(f"Loading {short_name(name)}…")
@@ -136,8 +111,6 @@ class Loader:
                 **_SAFE,
             )
             model, info = loaded
-            if adapter != place:
-                model.load_adapter(str(adapter))
             nn.Module.to(model, device, dtype)
             # the library memory-maps some weights from a file, which may change
             if device.type == "cpu":
@@ -162,23 +135,6 @@ class Loader:
         return model
 
 
-def _base_of(folder: Path) -> Path:
-    """The folder of a model; of an adapter without a model, the folder of its base.
-
-    Raises:
-        UnsupportedModelError: peft is not installed.
-    """
-    file = folder / "adapter_config.json"
-    if (folder / "config.json").is_file() or not file.is_file():
-        return folder
-    base = str(read_json(file).get("base_model_name_or_path"))
-    if find_spec("peft"):
-        return locate(base)
-    raise UnsupportedModelError(
-        f"{folder.name} is an adapter of {base}, without a model: install peft (pip install peft)."
-    )
-
-
 @contextmanager
 def no_progress_bar() -> Iterator[None]:
     """Hides the library's progress bar."""
@@ -192,26 +148,10 @@ def no_progress_bar() -> Iterator[None]:
 
 
 def unwrapped(source: object) -> Source:
-    """What can be loaded: a name unchanged, a module without the wrappers of `torch.compile` and
-    peft.
-
-    A compiled module would be compiled again for every shape of tree. peft's adapters inside the
-    layers stay there.
+    """What can be loaded: a name unchanged, a module without the wrapper of `torch.compile`, which
+    would compile it again for every shape of tree.
     """
     module = getattr(source, "_orig_mod", source)
-    adapters = getattr(module, "peft_config", None)
-    if (
-        not isinstance(module, PreTrainedModel)
-        and isinstance(adapters, dict)
-        and hasattr(module, "get_base_model")
-    ):
-        if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
-            raise UnsupportedModelError(
-                "This peft model puts a learned prompt before every text, but speclab supports "
-                "only adapters in the layers, such as LoRA: choose one of those, or the base model."
-            )
-        module = module.get_base_model()
-        module = getattr(module, "_orig_mod", module)
     if isinstance(module, str | PathLike | PreTrainedModel):
         return module
     raise SettingsError(

@@ -110,15 +110,29 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
 # is additive, `[1, 1, m, n]`, or None for causal order.
 
 
-class _NeoXLayer:
-    def __init__(self, layer: Any, index: int, config: Any) -> None:
+class _Layer:
+    def __init__(self, out: Any, index: int, config: Any) -> None:
         self.index = index
         self.heads: int = config.num_attention_heads
+        self.out = Linear(out)
+
+    def _mix(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, cache: KVCache
+    ) -> Tensor:
+        """What `query` `[1, heads, m, dim]` reads, `[m, hidden]`; stores `key` and `value`."""
+        count = query.shape[2]
+        keys, values = cache.update(key, value, self.index)
+        out = attention(query, keys, values, mask, causal=mask is None and count > 1)
+        return self.out(out.transpose(1, 2).reshape(count, -1))
+
+
+class _NeoXLayer(_Layer):
+    def __init__(self, layer: Any, index: int, config: Any) -> None:
+        super().__init__(layer.attention.dense, index, config)
         self.parallel: bool = layer.use_parallel_residual
         self.before_attention = layer.input_layernorm
         self.before_mlp = layer.post_attention_layernorm
         self.qkv = Linear(layer.attention.query_key_value)
-        self.out = Linear(layer.attention.dense)
         self.up = Linear(layer.mlp.dense_h_to_4h)
         self.act = layer.mlp.act
         self.down = Linear(layer.mlp.dense_4h_to_h)
@@ -132,27 +146,22 @@ class _NeoXLayer:
     def _attention(
         self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache
     ) -> Tensor:
-        count = len(rows)
-        qkv = self.qkv(rows).view(count, self.heads, 3, -1)  # per head: query, key, value
+        qkv = self.qkv(rows).view(len(rows), self.heads, 3, -1)  # per head: query, key, value
         _rotate(qkv[:, :, :2], *angles)  # queries and keys; values have no position
         query, key, value = qkv.transpose(0, 1)[None].unbind(3)
-        keys, values = cache.update(key, value, self.index)
-        out = attention(query, keys, values, mask, causal=mask is None and count > 1)
-        return self.out(out.transpose(1, 2).reshape(count, -1))
+        return self._mix(query, key, value, mask, cache)
 
 
-class _LlamaLayer:
+class _LlamaLayer(_Layer):
     def __init__(self, layer: Any, index: int, config: Any) -> None:
         attention = layer.self_attn
         mlp = layer.mlp
-        self.index = index
+        super().__init__(attention.o_proj, index, config)
         self.dim: int = attention.head_dim
-        self.heads: int = config.num_attention_heads
         self.shared: int = config.num_key_value_heads
         self.before_attention = layer.input_layernorm
         self.before_mlp = layer.post_attention_layernorm
         self.qkv = Linear(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.out = Linear(attention.o_proj)
         self.gate = Linear(mlp.gate_proj)
         self.act = mlp.act_fn
         self.up = Linear(mlp.up_proj)
@@ -167,15 +176,12 @@ class _LlamaLayer:
     def _attention(
         self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache
     ) -> Tensor:
-        count = len(rows)
-        qkv = self.qkv(rows).view(count, -1, self.dim)  # [m, heads + 2 * shared, dim]
+        qkv = self.qkv(rows).view(len(rows), -1, self.dim)  # [m, heads + 2 * shared, dim]
         _rotate(qkv[:, : self.heads + self.shared], *angles)  # queries and keys
         query, key, value = qkv.transpose(0, 1)[None].split(
             (self.heads, self.shared, self.shared), dim=1
         )
-        keys, values = cache.update(key, value, self.index)
-        out = attention(query, keys, values, mask, causal=mask is None and count > 1)
-        return self.out(out.transpose(1, 2).reshape(count, -1))
+        return self._mix(query, key, value, mask, cache)
 
 
 _FAMILIES: dict[str, tuple[str, str, str, type[Any]]] = {

@@ -1,5 +1,5 @@
 """Attention masks for tree passes: additive, 4-D, cut by positions in families with a sliding
-window or chunks.
+window.
 
 Additive (0 is visible, the dtype's lowest number hidden), because eager attention adds a boolean
 mask as 0 and 1; 4-D, because a 2-D mask is read as padding. The prefix is always visible; `hidden`
@@ -21,16 +21,14 @@ Mask = Tensor | dict[str, Tensor] | None
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
-CHUNKED = "chunked_attention"
 
 
 @dataclass(frozen=True)
 class MaskPlan:
     """How a family takes its masks.
 
-    `window`: a row sees a column if its position is less than `window` above the column's or, in
-    layers that attend in chunks, if both are in the same chunk of `window` positions; None sees
-    everything. `kinds`: names of the layer kinds if the module takes a dict with one mask per kind;
+    `window`: a row sees a column if its position is less than `window` above the column's; None
+    sees everything. `kinds`: names of the layer kinds if the module takes a dict with one mask per kind;
     empty if it takes one tensor.
     """
 
@@ -39,13 +37,11 @@ class MaskPlan:
 
     @classmethod
     def of(cls, config: PreTrainedConfig) -> MaskPlan:
-        """From a text config's `sliding_window` or `attention_chunk_size`, and `layer_types`."""
+        """From a text config's `sliding_window` and `layer_types`."""
         window = getattr(config, "sliding_window", None)
         kinds = tuple(sorted(set(getattr(config, "layer_types", None) or ())))
         if SLIDING in kinds:
             return cls(window, kinds)
-        if CHUNKED in kinds:
-            return cls(config.attention_chunk_size, kinds)
         if kinds or getattr(config, "use_sliding_window", True) is False:
             window = None  # every layer has full attention, even if the config has a window
         return cls(window)
@@ -70,10 +66,7 @@ class MaskPlan:
         full[..., len(columns) - hidden.shape[1] :].masked_fill_(hidden, low)
         if self.window is None:
             return full
-        if CHUNKED in self.kinds:
-            far = positions[:, None] // self.window != columns[None, :] // self.window
-        else:
-            far = positions[:, None] - columns[None, :] >= self.window
+        far = positions[:, None] - columns[None, :] >= self.window
         banded = full.masked_fill(far, low)
         if not self.kinds:
             return banded

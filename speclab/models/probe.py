@@ -18,7 +18,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
-from speclab.models.masks import CHUNKED, FULL, SLIDING
+from speclab.models.masks import FULL, SLIDING
 from speclab.models.paths import LevelRunner, PathRunner
 from speclab.models.runner import Runner
 from speclab.models.transfers import nonfinite_advice
@@ -36,14 +36,13 @@ _LEAVES = (3, 5, 6)
 _PREFIX = 12
 _PROBE_WINDOW = 8
 _LONGEST_PREFIX = 1024
-_LENGTHS = ("sliding_window", "attention_chunk_size")
 
 
 def check_trees(runner: Runner) -> Runner:
     """The runner, or one of the same model that verifies by paths if it takes no tree mask.
 
-    Tried in turn: a tree mask; paths in one pass; paths level by level. If the config has a window
-    or chunks, the probe runs with a window of a few tokens, so that a short tree crosses it. A lean
+    Tried in turn: a tree mask; paths in one pass; paths level by level. If the config has a window,
+    the probe runs with one of a few tokens, so that a short tree crosses it. A lean
     pass that fails is replaced by the module.
 
     Raises:
@@ -73,11 +72,9 @@ def _refused(
 
 
 def _masked(config: PreTrainedConfig) -> bool:
-    """Whether a tree mask is worth a try: a family's temperature by cache slot shows in long texts only."""
-    config = config.get_text_config(decoder=True)
-    kinds = set(getattr(config, "layer_types", None) or ())
-    by_slot = CHUNKED in kinds and getattr(config, "attn_temperature_tuning", False)
-    return kinds <= {FULL, SLIDING, CHUNKED} and not by_slot
+    """Whether a tree mask is worth a try."""
+    kinds = getattr(config.get_text_config(decoder=True), "layer_types", None) or ()
+    return {*kinds} <= {FULL, SLIDING}
 
 
 def _problem(runner: Runner) -> str:
@@ -143,21 +140,19 @@ def _prefix_length(runner: Runner) -> int:
 
 @contextmanager
 def _narrowed(probe: Runner) -> Iterator[None]:
-    """Gives an empty runner and its module's config a window or chunks of a few tokens, if they are
-    longer.
+    """Gives an empty runner and its module's config a window of a few tokens, if it is longer.
 
     The config alone decides, as the masks do. The module is not copied: a patched method may call
     the module that it was taken from.
     """
     window = probe.plan.window or 0
+    if window <= _PROBE_WINDOW:
+        yield
+        return
     config: Any = probe.model.config.get_text_config(decoder=True)
-    names = [name for name in _LENGTHS if getattr(config, name, None) == window > _PROBE_WINDOW]
-    if names:
-        probe.plan = replace(probe.plan, window=_PROBE_WINDOW)
+    probe.plan = replace(probe.plan, window=_PROBE_WINDOW)
+    config.sliding_window = _PROBE_WINDOW
     try:
-        for name in names:
-            setattr(config, name, _PROBE_WINDOW)
         yield
     finally:
-        for name in names:
-            setattr(config, name, window)
+        config.sliding_window = window

@@ -19,15 +19,16 @@ from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
 from speclab.models.fingerprint import Fingerprint
 from speclab.models.lean import lean_forward
 from speclab.models.masks import Mask, MaskPlan, read_back
-from speclab.models.source import Kept, ModelSource, State
+from speclab.models.source import Columns, DraftSource, Kept, State, TreeRows
 from speclab.models.transfers import check_finite, check_placed, is_out_of_memory, to_device
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
 
 
-class Runner(ModelSource):
-    """One model and its KV cache, batch 1, on the module's device.
+class Runner(DraftSource):
+    """One model and its KV cache, batch 1, on the module's device: the committed tokens, then one
+    row per node that ran.
 
     Every method runs in inference mode. A pass that fails (out of memory, an interrupt) leaves the
     cache unchanged.
@@ -71,6 +72,24 @@ class Runner(ModelSource):
         self._takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._read(())
         self.vocab_size = self.known
+        self._tree = TreeRows()
+
+    def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
+        root = (0,) if node == 0 else ()
+        self._tree = TreeRows(len(tokens) - len(root), node, *root)
+        return self.logits(tokens[self.length :], topk=topk)
+
+    def after_nodes(self, tree: Columns, nodes: Sequence[int], topk: int = 0) -> Answer:
+        return self.logits(*self._tree.add(tree, nodes, self.length), topk=topk)
+
+    def keep_path(self, path: Sequence[int]) -> None:
+        self.keep(self._tree.prefix, self._tree.slots(path))
+
+    def fill(self, entries: int) -> None:
+        self.logits([0] * entries)
+
+    def run_rows(self, rows: int) -> Answer:
+        return self.logits([0] * rows, [self.length] * rows, np.eye(rows, dtype=np.bool_))
 
     def _read(self, watched: Sequence[int]) -> None:
         """Reads the module's properties; the cache is then empty and stores hidden states of `watched`."""

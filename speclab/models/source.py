@@ -189,39 +189,3 @@ class DraftSource(ABC):
     @abstractmethod
     def run_rows(self, rows: int) -> Answer:
         """A pass of so many rows."""
-
-
-class ModelSource(DraftSource):
-    """A model that drafts; its cache contains the committed tokens, then one row per node that ran."""
-
-    _tree = TreeRows()
-
-    @abstractmethod
-    def logits(
-        self,
-        tokens: Sequence[int],
-        positions: Sequence[int] | None = None,
-        visible: Bools | None = None,
-        *,
-        topk: int = 0,
-    ) -> Answer: ...
-
-    @abstractmethod
-    def keep(self, prefix: int, slots: Sequence[int]) -> None: ...
-
-    def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
-        root = (0,) if node == 0 else ()
-        self._tree = TreeRows(len(tokens) - len(root), node, *root)
-        return self.logits(tokens[self.length :], topk=topk)
-
-    def after_nodes(self, tree: Columns, nodes: Sequence[int], topk: int = 0) -> Answer:
-        return self.logits(*self._tree.add(tree, nodes, self.length), topk=topk)
-
-    def keep_path(self, path: Sequence[int]) -> None:
-        self.keep(self._tree.prefix, self._tree.slots(path))
-
-    def fill(self, entries: int) -> None:
-        self.logits([0] * entries)
-
-    def run_rows(self, rows: int) -> Answer:
-        return self.logits([0] * rows, [self.length] * rows, np.eye(rows, dtype=np.bool_))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 import torch
@@ -138,28 +137,6 @@ def test_after_a_token_the_logits_are_those_of_its_depth_plus_its_bias(anchor):
     assert (given - wanted).abs().max() < 1e-5
 
 
-def test_the_confidence_head_reads_the_state_and_the_token_before(tmp_path):
-    """By the formula: a sigmoid of a matrix over both; a head without W1 reads the state alone."""
-    model = target()
-    text = [token % 64 for token in PROMPT]
-    for rank, columns in ((5, 37), (5, 32), (0, 32)):
-        head = random_block(model, 3, ids=SOME, markov_rank=rank, confidence=columns)
-        on = Runner(model)
-        runner = BlockRunner(head, on)
-        on.watch(head.config.layers)
-        on.logits(text[:-1])
-        runner.after_text(text)
-        chain = [text[-1], 3, 51]
-        weight, bias = head.confidence_head["proj"].parameters()
-        for row, token in enumerate(chain):
-            read = runner._out[row].tolist()
-            read += head.markov_head.markov_w1.weight[token].tolist() if rank else []
-            score = sum(a * b for a, b in zip(weight[0].tolist(), read, strict=False)) + bias.item()
-            assert runner.confidence(chain)[row] == pytest.approx(
-                1 / (1 + math.exp(-score)), abs=1e-5
-            )
-
-
 # On disk
 
 
@@ -216,7 +193,6 @@ def test_a_folder_of_speculators_counts_layers_by_input_and_brings_matrices_of_t
     save_file(load_file(folder / "model.safetensors") | left, folder / "model.safetensors")
     (read,) = load(folder).heads
     assert read.config.layers == head.config.layers
-    assert read.config.confidence == 36
     assert not read.config.sample_from_anchor
     assert torch.equal(read.model.embed_tokens.weight, embeddings)
     assert torch.equal(read.model.lm_head.weight, rows)

@@ -22,7 +22,6 @@ from speclab.errors import (
     TokenizerMismatchError,
     UnsupportedModelError,
 )
-from speclab.loading import loader as loading
 from speclab.loading.tokens import TokenTexts, compare
 from speclab.pair import load_pair
 
@@ -105,8 +104,7 @@ def _config(**values):
 
 def _adapter(folder):
     (folder / "config.json").unlink()
-    base = {"base_model_name_or_path": "some/base"}
-    (folder / "adapter_config.json").write_text(json.dumps(base))
+    (folder / "adapter_config.json").write_text("{}")
 
 
 def _nothing(_):
@@ -125,7 +123,7 @@ REFUSED = [
     (_config(num_hidden_layers=3), None, "lack model.layers.2"),
     (_config(model_type="unheard_of"), None, "unheard_of"),
     (_config(quantization_config={"quant_method": "gptq", "bits": 4}), None, "pip install optimum"),
-    (_adapter, None, "some/base"),
+    (_adapter, None, "get_base_model"),
     (_written("tokenizer.json", b"{"), None, "tokenizer"),
 ]
 
@@ -151,21 +149,6 @@ def no_network(monkeypatch) -> list[str]:
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     return asked
-
-
-def test_an_adapter_is_put_into_the_layers_of_its_base(folder, tmp_path, monkeypatch):
-    """As peft does where it is installed."""
-    (tmp_path / "adapter_config.json").write_text(
-        json.dumps({"base_model_name_or_path": str(folder)})
-    )
-    words().save_pretrained(folder)
-    asked = []
-    kind = type(tiny("llama"))
-    monkeypatch.setattr(kind, "load_adapter", lambda _, path: asked.append(path))
-    monkeypatch.setattr(loading, "find_spec", bool)
-    pair = load_pair(target=tmp_path)
-    assert asked == [str(tmp_path)]
-    assert pair.encode("quick") == [4]
 
 
 def test_a_module_without_weights_is_refused():

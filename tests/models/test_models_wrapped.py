@@ -1,8 +1,6 @@
-"""Modules that something else has wrapped or placed: compiled ones, peft's, device maps, tensor-parallel plans."""
+"""Modules that something else has wrapped or placed: compiled ones, adapters, device maps, tensor-parallel plans."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -41,47 +39,31 @@ class Adapter(nn.Module):
         return self.base_layer(rows) + 3 * self.up(self.down(rows))
 
 
-class Wrapper(nn.Module):
-    """What peft hands out: the model, changed in its layers, and the configs of its adapters."""
-
-    def __init__(self, model: nn.Module, *, is_prompt_learning: bool = False) -> None:
-        super().__init__()
-        self.base_model = model
-        self.peft_config = {"default": SimpleNamespace(is_prompt_learning=is_prompt_learning)}
-        torch.manual_seed(4)
-        for layer in model.base_model.layers:
-            layer.mlp.up_proj = Adapter(layer.mlp.up_proj)
-
-    def get_base_model(self) -> nn.Module:
-        return self.base_model
+def adapted(seed=0):
+    """A model with adapters in its layers, as peft's `get_base_model` returns it."""
+    model = tiny("llama", seed=seed)
+    torch.manual_seed(4)
+    for layer in model.base_model.layers:
+        layer.mlp.up_proj = Adapter(layer.mlp.up_proj)
+    return model
 
 
 def own_text(model) -> list[int]:
     return library_text(model, PROMPT, NEW)
 
 
-def test_peft_models_decode_and_draft_with_their_adapters_and_a_compiled_model_decodes():
-    wrapped = Wrapper(tiny("llama"))
+def test_models_with_adapters_and_compiled_ones_decode():
     bare = tiny("llama")
     for target, model, forward in (
-        (wrapped, wrapped.base_model, "module"),
+        (adapted(), None, "module"),
         (torch.compile(bare, backend="eager"), bare, "lean, packed"),
     ):
-        pair = load_pair(
-            target=target,
-            draft=Wrapper(tiny("llama", seed=1)),
-            heads=Wrapper(tiny("llama", seed=2)),
-        )
-        assert pair.target.model is model
+        pair = load_pair(target=target, draft=adapted(1), heads=adapted(2))
+        assert pair.target.model is (model or target)
         assert pair.describe()["target_forward"] == forward
         text = generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW, check=True).token_ids
-        assert text == own_text(model)
-    assert own_text(wrapped.base_model) != own_text(bare)
-
-
-def test_a_learned_prompt_is_refused():
-    with pytest.raises(UnsupportedModelError, match="learned prompt"):
-        load_pair(target=Wrapper(tiny("llama"), is_prompt_learning=True))
+        assert text == own_text(pair.target.model)
+    assert own_text(adapted()) != own_text(bare)
 
 
 @pytest.mark.parametrize("role", ["target", "draft", "heads"])

@@ -76,7 +76,7 @@ class PlainHead:
         self.shape = self.config.get("transformer_layer_config", self.config)
         self.target = target
         self.epsilon = self.shape["rms_norm_eps"]
-        prefixes = ("midlayer.", "layers.0.", "transformer.")
+        prefixes = ("midlayer.", "layers.0.")
         self.layer = next(p for p in prefixes if any(name.startswith(p) for name in self.weights))
         self.new = self.layer + "hidden_norm.weight" in self.weights  # EAGLE-3
 
@@ -130,7 +130,7 @@ class PlainHead:
         for place, token in enumerate(tokens):
             feature = features[place] if place < len(features) else out[-1]
             made = self.row(self.embedding(token), feature, place, cached)
-            last = self.weights.get("norm.weight", self.weights.get("pre_lm_head_layernorm.weight"))
+            last = self.weights.get("norm.weight")
             normed = made if last is None else rms(made, last, self.epsilon)
             out.append(normed if self.config.get("norm_output") else made)
             matrix = self.weights.get("lm_head.weight", self.target.get_output_embeddings().weight)
@@ -145,14 +145,8 @@ class PlainHead:
                 [rms(embedding, self.block("input_layernorm.weight"), self.epsilon), hidden]
             )
         else:
-            if self.config.get("layernorms"):
-                embedding = rms(embedding, self.tensor("embedding_layernorm.weight"), self.epsilon)
-            name = "fusion_fc" if "fusion_fc.weight" in self.weights else "fc"
-            residual = read = self.tensor(f"{name}.weight") @ torch.cat([embedding, feature])
-            if f"{name}.bias" in self.weights:
-                residual = read = read + self.tensor(f"{name}.bias")
-            if self.config.get("layernorms"):
-                read = rms(read, self.block("input_layernorm.weight"), self.epsilon)
+            joined = self.tensor("fc.weight") @ torch.cat([embedding, feature])
+            residual = read = joined + self.tensor("fc.bias")
         x = residual + self.attention(read, place, cached)
         read = rms(x, self.block("post_attention_layernorm.weight"), self.epsilon)
         gate = self.block("mlp.gate_proj.weight") @ read

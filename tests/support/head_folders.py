@@ -40,7 +40,7 @@ VARIANTS = {
     "SafeAILab, LLaMA 3.3 70B": (
         {**NAMED_LLAMA, "hidden_size": 24, "target_hidden_size": 32}, {"pickled": True, "embeddings": True}
     ),
-    "SafeAILab, EAGLE of LLaMA 2": (NAMED_LLAMA, {"eagle": True, "ids": None, "pickled": True, "embeddings": True}),
+    "SafeAILab, EAGLE of LLaMA 2": (NAMED_LLAMA, {"eagle": True, "ids": None, "pickled": True}),
     "SpecForge, Qwen2.5-VL": (
         {**SPECFORGE, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}, "target_model_type": "qwen2_5_vl"},
         {"embeddings": True},
@@ -63,10 +63,6 @@ VARIANTS = {
     ),
     "speculators, EAGLE-3.1 of Qwen3's layer": (
         {**SPECULATORS, "head_dim": 8, "fc_norm": True, "norm_output": True}, {"qwen3": True, "embeddings": True}
-    ),
-    "speculators eagle": ({"speculators_model_type": "eagle"}, {}),
-    "speculators eagle, bias and norms": (
-        {"speculators_model_type": "eagle", "fusion_bias": True, "layernorms": True}, {}
     ),
     "linear positions, the target's output matrix": (
         {"rope_scaling": {"rope_type": "linear", "factor": 4.0}, "draft_vocab_size": None},
@@ -134,17 +130,11 @@ def rewrite(folder, tensors):
 
 
 def _tensors(shape, fields, choices, states):
-    speculators = fields.get("speculators_model_type")
-    old = speculators == "eagle" or "eagle" in choices
-    layer = (
-        "transformer."
-        if speculators == "eagle"
-        else choices.get("layer", "layers.0." if speculators or old else "midlayer.")
-    )
+    old = "eagle" in choices
+    named = old or "speculators_model_type" in fields
+    layer = choices.get("layer", "layers.0." if named else "midlayer.")
     around = (
-        _around_of_eagle(shape, fields, choices)
-        if old
-        else _around_of_eagle3(shape, fields, choices, states, layer)
+        _around_of_eagle(shape) if old else _around_of_eagle3(shape, fields, choices, states, layer)
     )
     return around | _block(shape, choices, layer, shape["hidden_size"] * (1 if old else 2))
 
@@ -157,17 +147,15 @@ def many(*sizes):
     return 0.2 * torch.randn(*sizes)
 
 
-def _around_of_eagle(shape, fields, choices):
+def _around_of_eagle(shape):
     size = shape["hidden_size"]
-    found = {f"{'fc' if 'eagle' in choices else 'fusion_fc'}.weight": many(size, 2 * size)}
-    if choices.get("embeddings"):  # the target's are read in their place
-        found["embed_tokens.weight"] = torch.randn(shape["vocab_size"], size)
-    if fields.get("fusion_bias"):
-        found["fusion_fc.bias"] = many(size)
-    if fields.get("layernorms"):
-        names = ("embedding_layernorm", "pre_lm_head_layernorm", "transformer.input_layernorm")
-        found |= {f"{name}.weight": one(size) for name in names}
-    return found
+    # the target's embeddings are read in their place
+    embeddings = torch.randn(shape["vocab_size"], size)
+    return {
+        "fc.weight": many(size, 2 * size),
+        "fc.bias": many(size),
+        "embed_tokens.weight": embeddings,
+    }
 
 
 def _around_of_eagle3(shape, fields, choices, states, layer):

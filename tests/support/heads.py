@@ -31,7 +31,7 @@ def random_head(
         made = HeadConfig(name=name, draft_vocab_size=proposed, **sizes, **shape)
         head = made.module(made, own_output=own_output)
         if ids is not None:
-            head.choose_tokens(torch.tensor(ids))
+            choose_tokens(head, ids)
         _make_loud(head)
     return head.eval()
 
@@ -64,8 +64,13 @@ def random_block(
         head = BlockHead(BlockConfig(name=name, **sizes, **shape))
         _make_loud(head)
     if ids is not None:
-        head.choose_tokens(torch.tensor(ids))
+        choose_tokens(head, ids)
     return head.eval()
+
+
+def choose_tokens(head, ids):
+    offsets = torch.tensor(sorted(ids)) - torch.arange(len(ids))
+    head.get_buffer("d2t").copy_(offsets)
 
 
 def rows_of(head, text, states, tree):

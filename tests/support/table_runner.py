@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from speclab.models.answer import Answer
-from speclab.models.source import Kept, ModelSource, State
+from speclab.models.runner import Runner
+from speclab.models.source import DraftSource, Kept, State, TreeRows
 from speclab.pair import ModelPair
 
 DistributionFn = Callable[[tuple[int, ...]], Sequence[float]]
@@ -40,7 +41,7 @@ def mixed_probs(one, other, share):
     return lambda path: (1 - share) * np.asarray(one(path)) + share * np.asarray(other(path))
 
 
-class TableRunner(ModelSource):
+class TableRunner(DraftSource):
     """The contract of `speclab.models.runner.Runner`, over a distribution instead of a model."""
 
     family = "table"
@@ -49,6 +50,12 @@ class TableRunner(ModelSource):
     dtype = torch.float32
     slot_bytes = 16
     state = State(None, admitted=True)
+    after_text = Runner.after_text
+    after_nodes = Runner.after_nodes
+    keep_path = Runner.keep_path
+    fill = Runner.fill
+    run_rows = Runner.run_rows
+    _tree = TreeRows()
 
     def __init__(self, probs, vocab_size, context=None, eos=None):
         self.probs = probs
