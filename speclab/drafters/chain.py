@@ -59,9 +59,6 @@ class LinearSpeculation(GrownStrategy):
             "paper, PG-19 (K = 5)": cls(draft_tokens=5),
             "sampled, as Leviathan et al. (γ = 5)": cls(draft_tokens=5, candidates="independent"),
             "accepted as a block, as Sun et al. (γ = 8)": cls(draft_tokens=8, candidates="block"),
-            "long while the draft is confident (not in the paper)": cls(
-                draft_tokens=20, confidence_stop=0.4
-            ),
         }
 
     def shape(self) -> Shape:

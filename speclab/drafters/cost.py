@@ -186,15 +186,8 @@ def _timed(runner: DraftSource, rows: int) -> float:
 
 def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path:
     """The file of these conditions below `SPECLAB_CACHE` or the user's cache directory."""
-    config = runner.model.config
-    shape = config.to_dict() if hasattr(config, "to_dict") else vars(config)
-    everything = (
-        *conditions,
-        platform.node(),
-        version("torch"),
-        version("transformers"),
-        str(sorted((name, str(value)) for name, value in shape.items())),
-    )
+    versions = version("torch"), version("transformers")
+    everything = (*conditions, platform.node(), *versions, repr(runner.model.config))
     home = os.environ.get("SPECLAB_CACHE") or user_cache_path("speclab")
     return Path(home) / "costs" / f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
 

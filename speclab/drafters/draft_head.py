@@ -40,7 +40,6 @@ class DraftHead(GrownStrategy):
             "EAGLE-2's code (710 candidates: its depth counts from the second level)": cls(
                 node_budget=60, depth=8
             ),
-            "small, for a CPU (not in the paper)": cls(node_budget=12, depth=5, children=4),
         }
 
     def missing(self, offer: Offer) -> str:

@@ -60,7 +60,6 @@ class DualDraft(Strategy):
         return {
             "paper, routing": cls(node_budget=60),
             "paper, section 10: both trees as one": cls(node_budget=60, mode="merge"),
-            "small, for a CPU (not in the paper)": cls(node_budget=12, depth=5, children=4),
             "the draft model and a head": cls(first=None, second=0),
         }
 
@@ -165,9 +164,7 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
 def _proposals(
     names: Sequence[str], drafts: Sequence[Draft], chosen: set[int]
 ) -> tuple[Proposal, ...]:
-    trees = [draft.tree for draft in drafts]
-    means = map(confidence, trees)
     return tuple(
-        Proposal(name, tree, mean, mean, index in chosen)
-        for index, (name, tree, mean) in enumerate(zip(names, trees, means, strict=True))
+        Proposal(name, draft.tree, mean := confidence(draft.tree), mean, index in chosen)
+        for index, (name, draft) in enumerate(zip(names, drafts, strict=True))
     )

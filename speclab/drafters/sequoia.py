@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import exp
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator
 
@@ -73,14 +73,19 @@ class SequoiaTree(Strategy):
         return _best_shape(given or measured.rounded, self.number_of_nodes - 1, self.depth).parents
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return DraftSequoia(self, pair) if self.source == "draft" else TableSequoia(self, pair)
+        if self.source == "draft":
+            return DraftSequoia(self, pair, self.head)
+        return TableSequoia(self, pair, self.successors)
 
 
 class SequoiaDrafter(Drafter):
     """Fills the best shape, and measures the acceptance of each rank beside what it learns otherwise."""
 
     settings: SequoiaTree
-    ranks: RankRates
+
+    def __init__(self, settings: SequoiaTree, *given: Any) -> None:
+        super().__init__(settings, *given)
+        self.ranks = RankRates.prior(settings.successors)
 
     def fill(
         self,
@@ -133,10 +138,6 @@ class SequoiaDrafter(Drafter):
 class TableSequoia(SequoiaDrafter, TableDrafter):
     state = ("table", "ranks")
 
-    def __init__(self, settings: SequoiaTree, pair: ModelPair) -> None:
-        super().__init__(settings, pair, settings.successors)
-        self.ranks = RankRates.prior(settings.successors)
-
     def draft(self, context: Context) -> Draft:
         tree = self.rooted(context)
         self.fill(
@@ -147,10 +148,6 @@ class TableSequoia(SequoiaDrafter, TableDrafter):
 
 class DraftSequoia(SequoiaDrafter, DraftPassDrafter):
     state = ("ranks",)
-
-    def __init__(self, settings: SequoiaTree, pair: ModelPair) -> None:
-        super().__init__(settings, pair, settings.head)
-        self.ranks = RankRates.prior(settings.successors)
 
     def draft(self, context: Context) -> Draft:
         tree = Candidates(context.tokens[-1])

@@ -35,10 +35,7 @@ class TokenRecycling(Strategy):
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
-        return {
-            "paper, 80 drafted nodes": cls(node_budget=81),
-            "12 drafted nodes (not in the paper)": cls(node_budget=13),
-        }
+        return {"paper, 80 drafted nodes": cls(node_budget=81)}
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return TokenRecyclingDrafter(self, pair, self.successors)

@@ -48,10 +48,6 @@ class Targets:
         if answer.rows is None or (settings.temperature == 0 and process is None):
             self._chosen = dict(enumerate(answer.choice.tolist()))
 
-    @property
-    def processed(self) -> bool:
-        return self._process is not None
-
     def row(self, index: int) -> Tensor:
         """The logits `[V]` that decide after a row."""
         if self._process is None:

@@ -230,18 +230,6 @@ def prompt_text(prompt: PromptInput) -> str:
     return " ".join(map(str, prompt))
 
 
-def prompt_of(pair: ModelPair, prompt: PromptInput) -> PromptInput:
-    """The prompt for a pair; without a tokenizer, parse the ids in the text."""
-    if pair.tokenizer is not None or not isinstance(prompt, str):
-        return prompt
-    words = prompt.replace("#", " ").replace(",", " ").split()
-    if not all(word.isdecimal() for word in words):
-        raise SettingsError(
-            "These models have no tokenizer: write the prompt as token ids, such as 5 17 3."
-        )
-    return [int(word) for word in words]
-
-
 def refuse_empty(prompt: PromptInput) -> None:
     """Raises PromptError for a prompt without text."""
     if not prompt_text(prompt).strip():

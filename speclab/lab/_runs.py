@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclab.drafters import cost, setting_names
 from speclab.errors import SettingsError
-from speclab.lab._form import FORM, LabConfig, ModelChoice, prompt_of, short_name
+from speclab.lab._form import FORM, LabConfig, ModelChoice, short_name
 from speclab.lab._state import PHASES, LabState
 from speclab.lab._worker import Worker
 from speclab.trace.conditions import Condition, compiled
@@ -94,11 +94,10 @@ class Runs(LabState):
         pair = self.load(config.models)
         from speclab.engine.session import Session
 
-        prompt = prompt_of(pair, config.prompt)
         self.worker.report("Timing the models", 0.97)
         cost.with_node_budget(config.strategy, pair)
         self.worker.report(busy)
-        session = Session(pair, config.strategy, prompt, **config.settings.model_dump())
+        session = Session(pair, config.strategy, config.prompt, **config.settings.model_dump())
         name = type(config.strategy).__name__
         self._add(name, session.trace, session=session, config=config)
         return session

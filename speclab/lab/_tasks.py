@@ -26,7 +26,6 @@ from speclab.lab._form import (
     FORM,
     LabConfig,
     offered,
-    prompt_of,
     with_models,
     with_prompt,
 )
@@ -217,9 +216,10 @@ class Tasks(Runs):
                 self.worker.report(f"Comparing: {name}", (names.index(name) + share) / len(names))
             return self.worker.cancelled.is_set()
 
-        prompt = prompt_of(pair, config.prompt)
         try:
-            result = compare(pair, chosen, prompt, watch=watch, **config.settings.model_dump())
+            result = compare(
+                pair, chosen, config.prompt, watch=watch, **config.settings.model_dump()
+            )
         finally:
             self._working = None
         rows = [

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from anywidget import AnyWidget
-from traitlets import Dict, Int, Unicode, observe, validate
+from traitlets import Int, Unicode, observe
 
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
@@ -97,8 +97,8 @@ class Lab(AnyWidget):
             `stop_at_eos`, `check`.
 
     Attributes:
-        cursor, phase, selected: what is shown; settings: of the strategy that the next Step uses.
-            Other widgets can be linked to these traits in both directions.
+        cursor, phase, selected: what is shown. Other widgets can be linked to these traits in both
+            directions.
         iterations: decoded iterations, to be read only.
 
     Raises:
@@ -112,7 +112,6 @@ class Lab(AnyWidget):
     cursor = Int()
     phase = Unicode("all")
     selected = Int(None, allow_none=True)
-    settings = Dict()
     iterations = Int()
 
     def __init__(
@@ -264,22 +263,12 @@ class Lab(AnyWidget):
 
     # From linked widgets.
 
-    @validate("settings")
-    def _merged(self, proposal: Any) -> dict[str, Any]:
-        """Settings that are not named keep their values."""
-        strategy = self.state.wanted.strategy
-        return strategy.changed(**proposal["value"]).model_dump()
-
-    @observe("settings", *MOVES)
+    @observe(*MOVES)
     def _linked(self, change: Any) -> None:
         """Do what a linked widget, or a person in Python, asks for."""
         name = change["name"]
         value = change["new"]
-        wanted = self.state.wanted.strategy
-        if name == "settings":
-            if value != wanted.model_dump():
-                self._submit("on_want", strategy={"name": type(wanted).__name__, "settings": value})
-        elif value != getattr(self.state, name):
+        if value != getattr(self.state, name):
             self._submit(MOVES[name], value, key=name)
 
     def _mirror(self) -> None:
@@ -288,7 +277,6 @@ class Lab(AnyWidget):
         self.iterations = len(state.steps)
         for name in MOVES:
             setattr(self, name, getattr(state, name))
-        self.settings = state.wanted.strategy.model_dump()
 
     # The worker.
 

@@ -1,4 +1,4 @@
-"""Questions to answer before a run, and the score of the answers."""
+"""Questions to answer before a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from math import isclose, isfinite
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any
 
 from ipywidgets import HTML, Text, ToggleButtons, VBox
 
@@ -39,8 +39,6 @@ class Prediction(VBox):
     Raises:
         SettingsError: the question is empty, or there are fewer than two different choices.
     """
-
-    _right: ClassVar[dict[str, bool]] = {}
 
     def __init__(
         self, question: str, choices: Iterable[Any] | None = None, *, within: float = 0.0
@@ -86,7 +84,7 @@ class Prediction(VBox):
         self._field.value = answer
 
     def reveal(self, truth: Any, why: str = "") -> Sentence:
-        """Compare the prediction with the truth and explain; the answer then counts in `score`.
+        """Compare the prediction with the truth and explain; the answer is then final.
 
         Raises:
             SettingsError: `truth` is neither a number nor one of the choices.
@@ -101,21 +99,11 @@ class Prediction(VBox):
             right = predicted == truth
             if isinstance(truth, Real) and isinstance(predicted, Real):
                 right = isclose(predicted, truth, rel_tol=1e-9, abs_tol=self.within)
-            self._right[self.question] = bool(right)
             self._field.disabled = True
             words = f"{'✓ Right, you' if right else '✗ You'} predicted {_written(predicted)}."
             if not right or _written(predicted) != _written(truth):
                 words += f" It is {_written(truth)}."
         return Sentence(f"{words} {why}".strip())
-
-    @classmethod
-    def score(cls) -> Sentence:
-        """The number of right predictions in this kernel."""
-        right = sum(cls._right.values())
-        count = len(cls._right)
-        return Sentence(
-            f"{right} of {count} predictions right." if count else "No prediction was made."
-        )
 
     def _follow(self, _change: object) -> None:
         """Say what a field expects that holds no number."""

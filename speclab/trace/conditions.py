@@ -10,7 +10,6 @@ value is false, and so is one with a text or a list times a number.
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -39,12 +38,6 @@ def _value(step: Step, kind: str, name: str) -> Any:
     return values[0] if values else None
 
 
-def _corrected(step: Step) -> bool:
-    end = step.accepted[-1] if step.accepted else -1 if step.root_choice is not None else 0
-    rejected = [node.index for node in step.nodes if node.verdict == "rejected"]
-    return step.bonus is not None and any(step.tree.parent[node] == end for node in rejected)
-
-
 def _changed(step: Step) -> list[str]:
     before = step.adaptation.before
     after = step.adaptation.after
@@ -57,7 +50,6 @@ STEP_FIELDS: dict[str, Callable[[Step], Any]] = {
     "prefix": lambda step: step.prefix_length,
     "nodes": lambda step: len(step.tree),  # root included
     "depth": lambda step: int(step.tree.depth.max()),
-    "width": lambda step: max(Counter(step.tree.depth.tolist()).values()),
     "drafted": lambda step: step.counts.drafted,
     "accepted": lambda step: step.counts.accepted,
     "rejected": lambda step: sum(node.verdict == "rejected" for node in step.nodes),
@@ -78,14 +70,8 @@ STEP_FIELDS: dict[str, Callable[[Step], Any]] = {
     "tokens": lambda step: step.committed,
     "verdicts": lambda step: [node.verdict for node in step.nodes],
     "sources": lambda step: step.tree.source,
-    "gates": lambda step: [
-        event.values.get("setting", event.values["gate"])
-        for event in step.events
-        if "gate" in event.values
-    ],
     "changed": _changed,  # settings that the drafter changed for the next iteration
     "adapted": lambda step: bool(_changed(step)),
-    "corrected": _corrected,  # whether the target's own token replaced a rejected candidate
     "mask_differs": lambda step: bool((step.mask != step.tree.ancestor_mask()).any()),
 }
 

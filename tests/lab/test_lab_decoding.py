@@ -6,7 +6,7 @@ import random
 import threading
 
 import pytest
-from ipywidgets import Dropdown, IntSlider, dlink, link
+from ipywidgets import Dropdown, IntSlider, link
 from lab_tools import PATIENCE, PROMPT, Page
 
 import speclab
@@ -57,17 +57,6 @@ def test_traits_are_linked_to_other_widgets_in_both_directions(lab):
     lab.wait(PATIENCE)
     assert lab.cursor == lab.state.cursor == slider.value == 2, "there is no iteration 9"
     assert lab.state.errors
-
-
-def test_a_linked_setting_changes_what_the_next_step_uses(lab):
-    budget = IntSlider(5, min=1, max=64)
-    dlink((budget, "value"), (lab, "settings"), lambda value: {"node_budget": value})
-    budget.value = 3
-    lab.wait(PATIENCE)
-    assert (lab.settings["node_budget"], lab.settings["max_depth"]) == (3, 8)
-    assert len(lab.step().tree) <= 3
-    with pytest.raises(SettingsError):
-        lab.settings = {"node_budgt": 3}
 
 
 def test_python_gets_errors_raised_and_the_page_is_not_bothered(lab, pair, sent):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from lab_tools import PATIENCE, Page
 from support.tiny import tiny
+from support.words import word_tokenizer
 
 import speclab
 from speclab.drafters import cost
@@ -54,11 +55,12 @@ def test_length_and_sampling_are_applied_in_a_fork(page):
 
 def test_models_of_ones_own_are_named_and_loaded_and_a_wrong_name_keeps_the_former(page, tmp_path):
     tiny("llama").save_pretrained(tmp_path / "llama")
+    word_tokenizer(64).save_pretrained(tmp_path / "llama")
     page.want(models={"name": "", "target": str(tmp_path / "nothing")})
     assert "needs a draft" in page.error["sentence"]
     assert "DynaTree" in page.status["missing"]
     assert "PromptLookup" not in page.status["missing"]
-    page.want(strategy={"name": "PromptLookup"}, prompt="5 17 3 40 11")
+    page.want(strategy={"name": "PromptLookup"}, prompt="w5 w17 w3 w40 w11")
     assert page.error is None
     run = page.lab.session
     page.do("step")

@@ -10,24 +10,17 @@ from speclab.lab.prediction import Prediction
 ASKED = "How many tokens does this pass give?"
 
 
-@pytest.fixture(autouse=True)
-def no_score_yet(monkeypatch):
-    monkeypatch.setattr(Prediction, "_right", {})
-
-
-def test_what_was_predicted_is_said_and_counted_once_however_often_the_cell_runs():
-    assert repr(Prediction.score()) == "No prediction was made."
+def test_what_was_predicted_is_said_however_often_the_cell_runs():
     assert repr(Prediction("Which?", ("tree", "chain")).reveal("tree", "So.")) == "tree. So.", (
         "nobody predicted"
     )
-    for answer, sign, right in ((3, "✓", 1), (2, "✗", 0), (9, "✗", 0)):
+    for answer, sign in ((3, "✓"), (2, "✗"), (9, "✗")):
         asked = Prediction(ASKED, (2, 3, 9))
         asked.predict(answer)
         says = asked.reveal(np.int64(3), "Two accepted, and the bonus.")
         assert says.startswith(sign)
         assert says.endswith("3. Two accepted, and the bonus.")
         assert asked.reveal(3, "Two accepted, and the bonus.") == says
-        assert Prediction.score() == f"{right} of 1 predictions right."
         assert asked._field.disabled, "the answer is final"
     worded = Prediction("Which?", ("tree", "chain"))
     worded.predict("tree")

@@ -40,7 +40,7 @@ STEP = replace(
         ("0.3 < acceptance < 0.4 and confidence == 0.5", True),
         ("high_confidence > 0.8 and history and not adapted", False),
         ('root == "verified" and "base_depth" in changed and "draft" in sources', True),
-        ("not mask_differs and not corrected", True),
+        ("not mask_differs and adapted", True),
         ("bonus == None and node_budget == None", True),
         ("node_budget > 1", False),
         ("accepted / (nodes - 4) > 0", False),
