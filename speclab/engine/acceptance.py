@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,35 +92,23 @@ def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = 
     return Acceptance(path if root_choice is not None else path[1:], choose(last))
 
 
-def recursive_rejection(
-    tree: DraftTree, target: DistributionFn, draft: DistributionFn, rng: Callable[[int], Rng]
+def _rejection(
+    tree: DraftTree,
+    target: DistributionFn,
+    draft: DistributionFn,
+    rng: Callable[[int], Rng],
+    *,
+    after_rejection: Callable[[Probabilities, int], Probabilities],
 ) -> Acceptance:
-    """Exact if the children of every node are independent draws from the draft's distribution, in
-    the order drawn.
+    """Exact if the children of every node were drawn from the draft's distribution, in their order.
 
     Args:
         target: its distribution p after a node.
         draft: the distribution q that a node's children were drawn from; called only for nodes with
             children.
         rng: the random numbers of the position after a node.
+        after_rejection: what q is for the next child once a token was rejected.
     """
-    return _rejection(tree, target, draft, rng, lambda q, _: q)
-
-
-def rejection_without_replacement(
-    tree: DraftTree, target: DistributionFn, draft: DistributionFn, rng: Callable[[int], Rng]
-) -> Acceptance:
-    """As `recursive_rejection`, exact if no token is drawn twice: q loses each rejected token."""
-    return _rejection(tree, target, draft, rng, without)
-
-
-def _rejection(
-    tree: DraftTree,
-    target: DistributionFn,
-    draft: DistributionFn,
-    rng: Callable[[int], Rng],
-    after_rejection: Callable[[Probabilities, int], Probabilities],
-) -> Acceptance:
     node = 0
     accepted: list[int] = []
     trials: list[Trial] = []
@@ -139,6 +128,12 @@ def _rejection(
             q = after_rejection(q, x)
         else:  # no child, or none accepted: draw the bonus token from what is left of p
             return Acceptance(tuple(accepted), random.draws(p), tuple(trials), p)
+
+
+recursive_rejection = partial(_rejection, after_rejection=lambda q, _: q)
+"""For independent draws."""
+rejection_without_replacement = partial(_rejection, after_rejection=without)
+"""For draws of which no token comes twice: q loses each rejected token."""
 
 
 def block_verification(

@@ -160,12 +160,12 @@ def accept(decoding: Decoding, draft: Draft, verification: Verification) -> tupl
         )
 
     assert verification.root is None, "the root of a tree of samples is the target's own token"
-    reject = {
+    rules: dict[Rule, Callable[..., Acceptance]] = {
         Rule.INDEPENDENT: recursive_rejection,
         Rule.WITHOUT_REPLACEMENT: rejection_without_replacement,
         Rule.BLOCK: block_verification,
-    }[rule]
-    return rule, reject(tree, targets.probs, draft.draft_probs.__getitem__, rng)
+    }
+    return rule, rules[rule](tree, targets.probs, draft.draft_probs.__getitem__, rng)
 
 
 def cut(
