@@ -12,7 +12,7 @@ from speclab.trace.records import Step, step_of
 from speclab.tree import CandidateSampling, DraftTree
 
 MOST = 512
-"""Most nodes of a tree."""
+"""Most nodes of a tree that one pass verifies."""
 HAND = "hand"
 """The source of a node that was added by hand."""
 NEUTRAL = 0.0
@@ -63,7 +63,7 @@ class TreeEdit:
         Its log-probability is the draft's if the step recorded it, else `NEUTRAL`.
 
         Raises:
-            SettingsError: no such parent or token, the child exists already, or the tree is full.
+            SettingsError: no such parent or token, or the child exists already.
         """
         tree = self.tree
         self._check(parent)
@@ -75,10 +75,6 @@ class TreeEdit:
                 raise SettingsError(
                     f"Node {parent} already has this token as a child, node {child}: add another."
                 )
-        if len(tree) >= MOST:
-            raise SettingsError(
-                f"The tree has {MOST} nodes, the most for one pass: prune some first."
-            )
         columns = tree.token.tolist(), tree.parent.tolist(), tree.log_prob.tolist(), tree.source
         new = token, parent, self._log_prob(parent, token), HAND
         grown, _ = DraftTree.grown(

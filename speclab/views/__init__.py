@@ -188,15 +188,7 @@ def metrics(
 
 
 def compare(comparison: Comparison, *, theme: ThemeName = "light") -> Figure:
-    """Tokens per iteration of the runs of `speclab.compare(…)`, one bar each.
-
-    Raises:
-        NotRecordedError: there is no run.
-    """
-    if not comparison.runs:
-        raise NotRecordedError(
-            "There is nothing to compare: the comparison stopped before a strategy had run."
-        )
+    """Tokens per iteration of the runs of `speclab.compare(…)`, one bar each."""
     rates = [run.trace and run.trace.metrics.tokens_per_iteration for run in comparison.runs]
     return _figure(theme, "compareFigure", [run.name for run in comparison.runs], rates)
 
@@ -296,11 +288,9 @@ def event_words(event: Event, texts: Mapping[int, str] | None = None) -> str:
 
 def _node_of(step: Step, node: int | None) -> int | None:
     """The node, if the step has it."""
-    if node is not None and not 0 <= node < len(step_of(step).tree):
-        raise NotRecordedError(
-            f"There is no node {node}: the tree has {len(step.tree)} nodes, from 0."
-        )
-    step_of(step)
+    n = len(step_of(step).tree)
+    if node is not None and not 0 <= node < n:
+        raise NotRecordedError(f"There is no node {node}: the tree has {n} nodes, from 0.")
     return node
 
 

@@ -13,15 +13,13 @@ from threading import local
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from speclab.errors import SettingsError, SpeclabError
-from speclab.trace.codecs import adapter
 from speclab.views.modules import joined
-from speclab.views.run_data import SCRIPTS
+from speclab.views.run_data import SCRIPTS, step_data
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
     from plotly.graph_objects.layout import Template
 
-    from speclab.trace.records import Event, Step
 
 Phase = Literal["draft", "flatten", "verify", "accept", "commit", "all"]
 ThemeName = Literal["light", "dark"]
@@ -73,7 +71,7 @@ def call(name: str, *values: Any) -> Any:
 
 
 def _answer(*question: Any) -> Any:
-    return json.loads(_engine()(json.dumps(question, default=_data)))
+    return json.loads(_engine()(json.dumps(question, default=step_data)))
 
 
 def position(phase: Phase, level: int | None) -> Mapping[str, Any]:
@@ -97,12 +95,6 @@ def page_script() -> str:
     """All files of the page but the one that starts an exported page when it is loaded."""
     files = [path for path in SCRIPTS.glob("*.js") if path.name != "exported.js"]
     return joined(*sorted(files))
-
-
-def _data(record: Step | Event) -> Any:
-    """A Step or an Event as a trace writes it."""
-    kind: Any = type(record)
-    return adapter(kind).dump_python(record, mode="json")
 
 
 def _engine() -> Callable[[str], str]:

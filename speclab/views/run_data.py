@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclab.drafters.base import Strategy, measure_of, small_matters
 from speclab.trace.codecs import TreeColumns, adapter
-from speclab.trace.records import Step, Trace
+from speclab.trace.records import Event, Step, Trace
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -61,9 +61,10 @@ def run_header(trace: Trace) -> Data:
     }
 
 
-def step_data(step: Step) -> Data:
-    """A step as a trace writes it, which is what the page draws."""
-    data: Data = adapter(Step).dump_python(step, mode="json")
+def step_data(step: Step | Event) -> Data:
+    """A step, or an event of it, as a trace writes it, which is what the page draws."""
+    kind: Any = type(step)
+    data: Data = adapter(kind).dump_python(step, mode="json")
     return data
 
 
