@@ -60,12 +60,12 @@ ARROWS = {
 
 SHARES = {
     "top": 15_580,
-    "trace": 6_300,
+    "trace": 6_290,
     "models": 14_300,
     "heads": 10_480,
     "loading": 4_815,
     "drafters": 24_700,
-    "engine": 12_420,
+    "engine": 12_380,
     "analysis": 9_380,
     "clinic": 30_300,
     "views": 5_850,

@@ -18,7 +18,7 @@ RUNS = {
     "drafted root": (DRAFTED_ROOT, {}),
     "sample and match": (TREE, {"temperature": 1.0}),
     "rejection": (TREE.changed(candidates="without_replacement"), {"temperature": 1.2}),
-    "cut short": (DYNATREE, {"max_new_tokens": 3}),
+    "cut short": (DYNATREE, {"max_new_tokens": 5}),
 }
 
 
