@@ -31,7 +31,6 @@ OPTIONAL = (
     "slot",
     "log_prob",
     "draft_topk",
-    "hidden",
     "choice",
     "topk",
     "kept_slots",
@@ -88,7 +87,7 @@ class Recorder:
                 whose columns before the last `n` are the prefix.
             optional: `position`, `slot`, `log_prob`, `choice` (`[n]` each), `topk` and `draft_topk`
                 (`[n]` lists of [id, log-prob]), `hidden_prefix` ([row, first, last] of prefix
-                entries that a row did not see), `kept_slots`, `seconds`, `hidden`, `request`,
+                entries that a row did not see), `kept_slots`, `seconds`, `request`,
                 `batch`.
         """
         if self.stopped:

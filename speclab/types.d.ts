@@ -139,7 +139,6 @@ interface Step {
   rows: number[];
   missing: string[];
   not_numbers: number[];
-  hidden: number[];
   request: string;
   batch: string;
   findings: Finding[];

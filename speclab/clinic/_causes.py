@@ -1,8 +1,8 @@
 """Finds the cause of wrong answers: runs changed passes, and names a cause only if it wins.
 
 A change wins if it brings most wrong rows of the iteration to what rounding alone would give, and to
-at most a third of the right pass's gap. The best fit of all is named, with the next other kind if it
-is close. If nothing wins, the finding says what was measured.
+at most a third of the right pass's gap. The best fit of all is named. If nothing wins, the finding says
+what was measured.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from statistics import median
 from typing import NamedTuple
 
 from speclab.clinic._detectors import name
-from speclab.clinic._passes import Change
+from speclab.clinic._draft_oracles import HeadOracle, HeadSearch
+from speclab.clinic._passes import UNCHANGED, Change
 from speclab.clinic._plain import HALF, TINY, Measured, Oracle
-from speclab.clinic._search import UNCHANGED, Search
-from speclab.clinic._variants import variants
+from speclab.clinic._search import Search
 from speclab.trace.records import Finding
 
 AT_LEVEL = 4.0
@@ -27,8 +27,6 @@ THIRD = 1 / 3
 """Of the right pass's gap: a cause must bring a row below it."""
 HALVED = 0.5
 """Of the right pass's cost: a cause must cost less."""
-CLOSE_CALL = 1.5
-"""Another kind is named beside the best if its cost is below this many times the best one's."""
 CLEAR = 0.15
 """Below this share of the right pass's cost, nothing else is tried."""
 
@@ -69,24 +67,24 @@ def explain_answers(oracle: Oracle, run: Sequence[Measured], first: int) -> tupl
     measured = run[first]
     if not measured.wrong:
         return _missed(measured), True
-    step = measured.step
-    search = Search(oracle, measured, run[first - 1].step if first else None)
+    search = (
+        HeadSearch(oracle, measured)
+        if isinstance(oracle, HeadOracle)
+        else Search(oracle, measured, run[first - 1].step if first else None)
+    )
     unchanged = fit_of(UNCHANGED, search.gaps(UNCHANGED), measured)
     if unchanged.wins:  # on the rows that were accepted before, whatever was committed
         says = "the cache holds the tokens of the accepted path, and not those that were committed"
-        return _named(measured, [unchanged._replace(change=Change("commit", says))]), True
+        return _named(measured, unchanged._replace(change=Change("commit", says))), True
     right = cost_of(measured.gaps, measured)
     fits: list[Fit] = []
-    tries = ((search.simple(), CLEAR), (search.scanned(), HALVED), (variants(search), HALVED))
-    for changes, enough in tries:  # the fastest first
+    for changes in search.tries():  # the fastest first
         fits += [fit_of(change, search.gaps(change), measured) for change in changes]
-        fits.sort(key=lambda fit: fit.cost)
-        best = fits[0]
-        won = best.wins and best.cost <= HALVED * right
-        if won and best.cost <= enough * right:
+        best = min(fits, key=lambda fit: fit.cost)
+        if best.wins and best.cost <= CLEAR * right:
             break
-    if won:
-        return _named(measured, fits), True
+    if best.wins and best.cost <= HALVED * right:
+        return _named(measured, best), True
     kind = "answer"
     more = "No change of the pass that was tried explains it"
     if measured.before:
@@ -94,8 +92,27 @@ def explain_answers(oracle: Oracle, run: Sequence[Measured], first: int) -> tupl
     elif oracle.dtype not in ("float32", *HALF):
         kind = "precision"
         more += f", and the recorded precision is {oracle.dtype or 'not known'}"
-    sentence = f"{_measured(measured)} {more}."
-    return Finding(step.index, measured.wrong[0], kind, sentence, count=len(measured.wrong)), False
+    return _finding(measured, kind, f"{more}."), False
+
+
+def _finding(measured: Measured, kind: str, more: str, fault: str = "") -> Finding:
+    """Which rows are wrong, by how much, and what explains it."""
+    step = measured.step
+    wrong = measured.wrong
+    n = len(measured.gaps)
+    depths = sorted({int(step.tree.depth[row]) for row in wrong})
+    about = f"depth{f's {depths[0]} to' if depths[1:] else ''} {depths[-1]}"
+    rows = ", ".join(map(str, wrong[:6])) + ", …" * (len(wrong) > 6)
+    which = f"{'Rows' if len(wrong) > 1 else 'Row'} {rows} of {n}"
+    if len(wrong) == n:
+        which = f"All {n} rows" if n > 1 else "The only row"
+    has = "have wrong answers" if len(wrong) > 1 else "has a wrong answer"
+    gaps = [measured.gaps[row] for row in wrong]
+    sentence = (
+        f"{which} {has} (at {about}; gap to the plain pass: median {median(gaps):.2g}, largest "
+        f"{max(gaps):.2g}; rounding: {median(measured.levels):.1g}). {more}"
+    )
+    return Finding(step.index, wrong[0], kind, sentence, fault, len(wrong))
 
 
 def _missed(measured: Measured) -> Finding:
@@ -112,36 +129,8 @@ def _missed(measured: Measured) -> Finding:
     return Finding(step.index, row, "choice", f"{sentence}, though the recorded top-k is right.")
 
 
-def _named(measured: Measured, fits: Sequence[Fit]) -> Finding:
-    best = fits[0]
-    kind = best.change.kind
+def _named(measured: Measured, best: Fit) -> Finding:
+    change = best.change
     left = median([best.gaps[row] for row in measured.wrong])
-    sentence = (
-        f"{_measured(measured)} It is as if {best.change.says}: then the median is {left:.2g}"
-    )
-    enough = CLOSE_CALL * best.cost + 1
-    for close in [
-        fit for fit in fits if fit.change.kind != kind and fit.wins and fit.cost < enough
-    ][:1]:
-        sentence += f"; almost as well, as if {close.change.says} ({close.change.kind})"
-    count = len(measured.wrong)
-    fault = best.change.fault
-    return Finding(measured.step.index, measured.wrong[0], kind, sentence + ".", fault, count)
-
-
-def _measured(measured: Measured) -> str:
-    """Which rows are wrong, and by how much."""
-    wrong = measured.wrong
-    n = len(measured.gaps)
-    depths = sorted({int(measured.step.tree.depth[row]) for row in wrong})
-    about = f"depth{f's {depths[0]} to' if depths[1:] else ''} {depths[-1]}"
-    rows = ", ".join(map(str, wrong[:6])) + ", …" * (len(wrong) > 6)
-    which = f"{'Rows' if len(wrong) > 1 else 'Row'} {rows} of {n}"
-    if len(wrong) == n:
-        which = f"All {n} rows" if n > 1 else "The only row"
-    has = f"{'have wrong answers' if len(wrong) > 1 else 'has a wrong answer'}"
-    gaps = [measured.gaps[row] for row in wrong]
-    return (
-        f"{which} {has} (at {about}; gap to the plain pass: median {median(gaps):.2g}, largest "
-        f"{max(gaps):.2g}; rounding: {median(measured.levels):.1g})."
-    )
+    more = f"It is as if {change.says}: then the median is {left:.2g}."
+    return _finding(measured, change.kind, more, change.fault)

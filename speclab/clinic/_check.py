@@ -188,14 +188,12 @@ def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelP
     pair = checked_pair(pair)
     if isinstance(pair, BrokenPair) and pair.healthy is not None:
         pair = pair.healthy
-    if trace.models.get("text", True):
-        texts = (token for step in trace.steps for token in step.texts)
-        most = max((*trace.prompt_ids, *trace.token_ids, *texts))
-        if most >= pair.vocab_size:
-            raise SettingsError(
-                f"Token {most} is outside the {pair.vocab_size} of {pair.name}: give the pair of "
-                "this run."
-            )
+    texts = (token for step in trace.steps for token in step.texts)
+    most = max((*trace.prompt_ids, *trace.token_ids, *texts))
+    if most >= pair.vocab_size:
+        raise SettingsError(
+            f"Token {most} is outside the {pair.vocab_size} of {pair.name}: give the pair of this run."
+        )
     return trace, pair
 
 
@@ -208,7 +206,7 @@ def examine(
 ) -> Report:
     """One check: the record, then answers and draws beside the plain run, then the draft's side."""
     records = contradictions(trace, pair.eos_ids if pair is not None else frozenset())
-    if pair is None or not trace.models.get("text", True):  # or the text is not recorded
+    if pair is None:
         return _reported(trace, records, _notes(trace))
     oracle = Oracle(trace, pair, progress, close)
     drawn = (

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import numpy as np
 
 from speclab.trace.records import UNKNOWN, Finding, Step, Trace
-from speclab.tree import CandidateSampling
 
 FOLLOWS_THE_TARGET = {"greedy", "sample and match"}
 """Acceptance rules under which exactly the child with the target's choice is accepted."""
@@ -56,22 +54,6 @@ def name(step: Step, node: int) -> str:
 def path_of(step: Step) -> tuple[int, ...]:
     """The nodes whose cache rows are kept: a verified root and the accepted nodes."""
     return step.accepted if step.root_choice is not None else (0, *step.accepted)
-
-
-def order(step: Step, _: Before) -> Iterator[Fault]:
-    """Parents come before children, and siblings that were not sampled differ."""
-    tree = step.tree
-    first = dict[tuple[int, int], int]()
-    for node, child in enumerate(zip(tree.parent.tolist(), tree.token.tolist(), strict=True)):
-        if not (node and 0 <= child[0] < node) and child[0] != -1:
-            yield node, f"{name(step, node)} has parent {child[0]}, which does not come before it."
-        other = first.setdefault(child, node)
-        own = step.note != RECORDED  # another decoder may draft a token twice: it only wastes a row
-        if own and other != node and tree.candidate_sampling is CandidateSampling.DETERMINISTIC:
-            yield (
-                node,
-                f"{name(step, node)} and node {other} have the same parent and the same token.",
-            )
 
 
 def mask(step: Step, _: Before) -> Iterator[Fault]:
@@ -117,24 +99,18 @@ def prefix(step: Step, _: Before) -> Iterator[Fault]:
 def slot(step: Step, _: Before) -> Iterator[Fault]:
     """Each row has a slot of its own; the rows of the path are kept, and no others."""
     slots = [node.kv_slot for node in step.nodes]
-    if len(set(slots)) < len(slots):
-        twice = next(row for row, kv_slot in enumerate(slots) if kv_slot in slots[:row])
-        yield twice, f"{name(step, twice)} was written to slot {slots[twice]}, as another row was."
+    for row, kv_slot in enumerate(slots):
+        if kv_slot in slots[:row]:
+            yield row, f"{name(step, row)} was written to slot {kv_slot}, as another row was."
     if not step.caches:
         return
     cache = step.caches[0]
     kept = [slots[node] for node in path_of(step)[: len(step.committed)]]
     if cache.after > cache.committed:
-        extra = [
-            slots.index(kv_slot)
-            for kv_slot in cache.kept
-            if kv_slot in slots and kv_slot not in kept
-        ]
-        row = f": the row of {name(step, extra[0])} was kept" if extra else ""
-        entries = (
-            f"The target's cache has {cache.after} entries for {cache.committed} committed tokens"
-        )
-        yield extra[0] if extra else None, f"{entries}{row}."
+        extra = [row for row, own in enumerate(slots) if own in cache.kept and own not in kept]
+        which = f": the row of {name(step, extra[0])} was kept" if extra else ""
+        entries = f"{cache.after} entries for {cache.committed} committed tokens"
+        yield extra[0] if extra else None, f"The target's cache has {entries}{which}."
     elif cache.kept and "slot" not in step.missing and list(cache.kept) != kept:
         yield None, f"Slots {list(cache.kept)} were kept, but the accepted path is in {kept}."
 
@@ -261,7 +237,7 @@ def end(step: Step, before: Before) -> Iterator[Fault]:
 
 DETECTORS: Mapping[str, Callable[[Step, Before], Iterator[Fault]]] = {
     detector.__name__: detector
-    for detector in (order, position, mask, prefix, slot, path, choice, answer, commit, text, end)
+    for detector in (position, mask, prefix, slot, path, choice, answer, commit, text, end)
 }
 """By the kind of their findings."""
 
@@ -273,18 +249,6 @@ def contradictions(trace: Trace, eos_ids: frozenset[int]) -> list[Finding]:
     Args:
         eos_ids: what ends a text, if the record does not say it.
     """
-    findings = []
-    for _, group in groupby(_all(trace, eos_ids), lambda one: (one.iteration, one.kind)):
-        first, *more = group
-        if more:
-            sentence = f"{first.sentence[:-1]}; {len(more)} more in this iteration."
-            first = replace(first, sentence=sentence, count=len(more) + 1)
-        findings.append(first)
-    kinds = {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
-    return [finding for finding in findings if finding.kind in kinds]
-
-
-def _all(trace: Trace, eos_ids: frozenset[int]) -> Iterator[Finding]:
     if given := str(trace.models.get("eos_ids") or ""):
         eos_ids = frozenset(map(int, given.split()))
     first = trace.tokens_at(0)
@@ -295,17 +259,21 @@ def _all(trace: Trace, eos_ids: frozenset[int]) -> Iterator[Finding]:
         offset=position_offset(trace),
         processed=bool(trace.models.get("processed")),
     )
-    faults = {"mask": "sibling visible", "slot": "phantom KV rows"}
+    names = {"mask": "sibling visible", "slot": "phantom KV rows"}
+    findings: list[Finding] = []
     for step in trace.steps:
         before = replace(before, last=step.index == len(trace.steps) - 1)
         for kind, detector in DETECTORS.items():
-            for node, sentence, *right in detector(step, before):
-                fault = faults.get(kind, "")
-                yield Finding(
-                    step.index, node, kind, sentence, fault, text_is_right=right == [True]
-                )
+            faults = [*detector(step, before)]
+            for node, sentence, *right in faults[:1]:
+                if faults[1:]:
+                    sentence = f"{sentence[:-1]}; {len(faults) - 1} more in this iteration."
+                about = (kind, sentence, names.get(kind, ""), len(faults), right == [True])
+                findings.append(Finding(step.index, node, *about))
         room = before.room - len(step.committed)
         before = replace(before, text=before.text + step.committed, room=room)
+    kinds = {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
+    return [finding for finding in findings if finding.kind in kinds]
 
 
 def position_offset(trace: Trace) -> int:

@@ -93,17 +93,16 @@ def diff(
     if a.prompt_ids != b.prompt_ids:
         raise SettingsError("These runs have different prompts: compare two runs of one prompt.")
     texts = [[*run.prompt_ids, *run.token_ids] for run in (a, b)]
-    end = min(map(len, texts))
-    parts = (at for at in range(len(a.prompt_ids), end) if texts[0][at] != texts[1][at])
-    text = next(parts, None)
-    end = end if text is None else text
+    pairs = enumerate(zip(*texts, strict=False))
+    text = next((at for at, (one, other) in pairs if one != other), None)
+    end = min(map(len, texts)) if text is None else text
     runs = first, second = _Run.of(a, end), _Run.of(b, end)
     gaps = _gaps(first.answers, second.answers)
     both = sorted(first.proposals.keys() & second.proposals.keys())
     proposals = next((at for at in both if first.proposals[at] != second.proposals[at]), None)
     wrong = {name: _wrong(run, pair, close) for name, run in (("a", a), ("b", b))}
     verdict, side, sentence = _judged(text, proposals, gaps, wrong, pair is not None)
-    accepted = mean([one[1] for one in first.passes]), mean([one[1] for one in second.passes])
+    accepted = first.accepted, second.accepted
     stop = end + (len(texts[0]) == len(texts[1]))  # the last pass of a shorter run may be cut
     shared = [[one for one in run.passes if sum(one) < stop] for run in runs]
     if shared[0] != shared[1]:
@@ -120,7 +119,7 @@ def diff(
         sentence,
         side,
         tuple(gaps.items()),
-        (acceptance(a), acceptance(b)),
+        (first.acceptance, second.acceptance),
         (first.passes, second.passes),
         accepted=accepted,
     )
@@ -128,11 +127,13 @@ def diff(
 
 class _Run(NamedTuple):
     """By position: recorded answers (of the token that they decide) and drafted paths (of the token
-    after the root), and the passes."""
+    after the root); the passes, and what they accepted."""
 
     answers: Mapping[int, Mapping[int, float]]
     proposals: Mapping[int, frozenset[tuple[int, ...]]]
     passes: Passes
+    acceptance: Mapping[int, tuple[int, int]]
+    accepted: float
 
     @classmethod
     def of(cls, run: Trace, end: int) -> _Run:
@@ -151,7 +152,9 @@ class _Run(NamedTuple):
                 if at <= end and step.nodes[node].target_top:
                     answers.setdefault(at, dict(step.nodes[node].target_top))
             start += len(step.committed)
-        return cls(answers, proposals, tuple(passes))
+        hazard = acceptance([step.counts for step in run.steps])
+        mean_accepted = mean([one[1] for one in passes])
+        return cls(answers, proposals, tuple(passes), hazard, mean_accepted)
 
 
 def _gaps(
@@ -160,7 +163,7 @@ def _gaps(
     """By position: the largest difference of log-probabilities of tokens that both list."""
     gaps = {}
     for at in sorted(a.keys() & b.keys()):
-        pairs = [(a[at][token], b[at][token]) for token in a[at].keys() & b[at].keys()]
+        pairs = [(prob, b[at].get(token, 0.0)) for token, prob in a[at].items()]
         if shared := [abs(log(p / q)) for p, q in pairs if min(p, q) > IMPROBABLE]:
             gaps[at] = max(shared)
     return gaps
@@ -198,9 +201,8 @@ def _judged(
             return "same", "", "Texts, proposals and answers are the same."
         where = f"Only the drafts differ, first at position {proposals}"
         return "drafts", "", f"{where}: texts and answers are the same."
-    differ = f"differ by up to {most:.2g}"
+    where += f". Answers differ by up to {most:.2g}"
     if decided:
-        return "ties", "", f"{where}. The target finds both right: they {differ} by rounding."
+        return "ties", "", f"{where}; the target finds both right, so this is rounding."
     verdict = "ties" if text is None and most < CLOSE else "unknown"
-    ask = "give the target to decide whether one is wrong"
-    return verdict, "", f"{where}. Answers {differ}; {ask}."
+    return verdict, "", f"{where}; give the target to decide whether one is wrong."

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from speclab.clinic._faults import sharing_weights, without_final_norm
-from speclab.clinic._plain import FLOOR, Oracle, Passes, Progress, lowered
+from speclab.clinic._faults import final_norm, sharing_weights, without_final_norm
+from speclab.clinic._passes import Change
+from speclab.clinic._plain import FLOOR, Measured, Oracle, Passes, Progress, lowered
 from speclab.clinic._sampled import Cuts, transformed
 from speclab.heads.runner import HeadRunner
 from speclab.models.answer import Answer
@@ -21,7 +22,6 @@ from speclab.models.cache import HiddenStates
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 from speclab.trace.records import Step, Trace
-from speclab.tree import DraftTree
 
 
 class DraftOracle(Oracle):
@@ -43,41 +43,10 @@ class DraftOracle(Oracle):
         self.cuts = cuts
         super().__init__(trace, pair, progress)
 
-    def _after_the_text(self) -> Iterator[Step]:
-        """The last accepted node was run with the next pass, if the draft had not expanded it."""
-        lead: int | None = None
-        for step in super()._after_the_text():
-            end = step.accepted[-1] if step.accepted else 0
-            ran = step if step.tree.children[end] else replace(step, accepted=step.accepted[:-1])
-            drafted_root = step.root_choice is not None
-            yield ran if lead is None or drafted_root else _led(ran, lead)
-            lead = None if step.tree.children[end] or not end else int(step.tree.token[end])
-
     def log_probs(self, step: Step, logits: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         if self.cuts is None:
             return super().log_probs(step, logits, nodes)
         return transformed(logits, self.cuts).float().log().clamp_min(FLOOR).cpu()
-
-
-def _led(step: Step, token: int) -> Step:
-    """The step with one row more, before its root."""
-    tree = step.tree
-    longer, _ = DraftTree.grown(
-        [token, *tree.token.tolist()],
-        [-1, *(tree.parent + 1).tolist()],
-        [0.0, *tree.log_prob.tolist()],
-        ["recorded"] * (len(tree) + 1),
-    )
-    first = replace(step.nodes[0], token=token, target_top=(), draft_top=())
-    return replace(
-        step,
-        tree=longer,
-        nodes=(first, *[replace(node, index=node.index + 1) for node in step.nodes]),
-        prefix_length=step.prefix_length - 1,
-        accepted=(1, *[node + 1 for node in step.accepted]),
-        committed=(int(tree.token[0]), *step.committed),
-        mask=longer.ancestor_mask(),
-    )
 
 
 class HeadOracle(Oracle):
@@ -96,26 +65,26 @@ class HeadOracle(Oracle):
         progress: Progress | None = None,
         *,
         conditions: bool = True,
-        moved: int = 0,
-        deeper: int = 0,
-        plain: bool = False,
+        **changed: int,
     ) -> None:
         super().__init__(trace, pair, progress)
         self.head = head
         self._conditions = conditions
-        self._changed = moved, deeper
-        self._target = self._read(without_final_norm(self.model) if plain else self.model)
-        self._own = type(head)(deepcopy(head.model), self._target)
+        self._changed = changed
+        self._own = self._copy("float32")
 
     def _admitted(self) -> Runner:
         """The target runs no trees here."""
         return self.pair.target
 
-    def _read(self, model: PreTrainedModel) -> Runner:
-        """A target with the states that the head reads."""
-        moved, deeper = self._changed
+    @torch.inference_mode()
+    def _copy(self, dtype: str) -> HeadRunner:
+        """The head in a precision, on a target with the states that it reads."""
+        moved, deeper, plain = [self._changed.get(name, 0) for name in ("moved", "deeper", "plain")]
+        model = lowered(self.model, dtype)
         # transformers' hooks stay on a model
-        target = self.pair.target.beside(sharing_weights(model))
+        model = without_final_norm(model) if plain else sharing_weights(model)
+        target = self.pair.target.beside(model)
         count = model.config.get_text_config(decoder=True).num_hidden_layers + 1
         target.watch([layer % count + deeper for layer in self.head.layers])
         target.extend(self.text)
@@ -123,22 +92,15 @@ class HeadOracle(Oracle):
         states = target.hidden.keys[0].transpose(0, 1)[: len(self.text)]
         target.cache.hidden = HiddenStates(self.head.layers)
         places = torch.arange(len(states), device=states.device) - moved
-        target.cache.hidden.append(states[places.clamp(0, len(states) - 1)])
-        return target
-
-    def states(self, end: int) -> Tensor:
-        """`[end, numbers]`: what the head reads of the first positions."""
-        assert self._target.hidden is not None
-        return self._target.hidden.rows(0, end, self.head.layers).float()
+        target.cache.hidden.append(states[places.clamp_min(0)])
+        return type(self.head)(lowered(deepcopy(self.head.model), dtype), target)
 
     def answers(self, step: Step) -> Tensor:
         self.report(step)
         return self._proposed(self._own, step)
 
     def reference(self, dtype: str) -> Passes:
-        module = lowered(deepcopy(self.head.model), dtype)
-        head = type(self.head)(module, self._read(lowered(self.model, dtype)))
-        return lambda step: self._proposed(head, step)
+        return partial(self._proposed, self._copy(dtype))
 
     @torch.inference_mode()
     def _proposed(self, head: HeadRunner, step: Step) -> Tensor:
@@ -167,3 +129,37 @@ class HeadOracle(Oracle):
 def _known(answer: Answer) -> Tensor:
     assert answer.rows is not None
     return answer.rows.float().cpu()
+
+
+class HeadSearch:
+    """Other states that a head may have read in a wrong iteration."""
+
+    def __init__(self, oracle: HeadOracle, measured: Measured) -> None:
+        self.oracle = oracle
+        self.measured = measured
+
+    def tries(self) -> Iterator[Iterator[Change]]:
+        yield self._states()
+
+    def _states(self) -> Iterator[Change]:
+        oracle = self.oracle
+        count = oracle.model.config.get_text_config(decoder=True).num_hidden_layers
+        layers = [layer % (count + 1) for layer in oracle.head.layers]
+        changes: dict[str, dict[str, Any]] = {"position before": {"moved": 1}}
+        if min(layers):
+            changes["layer before"] = {"deeper": -1}
+        if max(layers) < count:
+            changes["layer after"] = {"deeper": 1}
+        elif final_norm(oracle.model):
+            changes["last layer before the final norm"] = {"plain": True}
+        for which, given in changes.items():
+            says = f"the head {oracle.head.name} reads the states of the {which}"
+            yield Change("states", says, given)
+
+    def gaps(self, change: Change) -> list[float]:
+        """Of every row."""
+        oracle = self.oracle
+        if change.given:
+            oracle = HeadOracle(oracle.trace, oracle.pair, oracle.head, **change.given)
+        step = self.measured.step
+        return oracle.gaps(step, oracle.log_probs(step, oracle.answers(step)))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from speclab.errors import SettingsError
@@ -60,16 +60,16 @@ class TreePasses(Runner):
         if positions is None or visible is None or not self.length:
             return super().logits(tokens, positions, visible, **more)
         places, seen = self.given(np.array(positions), visible)
-        rows = super().logits(tokens, places.tolist(), seen).logits.clone()
-        self.change(rows, tokens)
-        return Answer(rows)
+        answer = super().logits(tokens, places.tolist(), seen)
+        return self.answered(answer, tokens)
 
     def given(self, positions: Ints, visible: Bools) -> tuple[Ints, Bools]:
         """The positions and the mask that the model receives."""
         return positions, visible
 
-    def change(self, rows: Tensor, tokens: Sequence[int]) -> None:
-        """Changes the answer in place."""
+    def answered(self, answer: Answer, tokens: Sequence[int]) -> Answer:
+        """What is taken for the model's answer."""
+        return answer
 
 
 class SiblingVisible(TreePasses):
@@ -97,10 +97,12 @@ class PaddedPositions(TreePasses):
 class UnverifiedFirst(TreePasses):
     """The root's row always chooses the first drafted token."""
 
-    def change(self, rows: Tensor, tokens: Sequence[int]) -> None:
+    def answered(self, answer: Answer, tokens: Sequence[int]) -> Answer:
+        rows = answer.logits.clone()
         if len(tokens) > 1:
             rows[0] = -torch.inf
             rows[0, tokens[1]] = 0
+        return Answer(rows)
 
 
 class PhantomRows(Runner):
@@ -132,16 +134,15 @@ def without_final_norm(model: PreTrainedModel) -> PreTrainedModel:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault: the `kind` of the finding that reports it, and what goes `wrong`, in a sentence.
+    """A fault: what goes `wrong`, in a sentence.
 
-    `inject`: returns the broken runners of a pair by role. `lacks`: what the pair lacks for this
-    fault, or empty.
+    `inject`: returns the broken runners of a pair by role. `lacks`: what a pair that cannot have this
+    fault lacks; it then has no runners.
     """
 
-    kind: str
     wrong: str
     inject: Callable[[ModelPair], Mapping[str, Runner]]
-    lacks: Callable[[ModelPair], str] = lambda _: ""
+    lacks: str = ""
 
 
 def _target(kind: type[Runner]) -> Callable[[ModelPair], Mapping[str, Runner]]:
@@ -149,50 +150,44 @@ def _target(kind: type[Runner]) -> Callable[[ModelPair], Mapping[str, Runner]]:
 
 
 def _skip_norm(pair: ModelPair) -> Mapping[str, Runner]:
-    assert pair.draft is not None
+    if pair.draft is None or not final_norm(pair.draft.model):
+        return {}
     return {"draft": pair.draft.beside(without_final_norm(pair.draft.model))}
 
 
-def _no_norm(pair: ModelPair) -> str:
-    has_norm = pair.draft is not None and bool(final_norm(pair.draft.model))
-    return "" if has_norm else "it needs a draft model with a final norm"
+def _no_window(pair: ModelPair) -> Mapping[str, Runner]:
+    if not pair.target.plan.window:
+        return {}
+    return {"target": pair.target.beside(sharing_weights(pair.target.model), window=NO_WINDOW)}
 
 
 FAULTS: Mapping[str, Fault] = {
     "sibling visible": Fault(
-        "mask",
         "In the tree's mask a node sees the siblings before it, which are other guesses for the same position.",
         _target(SiblingVisible),
     ),
     "wrong positions": Fault(
-        "position", "The drafted rows of a pass are one position too far.", _target(WrongPositions)
+        "The drafted rows of a pass are one position too far.", _target(WrongPositions)
     ),
     "phantom KV rows": Fault(
-        "slot",
         "After a rejection the row of a rejected token stays in the cache, and all that follows sees it.",
         _target(PhantomRows),
     ),
     "skipped norm in the draft": Fault(
-        "norm",
         "The draft's output layer reads the last layer as it is, without the final norm.",
         _skip_norm,
-        _no_norm,
+        "it needs a draft model with a final norm",
     ),
     "window run as full attention": Fault(
-        "window",
         "A target with a sliding window attends to the whole text.",
-        lambda pair: {
-            "target": pair.target.beside(sharing_weights(pair.target.model), window=NO_WINDOW)
-        },
-        lambda pair: "" if pair.target.plan.window else "it needs a target with a sliding window",
+        _no_window,
+        "it needs a target with a sliding window",
     ),
     "unverified first token": Fault(
-        "choice",
         "The first drafted token is committed whatever the target's answer.",
         _target(UnverifiedFirst),
     ),
     "padded positions": Fault(
-        "position",
         f"Rows after the prompt are behind {PADDING} slots of padding that the prompt does not count.",
         _target(PaddedPositions),
     ),
@@ -209,12 +204,11 @@ def broken(pair: ModelPair, fault: str) -> BrokenPair:
     checked_pair(pair)
     if fault not in FAULTS:
         raise SettingsError(f"There is no fault {fault!r}: choose one of {', '.join(FAULTS)}.")
-    if lacks := FAULTS[fault].lacks(pair):
+    runners = FAULTS[fault].inject(pair)
+    if not runners:
+        lacks = FAULTS[fault].lacks
         raise SettingsError(f"The fault {fault!r} cannot be injected into {pair.name}: {lacks}.")
+    name = f"{pair.name} with a fault: {fault}"
     values = {each.name: getattr(pair, each.name) for each in fields(ModelPair)}
-    values |= {
-        "shared_state": {},
-        "name": f"{pair.name} with a fault: {fault}",
-        **FAULTS[fault].inject(pair),
-    }
+    values |= {"shared_state": {}, "name": name, **runners}
     return BrokenPair(**values, fault=fault, healthy=pair)

@@ -18,7 +18,6 @@ from speclab.trace.codecs import (
     Natural,
     NotANumber,
     Probability,
-    Real,
     Whole,
     adapter,
 )
@@ -93,7 +92,6 @@ class Pass:
     slot: Many[Length] = ()
     log_prob: Many[LogProb] = ()
     draft_topk: Many[Many[tuple[Natural, LogProb]]] = ()
-    hidden: Many[Real] = ()
     choice: Many[Natural] = ()
     topk: Many[Many[tuple[Natural, LogProb | NotANumber]]] = ()
     kept_slots: Many[Length] = ()
@@ -119,7 +117,7 @@ processed ignore_eos: true or false
 eos_ids committed: a list of token ids
 position_offset: a whole number
 rule: one of greedy, sample_and_match, rejection, rejection_without_replacement, block
-top_k draft_top_k seed n_accepted: a whole number of at least 0
+top_k draft_top_k seed: a whole number of at least 0
 top_p min_p draft_top_p: a number from 0 to 1
 prefix_length: a whole number from 0 to 16777216
 token choice: a list of token ids, one for each row
@@ -132,9 +130,7 @@ slot: a list of slot numbers, one for each row
 kept_slots: a list of slot numbers
 log_prob: a list of log-probabilities of at most 0, one for each row
 draft_topk topk: a list of [token id, log-probability] for each row; log-probabilities are at most 0
-hidden: a list of numbers
 seconds: an object of phases with seconds of at least 0
-pos: a list of drafted tokens with tok and p
 request batch: a text or a whole number""".splitlines()
     )
     for name in names.split()
@@ -180,11 +176,9 @@ def _wrong_in(line: Pass) -> Iterator[str]:
         length = len(getattr(line, name))
         if length != n and (length or name == "parent"):
             yield f"{name} has {length} values for {n} rows"
-    if line.parent[0] != -1:
-        yield f"row 0 is the root, and its parent must be -1, not {line.parent[0]}"
-    for row, parent in enumerate(line.parent[1:], start=1):
-        if not 0 <= parent < row:
-            yield f"row {row} has parent {parent}, and parents come before their children"
+    for row, parent in enumerate(line.parent):
+        if not (0 <= parent < row if row else parent == -1):
+            yield f"row {row} has parent {parent}: the root's is -1, and others come before their rows"
     yield from _wrong_references(line, n)
     for name in ("topk", "draft_topk"):
         for row, top in enumerate(getattr(line, name)):

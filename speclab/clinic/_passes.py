@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -18,10 +19,10 @@ from speclab.clinic._faults import NO_WINDOW
 from speclab.clinic._plain import Oracle, row_pass
 from speclab.models.runner import Runner
 from speclab.trace.records import Step
-from speclab.tree import Bools
 
 ROWS = 256
 """Most copies of a row in one pass."""
+BOTH = ("keys", "values")
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,9 @@ class Change:
 
     `given`: what the rows were given: `tokens` `[n]`, `positions` `[n]`, `entries` of the cache `[c]`
     or `[n, c]`, and of the `tree` `[n, n]`; what is not named is right. `make`: makes the runner that
-    holds the text, by default the right one. `after`: what is done to the logits. `fault`: the name
-    in `clinic.FAULTS`, if any. `weight`: how much better it must fit than a simpler one, in nats.
+    holds the text, by default the right one; the rows see all its entries. `after`: what is
+    done to the logits. `fault`: the name in `clinic.FAULTS`, if any. `weight`: how much better it
+    must fit than a simpler one, in nats.
     """
 
     kind: str
@@ -43,13 +45,16 @@ class Change:
     weight: float = 0.0
 
 
+UNCHANGED = Change("answer", "")
+"""The right pass."""
+
+
 class ChangedPasses:
     """Changed passes of one step, and the gaps of what they answer.
 
     Attributes:
         right: the right runner; with all rows of the step before, which begin at entry `start`.
         path: those that stay. rejected: logits of them all, None if there is no step before.
-        shown: `[c]`: the entries of the text.
         own: what the rows are given if all is right.
     """
 
@@ -59,12 +64,6 @@ class ChangedPasses:
         self.before = None if before is None or before.root_choice is not None else before
         self.n = len(step.tree)
         self.text = oracle.text[: step.prefix_length]
-        self.most = oracle.pair.target.context or NO_WINDOW
-        self.own: dict[str, Any] = {
-            "tokens": step.tree.token,
-            "positions": step.prefix_length + step.tree.depth,
-            "tree": step.tree.ancestor_mask(),
-        }
         self.start = len(self.text)
         self.path: list[int] = []
         self.rejected: Tensor | None = None
@@ -77,7 +76,13 @@ class ChangedPasses:
             places = (self.start + tree.depth).tolist()
             answers = self.right.logits(tree.token.tolist(), places, tree.ancestor_mask())
             self.rejected = answers.logits.clone()
-        self.shown = self.keeping(self.path)
+        entry = np.arange(self.right.length)
+        self.own: dict[str, Any] = {
+            "tokens": step.tree.token,
+            "positions": step.prefix_length + step.tree.depth,
+            "entries": (entry < self.start) | np.isin(entry - self.start, self.path),
+            "tree": step.tree.ancestor_mask(),
+        }
 
     def fresh(
         self,
@@ -96,16 +101,21 @@ class ChangedPasses:
             runner.logits(tokens, places, seen)
         return runner
 
-    def copied(self) -> Runner:
-        """The right cache without rejected rows."""
+    @torch.inference_mode()
+    def written(
+        self, rows: Sequence[int], parts: Sequence[str] = BOTH, only: int | None = None
+    ) -> Runner:
+        """The right cache, with these rows of the step before in the place of those that stay; or with
+        their keys or values alone, or in one layer."""
         runner = self.right.fork(self.right.length, lean=False)
-        runner.keep(self.start, [self.start + row for row in self.path])
+        runner.keep(self.start, range(self.start, self.start + len(rows)))
+        for index, layer in enumerate(runner.cache.layers):
+            for part in BOTH:
+                changed = part in parts and only in (None, index)
+                source = [self.start + row for row in (rows if changed else self.path)]
+                right = getattr(self.right.cache.layers[index], part)
+                getattr(layer, part)[:, :, self.start :] = right[:, :, source]
         return runner
-
-    def keeping(self, rows: Sequence[int]) -> Bools:
-        """`[c]`: entries of the right runner, with these rows of the step before."""
-        entry = np.arange(self.right.length)
-        return (entry < self.start) | np.isin(entry - self.start, rows)
 
     def moved(self, change: Change, by: int) -> Change:
         """The change with all positions so many further."""
@@ -115,7 +125,7 @@ class ChangedPasses:
     def gaps(self, change: Change) -> list[float]:
         """Of every row; infinite if the pass cannot be."""
         positions = change.given.get("positions", self.own["positions"])
-        if min(positions) < 0 or max(positions) >= self.most:
+        if min(positions) < 0 or max(positions) >= (self.right.context or NO_WINDOW):
             return [inf] * self.n
         answers = change.after(self.logits(change))
         return self.oracle.gaps(self.step, self.oracle.log_probs(self.step, answers))
@@ -130,31 +140,33 @@ class ChangedPasses:
 
     def _given(self, change: Change, runner: Runner) -> dict[str, Any]:
         """What the rows of a pass are given: tokens, positions, cache entries `[n, c]`, tree `[n, n]`."""
-        entries = self.shown if runner is self.right else np.ones(runner.length, np.bool_)
-        given = {"entries": entries, **self.own, **change.given}
-        given = {name: np.asarray(values) for name, values in given.items()}
+        given = {**self.own, **change.given}
+        if change.make is not None:
+            given["entries"] = np.True_  # all of this runner's own
         given["entries"] = np.broadcast_to(given["entries"], (self.n, runner.length))
-        return given
+        return {name: np.asarray(values) for name, values in given.items()}
 
-    def copies(self, row: int, what: str, options: Sequence[Any], others: Change) -> list[float]:
+    def copies(
+        self, row: int, what: str, options: Sequence[Any], given: Mapping[str, Any]
+    ) -> list[float]:
         """The gap of `row` with each of these `tokens`, `positions`, `entries` `[c]` or rows of the
         `tree` `[n]`: one pass has many copies of the row beside the tree. A copy sees itself.
 
-        `others`: changes of the other rows.
+        `given`: changes of the other rows.
         """
         result: list[float] = []
-        given = self._given(others, self.right)
+        rows = self._given(Change("", "", given), self.right)
         for start in range(0, len(options), ROWS):
             part = options[start : start + ROWS]
             m = len(part)
             index = [*range(self.n), *[row] * m]
-            rows = {name: values[index] for name, values in given.items()}
-            rows[what][self.n :] = part
-            rows["tree"][self.n :, row] = False
+            copied = {name: values[index] for name, values in rows.items()}
+            copied[what][self.n :] = part
+            copied["tree"][self.n :, row] = False
             itself = np.eye(self.n + m, dtype=np.bool_)[:, self.n :]
-            seen = np.hstack([rows["entries"], rows["tree"], itself])
+            seen = np.hstack([copied["entries"], copied["tree"], itself])
             self.oracle.report(self.step)
-            answers = row_pass(self.right, rows["tokens"], rows["positions"], seen)[self.n :]
+            answers = row_pass(self.right, copied["tokens"], copied["positions"], seen)[self.n :]
             one = replace(self.step, nodes=(self.step.nodes[row],) * m)
             result += self.oracle.gaps(one, self.oracle.log_probs(self.step, answers, [row] * m))
         return result

@@ -7,7 +7,7 @@ rounding gives is measured: the pair's own pass over the tree in the recorded pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from math import inf, log, sqrt
@@ -51,8 +51,6 @@ SAMPLE = 24
 """Iterations whose reference is measured before any is judged."""
 AHEAD = 256
 """Tokens of the text that one pass runs ahead: a pass of few tokens takes as long."""
-PATHS = 16
-"""Paths in one plain pass."""
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 Model = TypeVar("Model", bound=nn.Module)
 Passes = Callable[[Step], Tensor]
@@ -72,13 +70,12 @@ def lowered(model: Model, dtype: str) -> Model:
         return twin.to(HALF[dtype])
     with torch.no_grad():
         for weights in twin.parameters():
-            if weights.ndim < 2:
+            if weights.ndim < 2 or weights.numel() % 32:
                 continue
-            blocks = weights.view(-1, 32) if weights.numel() % 32 == 0 else weights.view(1, -1)
-            most = 127 if dtype == "int8" else 7
-            scale = blocks.abs().amax(1, keepdim=True).clamp_min(1e-12) / most
-            rounded = (blocks / scale).round() * scale
-            blocks.copy_(blocks.to(torch.float8_e4m3fn) if dtype == "float8" else rounded)
+            blocks = weights.view(-1, 32)
+            scale = blocks.abs().amax(1, keepdim=True).clamp_min(1e-12)
+            scale /= 7 if dtype == "int4" else 127
+            blocks.copy_((blocks / scale).round() * scale)
     return twin
 
 
@@ -101,8 +98,7 @@ class Oracle:
         progress: Progress | None = None,
         close: float | None = None,
     ) -> None:
-        given: object = close
-        if given is not None and not (isinstance(given, int | float) and given >= 0):
+        if close is not None and not close >= 0:  # NaN is neither
             raise SettingsError(
                 f"Expected close as a difference of log-probabilities from 0 on, got {close!r}."
             )
@@ -114,7 +110,12 @@ class Oracle:
         offset = int(trace.models.get("position_offset") or 0)
         self.pads = -min(offset, 0) if self.outside else 0
         self.text = pair.target.shown([*trace.prompt_ids, *trace.token_ids][self.pads :])
-        self.steps = tuple(self._after_the_text())
+        length = len([*trace.prompt_ids, *trace.tokens_at(0)]) - self.pads
+        steps = []
+        for step in trace.steps:
+            steps.append(replace(step, prefix_length=length - (step.root_choice is None)))
+            length += len(step.committed)
+        self.steps = tuple(steps)
         # another decoder's logits are recorded before temperature and top-p
         self.settings = SessionSettings() if self.outside else session_settings(trace)
         own = precision(str(pair.target.dtype))
@@ -144,12 +145,6 @@ class Oracle:
         ]
         return whole if float((first - second).abs().max()) <= FACTOR * FLOAT32 else paths
 
-    def _after_the_text(self) -> Iterator[Step]:
-        length = len([*self.trace.prompt_ids, *self.trace.tokens_at(0)]) - self.pads
-        for step in self.trace.steps:
-            yield replace(step, prefix_length=length - (step.root_choice is None))
-            length += len(step.committed)
-
     def answers(self, step: Step) -> Tensor:
         """Logits after each node `[n, V]`; steps come in their order."""
         self.report(step)
@@ -159,16 +154,6 @@ class Oracle:
         """The pair's own passes over the trees in a precision: how far a healthy answer is off."""
         runner = self.pair.target.beside(lowered(self.model, dtype))
         return lambda step: tree_pass(runner, self.text, step)
-
-    def healthy(self, passes: Passes, step: Step, right: Tensor) -> list[float]:
-        """For each node the gap of a reference to the right log-probabilities `[n, V]`."""
-        log_probs = self.log_probs(step, passes(step))
-        apart = (log_probs - right).abs()
-        listed = [[token for token, _ in node.target_top] for node in step.nodes]
-        return [
-            float(row[tokens].max()) if tokens else 0.0
-            for row, tokens in zip(apart, listed, strict=True)
-        ]
 
     def report(self, step: Step) -> None:
         """Report that a pass of this step comes next."""
@@ -189,12 +174,14 @@ class Oracle:
             logits = torch.stack([self._processors([*prefix, *path], row) for path, row in rows])
         return transform(logits, self.settings).float().log().clamp_min(FLOOR).cpu()
 
-    def gaps(self, step: Step, log_probs: Tensor) -> list[float]:
-        """For each node the largest difference of a recorded log-probability."""
-        gaps = [
-            gap_of(node.target_top, row) for node, row in zip(step.nodes, log_probs, strict=True)
+    def gaps(self, step: Step, right: Tensor, given: Tensor | None = None) -> list[float]:
+        """For each node the largest difference of a recorded log-probability; or that of `given`
+        log-probabilities `[n, V]` of the recorded tokens."""
+        rows = [None] * len(right) if given is None else given
+        return [
+            gap_of(node.target_top, *each)
+            for node, *each in zip(step.nodes, right, rows, strict=True)
         ]
-        return [inf if gap != gap else gap for gap in gaps]  # a pass that cannot be
 
     def choices(self, step: Step, log_probs: Tensor) -> list[float]:
         """For each node how far its recorded choice is below the best token; 0 without a greedy choice."""
@@ -207,12 +194,15 @@ class Oracle:
         return [0.0 if node in unknown else gap for node, gap in enumerate(below.tolist())]
 
 
-def gap_of(top: Sequence[tuple[int, float]], log_probs: Tensor) -> float:
-    """The largest difference of recorded log-probabilities; NaN if the row has no numbers."""
+def gap_of(top: Sequence[tuple[int, float]], right: Tensor, given: Tensor | None = None) -> float:
+    """The largest difference of log-probabilities, as recorded or as given `[V]`; infinite if the row
+    has no numbers."""
     if not top:
         return 0.0
-    recorded = torch.tensor([prob for _, prob in top]).log().clamp_min(FLOOR)
-    return float((recorded - log_probs[[token for token, _ in top]].float().cpu()).abs().max())
+    tokens, probs = map(list, zip(*top, strict=True))
+    recorded = torch.tensor(probs).log().clamp_min(FLOOR) if given is None else given[tokens]
+    gap = float((recorded - right[tokens].float().cpu()).abs().max())
+    return inf if gap != gap else gap
 
 
 def tree_pass(runner: Runner, text: Sequence[int], step: Step) -> Tensor:
@@ -303,7 +293,8 @@ def measure(oracle: Oracle, references: int = SAMPLE, watch: Watch | None = None
         one = Measured(step, tuple(oracle.gaps(step, right)), tuple(oracle.choices(step, right)))
         needed = step.index % stride == 0 or bool(_wrong(one, [usual] * len(one.gaps), EXCESS))
         if reference is not None and needed:
-            one = replace(one, reference=tuple(oracle.healthy(reference, step, right)))
+            given = oracle.log_probs(step, reference(step))
+            one = replace(one, reference=tuple(oracle.gaps(step, right, given)))
             known += [gap for gap in one.reference if gap]
             usual = median(known or [0.0])
         measured.append(one)
@@ -320,10 +311,8 @@ def _judge(oracle: Oracle, measured: Sequence[Measured], usual: float) -> list[M
     rough = oracle.close is None and oracle.dtype not in (*HALF, "float32")
     if oracle.close is not None:
         usual = oracle.close / FACTOR
-    elif oracle.dtype == "float32":
-        usual = min(own, FLOAT32_MOST)
-    elif rough:
-        usual = min(own, usual)
+    elif oracle.dtype not in HALF:
+        usual = min(own, usual if rough else FLOAT32_MOST)
     before: list[float] = []
     judged = []
     for one in measured:

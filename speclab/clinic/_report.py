@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from speclab.trace.metrics import survival
+from speclab.trace.metrics import Counts, survival
 from speclab.trace.records import TIE, Finding, Trace
 
 BY = ("part", "depth", "width", "iteration")
@@ -57,7 +57,7 @@ class Report:
     @property
     def acceptance(self) -> dict[int, tuple[int, int]]:
         """By depth: (accepted nodes, passes in which the target looked at that depth)."""
-        return acceptance(self.trace)
+        return acceptance([step.counts for step in self.trace.steps])
 
     @property
     def accepted(self) -> float:
@@ -123,11 +123,10 @@ class Report:
         return "\n".join(lines)
 
 
-def acceptance(trace: Trace) -> dict[int, tuple[int, int]]:
+def acceptance(counts: Sequence[Counts]) -> dict[int, tuple[int, int]]:
     """By depth: accepted nodes, and passes in which the target looked at that depth. Their ratio is the
     hazard, which does not depend on how many tokens are drafted."""
-    rows = survival([step.counts for step in trace.steps])
-    return {row.depth: (row.accepted, row.looked) for row in rows}
+    return {row.depth: (row.accepted, row.looked) for row in survival(counts)}
 
 
 def by_depth(acceptance: Mapping[int, tuple[int, int]]) -> str:

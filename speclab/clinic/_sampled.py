@@ -10,18 +10,15 @@ compared with the rule's expectation, too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from math import erfc, exp, log, prod, sqrt
-from types import SimpleNamespace
+from dataclasses import dataclass, fields, replace
+from math import erfc, exp, sqrt
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from torch import Tensor
 
 from speclab.clinic._detectors import BLOCK, REJECTION, name, path_of
-from speclab.engine.acceptance import block_verification
-from speclab.sampling import Probabilities, transform
+from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import Finding, Step, Trace
 
@@ -32,8 +29,6 @@ MIN_VARIANCE = 9.0
 TEXT = "committed tokens"
 SCALE = sqrt(12)
 """Ranks are counted in standard deviations of a uniform rank."""
-COVERED = 0.99
-"""Share of the draft's distribution that `draft_topk` must list to stand for all of it."""
 ROUNDING = 3.0
 """A recorded answer is off by at most so many times the usual size of rounding."""
 MATCH = "sample and match"
@@ -73,15 +68,10 @@ class SampledRun:
 
     def _excluded(self, logits: Tensor, token: int, rounding: float) -> bool:
         """Whether top-k, min-p or top-p exclude the token, whatever rounding may do."""
-        cuts = self.cuts
-        scores = (logits.double() / cuts.temperature).log_softmax(-1)
-        off = rounding / cuts.temperature
-        best = scores.sort(descending=True).values[: cuts.top_k or None]
-        own = float(scores[token]) + 2 * off
-        if own < best[-1] or own < best[0] + log(cuts.min_p or 1e-300):
-            return True
-        above = float(best[best > own].exp().sum() / best.exp().sum())
-        return above * exp(-off) > (cuts.top_p or 1.0)
+        raised = logits.double()
+        raised[token] += 2 * rounding
+        most = min(1.0, self.cuts.top_p * exp(rounding / self.cuts.temperature))
+        return not transformed(raised[None], replace(self.cuts, top_p=most))[0, token]
 
     def finding(self) -> Finding | None:
         """Tokens that cannot be, else the most certain test."""
@@ -156,26 +146,11 @@ def transformed(logits: Tensor, cuts: Cuts) -> Tensor:
     return probs
 
 
-def draft_probs(step: Step, node: int, size: int) -> Probabilities | None:
-    """`[V]`: what the children of a node were drawn from; None if too little of it is recorded."""
-    listed = step.nodes[node].draft_top
-    children = list(step.tree.children[node])
-    if not listed and "log_prob" not in step.missing and (step.tree.log_prob[children] == 0).all():
-        listed = tuple([(int(step.tree.token[child]), 1.0) for child in children])  # a greedy draft
-    probs = np.full(size, 1e-12)
-    for token, prob in listed:
-        probs[token] = prob
-    return probs / probs.sum() if probs.sum() >= COVERED else None
-
-
 def accept_chances(step: Step, path: Sequence[int], probs: Tensor) -> Iterator[tuple[int, float]]:
     """(depth, probability that a node of it is accepted), where the rule gives one.
 
-    Given the drafted tokens; for rules but the block rule also given that the node above is accepted.
+    Given the drafted tokens, and that the node above is accepted.
     """
-    if step.rule == BLOCK:
-        yield from _block_chances(step, probs)
-        return
     for depth, node in enumerate(path, start=1):
         children = step.tree.children[node]
         ended_here = step.bonus is None and node == path[-1]
@@ -189,18 +164,3 @@ def accept_chances(step: Step, path: Sequence[int], probs: Tensor) -> Iterator[t
             token = int(step.tree.token[children[0]])
             draft = exp(step.tree.log_prob[children[0]])
             yield depth, min(1.0, float(probs[node][token]) / max(draft, 1e-12))
-
-
-def _block_chances(step: Step, probs: Tensor) -> Iterator[tuple[int, float]]:
-    """That at least so many nodes of a chain are accepted, from what each prefix passes with."""
-    nodes = range(len(step.tree) - 1)
-    drafts = {node: draft_probs(step, node, probs.shape[-1]) for node in nodes}
-    known = {node: draft for node, draft in drafts.items() if draft is not None}
-    if len(known) < len(drafts):
-        return
-    target = probs.double().numpy()
-    refuse: Any = SimpleNamespace(accepts=lambda _: False, draws=lambda _: 0)
-    trials = block_verification(step.tree, target.__getitem__, known.__getitem__, lambda _: refuse)
-    refused = [1 - float(trial.block or 0) for trial in trials.trials]
-    for depth in range(len(refused)):
-        yield depth + 1, 1 - prod(refused[depth:])

@@ -4,19 +4,20 @@ change fits each row."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations, product
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, inf
 
-from speclab.clinic._passes import Change, ChangedPasses
-from speclab.clinic._plain import FLOOR, Measured, Oracle, gap_of
+from speclab.clinic._passes import UNCHANGED, Change, ChangedPasses
+from speclab.clinic._plain import Measured, Oracle, gap_of
+from speclab.clinic._variants import variants
 from speclab.trace.records import Step
 from speclab.tree import Bools
 
-UNCHANGED = Change("answer", "")
-"""The right pass."""
 SCAN = 4096
 """Most copies of rows that one scan runs."""
 NEAR = 17
@@ -34,6 +35,13 @@ class Search(ChangedPasses):
         super().__init__(oracle, measured.step, before)
         self.measured = measured
         self.wrong = list(measured.wrong)
+        self.first = self.wrong[0]
+
+    def tries(self) -> Iterator[Iterator[Change]]:
+        """All changes, the fastest first."""
+        yield self.simple()
+        yield self.scanned()
+        yield variants(self)
 
     def simple(self) -> Iterator[Change]:
         """Changes of all rows alike; the first wrong row tells the amount."""
@@ -43,7 +51,8 @@ class Search(ChangedPasses):
             fault = "sibling visible" if "siblings" in says else ""
             yield Change("mask", says, {"tree": tree}, fault=fault)
         yield from self._prefix()
-        yield from self._kept_rows()
+        if self.before is not None:
+            yield from self._kept_rows()
 
     # Answers.
 
@@ -51,16 +60,18 @@ class Search(ChangedPasses):
         logits = self.logits(UNCHANGED)
         says = "the root answers with the first drafted token"
         yield Change("choice", says, after=self._unverified, fault="unverified first token")
-        yield from self._other_rows("answer", logits, "of this pass")
+        yield self._other_rows("answer", logits, "of this pass")
         if self.rejected is not None:
-            yield from self._other_rows("stale_logits", self.rejected, "of the pass before")
-        row = self.wrong[0]
-        off = self.step.nodes[row].target_top[0][0] - int(logits[row].argmax())
+            yield self._other_rows("stale_logits", self.rejected, "of the pass before")
+        top = self.step.nodes[self.first].target_top
+        off = top[0][0] - int(logits[self.first].argmax())
         drafted = self.step.tree.depth > 0
         given = {"tokens": (self.own["tokens"] - off * drafted) % logits.shape[-1]}
         says = f"token ids are {off:+d} off: look at the map from the draft's vocabulary"
         yield Change("ids", says, given, after=lambda rows: rows.roll(off, -1))
-        heat = self._heat(logits)
+        tokens, probs = zip(*top, strict=True)
+        spread = torch.tensor(probs).clamp_min(1e-30).log().std(correction=0)
+        heat = float(logits[self.first, list(tokens)].std(correction=0) / spread)
         says = f"the logits are at temperature {heat:.3g}"
         yield Change("temperature", says, after=lambda rows: rows / heat)
 
@@ -70,7 +81,7 @@ class Search(ChangedPasses):
         changed[0, self.own["tokens"][1:2].tolist()] = 0
         return changed
 
-    def _other_rows(self, kind: str, logits: Tensor, whose: str) -> Iterator[Change]:
+    def _other_rows(self, kind: str, logits: Tensor, whose: str) -> Change:
         """Each wrong row with the best of these answers."""
         order = {}
         for row in self.wrong:
@@ -85,43 +96,26 @@ class Search(ChangedPasses):
             return changed
 
         says = f"rows answer with other rows {whose} ({which})"
-        yield Change(kind, says, after=after, weight=0.1 * len(order))
-
-    def _heat(self, logits: Tensor) -> float:
-        """The temperature that fits the recorded log-probabilities of the wrong rows best."""
-        own = self.oracle.log_probs(self.step, logits)
-        ratios = [1.0]
-        for row in self.wrong:
-            tokens, probs = zip(*self.step.nodes[row].target_top, strict=True)
-            recorded = np.log(np.maximum(probs, 1e-9))
-            expected = own[row, list(tokens)].double().numpy()
-            likely = (recorded > FLOOR) & (expected > FLOOR)
-            if likely.sum() > 2:
-                ratios.append(expected[likely].std() / max(recorded[likely].std(), 1e-9))
-        return float(np.median(ratios[1:] or ratios))
+        return Change(kind, says, after=after, weight=0.1 * len(order))
 
     # Positions.
 
     def _positions(self) -> Iterator[Change]:
-        """Along the rows, as recorded, or off by what fits the first wrong row best."""
+        """What fits row by row, and all rows off by what fits the first wrong row."""
         own = self.own["positions"]
-        wrong = "wrong positions"
-        rows = np.arange(self.n)
-        yield self._at(own[0] + rows, "positions are counted along the rows", wrong)
-        if self.step.position:
-            yield self._at(self.step.position, "the recorded positions are the real ones", wrong)
-        row = self.wrong[0]
-        end = min(self.most, int(own[0]) + 2 * self.n + 16)
-        gaps = self.copies(row, "positions", range(end), UNCHANGED)
-        for place in np.argsort(gaps)[:3].tolist():
-            shift = place - int(own[row])
-            which = f"positions are {abs(shift)} too {'high' if shift > 0 else 'low'}"
-            yield self._at(own + shift, f"all {which}", "padded positions")
-            yield self._at(own + shift * (rows > 0), f"drafted {which}", wrong)
-
-    def _at(self, positions: Any, says: str, fault: str = "", weight: float = 0.0) -> Change:
-        given = {"positions": np.array(positions)}
-        return Change("position", says, given, fault=fault, weight=weight)
+        near = {
+            row: [0, own[0], *range(max(0, own[row] - NEAR), own[row] + NEAR)] for row in self.wrong
+        }
+        values, moved = self._scan("positions", near)
+        which = [f"row {row} at {values[row]} instead of {own[row]}" for row in moved[:3]]
+        says = f"rows have wrong positions ({', '.join(which)})"
+        yield Change("position", says, {"positions": values}, weight=0.3 * len(moved))
+        shift = int((values - own)[self.first])
+        off = f"positions are {abs(shift)} too {'high' if shift > 0 else 'low'}"
+        for rows, from_row in (("all", 0), ("drafted", 1)):
+            positions = {"positions": own + shift * (np.arange(self.n) >= from_row)}
+            fault = "wrong positions" if from_row else "padded positions"
+            yield Change("position", f"{rows} {off}", positions, fault=fault)
 
     # Masks.
 
@@ -142,25 +136,22 @@ class Search(ChangedPasses):
             "rows see all rows of lower depth": (depth[:, None] > depth[None]) | eye,
             "rows see all rows before them, as in a chain": np.tri(n, dtype=np.bool_),
             "rows see only their parent": eye | above,
-            "rows see only their parent and the root": eye | above | root,
             "rows see no other row": eye,
             "no row sees the root": own & ~(root & ~eye),
             "drafted rows do not see themselves": own & ~(eye & ~root),
             "rows see all rows": root | ~root,
             "the mask is transposed": own.T,
             "the mask is one column off": np.roll(own, 1, 1) | eye,
-            "the recorded mask is the real one": self.step.mask,
         }
         if self.before is not None:
             old = eye.copy()
             earlier = self.before.tree.ancestor_mask()[:n, :n]
             old[: len(earlier), : len(earlier)] = earlier
             named["rows have the mask of the iteration before"] = old
-        row = self.wrong[0]
-        for other in np.flatnonzero(depth == depth[row]).tolist():
+        for other in np.flatnonzero(depth == depth[self.first]).tolist():
             order = rows.copy()
-            order[[row, other]] = other, row
-            named[f"the masks of rows {row} and {other} are exchanged"] = own[order]
+            order[[self.first, other]] = other, self.first
+            named[f"the masks of rows {self.first} and {other} are exchanged"] = own[order]
         return named
 
     # The prefix, and the rows kept of the iteration before.
@@ -168,7 +159,6 @@ class Search(ChangedPasses):
     def _prefix(self) -> Iterator[Change]:
         """The range of the prefix that the first wrong row does not see: coarse, then each end."""
         length = len(self.text)
-        row = self.wrong[0]
         stride = max(1, length // MARKS)
         near = range(-stride, stride + 1)
         ranges = [*combinations([*range(0, length, stride), length], 2)]
@@ -177,56 +167,48 @@ class Search(ChangedPasses):
             if not ranges:
                 return
             hidden = [self._without(*ends) for ends in ranges]
-            gaps = self.copies(row, "entries", hidden, UNCHANGED)
+            gaps = self.copies(self.first, "entries", hidden, {})
             first, stop = ranges[int(np.argmin(gaps))]
             ranges = [(first + move, stop) for move in near]
             ranges += [(first, stop + move) for move in near]
-        if min(gaps) >= self.measured.gaps[row] / 2:
-            return
-        what = f"see entries {first} to {stop - 1} of the prefix"
-        groups: dict[str, Any] = {
-            f"no row {what.replace('see', 'sees')}": slice(None),
-            f"drafted rows do not {what}": slice(1, None),
-            f"wrong rows do not {what}": self.wrong,
-        }
-        for says, rows in groups.items():
-            entries = np.tile(self.shown, (self.n, 1))
-            entries[rows] = self._without(first, stop)
-            yield Change("prefix", says, {"entries": entries})
+        entries = np.tile(self.own["entries"], (self.n, 1))
+        entries[self.wrong] = self._without(first, stop)
+        rows = "no row sees" if len(self.wrong) == self.n else "wrong rows do not see"
+        says = f"{rows} entries {first} to {stop - 1} of the prefix"
+        yield Change("prefix", says, {"entries": entries})
         if stop == length:
             says = f"the prefix ends {stop - first} entries earlier"
             short = Change("prefix", says, {"entries": self._without(first, stop)})
             yield self.moved(short, first - stop)
 
     def _without(self, first: int, stop: int) -> Bools:
-        entries = self.shown.copy()
+        entries: Bools = self.own["entries"].copy()
         entries[np.flatnonzero(entries)[first:stop]] = False
         return entries
 
     def _kept_rows(self) -> Iterator[Change]:
         """Rejected rows of the iteration before that stayed, or took the place of kept ones."""
-        iteration = self.step.index
         path = self.path
-        rejected = [row for row in range(self.right.length - self.start) if row not in path]
-        for stale in rejected[:MOST]:
-            says = f"rejected row {stale} of iteration {iteration} stays in the cache"
-            given = {"entries": self.keeping([*path, stale])}
-            change = Change("prefix", says, given, fault="phantom KV rows", weight=0.2)
-            yield from (change, self.moved(change, 1))
-        for gone, other in [*product(path, rejected)][:MOST]:
-            kept = sorted({*path, other} - {gone})
-            says = f"iteration {iteration} kept rows {kept} instead of {path}"
-            yield Change("order", says, {"entries": self.keeping(kept)}, weight=0.2)
+        m = len(path)
+        every = [*range(self.right.length - self.start)]
+        rejected = [row for row in every if row not in path]
+        shifted = [min(row + (row > 0), every[-1]) for row in path]
+        orders = [every, every[:m], every[-m:], [0, *path], [*path[:-1], 0], shifted]
+        orders += [[*path, row] for row in rejected[:MOST]]
+        pairs = [*product(path, rejected)][:MOST]
+        orders += [sorted({*path, other} - {gone}) for gone, other in pairs]
+        for rows in [rows for rows in orders if len(rows) <= len(every)]:
+            more = len(rows) - m
+            says = f"iteration {self.step.index} kept rows {rows} instead of {path}"
+            kind, fault = ("prefix", "phantom KV rows") if more else ("order", "")
+            make = partial(self.written, rows)
+            change = Change(kind, says, make=make, fault=fault, weight=0.2)
+            yield from (change, *[self.moved(change, more)] * (more > 0))
 
     # Row by row.
 
     def scanned(self) -> Iterator[Change]:
-        """Changes that scans put together row by row: positions, masks, tokens."""
-        own = self.own["positions"].tolist()
-        near = {row: range(max(0, own[row] - NEAR), own[row] + NEAR) for row in self.wrong}
-        values, moved = self._scan("positions", {row: [0, own[0], *near[row]] for row in near})
-        at = [f"row {row} at {values[row]} instead of {own[row]}" for row in moved[:3]]
-        yield self._at(values, f"rows have wrong positions ({', '.join(at)})", "", 0.3 * len(moved))
+        """Changes that scans put together row by row: masks, tokens."""
         yield self._scanned_masks()
         tokens, moved = self._scan("tokens", self._token_options())
         texts = self.oracle.pair.token_texts(tokens[moved[:3]].tolist())
@@ -239,7 +221,7 @@ class Search(ChangedPasses):
         and the changed rows."""
         values = self.own[what].copy()
         for row, choices in options.items():
-            gaps = self.copies(row, what, choices, Change("", "", {what: values}))
+            gaps = self.copies(row, what, choices, {what: values})
             if min(gaps) < self.measured.gaps[row] / 3:
                 values[row] = choices[int(np.argmin(gaps))]
         return values, [row for row in options if np.any(values[row] != self.own[what][row])]
@@ -248,9 +230,10 @@ class Search(ChangedPasses):
         """What each wrong row sees: one row more or less, or as in a wrong mask."""
         own = self.own["tree"]
         shapes = [*self._masks().values()]
-        one_off = np.eye(self.n, dtype=np.bool_)
+        one = np.eye(self.n, dtype=np.bool_)
         options = {
-            row: [own[row], *(own[row] ^ one_off), *[shape[row] for shape in shapes]]
+            # a copy always sees itself
+            row: one[row] | [own[row], *(own[row] ^ one), *[shape[row] for shape in shapes]]
             for row in self.wrong[: SCAN // self.n]
         }
         tree, moved = self._scan("tree", options)
@@ -263,12 +246,13 @@ class Search(ChangedPasses):
         return Change("mask", says, {"tree": tree}, weight=0.3 * len(moved))
 
     def _token_options(self) -> dict[int, list[int]]:
+        """For each wrong row, tokens nearby in the text, the tree, the step before and the vocabulary."""
         own = self.own["tokens"].tolist()
-        size = self.oracle.pair.target.vocab_size
-        known = {*own, *self.oracle.text[-8:], 0, size - 1}
+        last = self.oracle.pair.target.vocab_size - 1
+        known = {*own, *self.oracle.text[-8:], 0, last}
         if self.before is not None:
             known |= {*self.before.tree.token.tolist()}
         return {
-            row: sorted(known | {max(own[row] - 1, 0), min(own[row] + 1, size - 1)})
+            row: sorted({*known, max(own[row] - 1, 0), min(own[row] + 1, last)})
             for row in self.wrong
         }

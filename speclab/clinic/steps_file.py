@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ import numpy as np
 
 from speclab.clinic._detectors import FOLLOWS_THE_TARGET, RECORDED
 from speclab.clinic._lines import Header, Pass, precision, read_line
-from speclab.clinic._llama_dump import DUMP, UNRECORDED, Dumped
 from speclab.errors import SettingsError, TraceError, named
 from speclab.files import opened
 from speclab.recorder import OPTIONAL
@@ -25,6 +24,7 @@ from speclab.tree import Bools, DraftTree
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
+Top = tuple[tuple[int, float], ...]
 MAX_BYTES = 1 << 30
 """Largest file."""
 RULES = {
@@ -35,7 +35,7 @@ RULES = {
     "block": "a block of draws",
 }
 """Acceptance rules of the header, and their names in records."""
-FOR_CHECKS = {"batch", "draft_topk", "hidden", "request"}
+FOR_CHECKS = {"batch", "draft_topk", "request"}
 """Fields that no picture shows, so that a step does not miss them."""
 SAMPLING = "temperature top_k top_p min_p draft_temperature draft_top_k draft_top_p seed"
 ABOUT = "engine tokenizer note format processed position_offset"
@@ -43,8 +43,7 @@ ABOUT = "engine tokenizer note format processed position_offset"
 
 
 def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> Trace:
-    """Opens the verification passes that another decoder recorded: `speclab.steps/1`, or what forks of
-    llama.cpp write if `LLAMA_SPEC_DUMP` names a file.
+    """Opens the verification passes that another decoder recorded.
 
     Fields that are not recorded are empty and listed in `Step.missing`. Rows are reordered
     breadth-first; `Step.rows` has the row of the file for each node. An incomplete last line is
@@ -55,7 +54,7 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
 
     Raises:
         TraceError: the file is missing, larger than 1 GB, of another version, or has an invalid
-            line.
+            line; or a token is outside the pair's vocabulary.
     """
     if pair is not None and not hasattr(pair, "vocab_size"):
         raise SettingsError(
@@ -64,39 +63,29 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
     header: Header | None = None
     steps: list[Step] = []
     finished = ""
-    length = 1  # of a dump's text
     for number, raw in _lines(path):
         where = f"{path}, line {number}"
-        if header is None and b'"n_accepted"' in raw:
-            header = DUMP
         try:
             if header is None:
                 header = read_line(Header, raw, where)
-                ids = {*header.prompt_ids}
             else:
-                line = (
-                    read_line(Dumped, raw, where).as_pass(length)
-                    if header is DUMP
-                    else read_line(Pass, raw, where)
-                )
-                steps.append(_step(line, len(steps), header))
-                length += len(line.committed)
-                ids = _tokens(steps[-1])
+                steps.append(_step(read_line(Pass, raw, where), len(steps), header))
         except TraceError:
             if header is None or raw.endswith(b"\n"):
                 raise
             finished = f"line {number} is incomplete and was left out"
             break
-        largest = max(ids - {UNRECORDED}, default=0)
-        if pair is not None and largest >= pair.vocab_size:
-            raise TraceError(
-                f"{where}: token {largest} is outside the vocabulary of {pair.vocab_size} tokens."
-            )
     if header is None or not steps:
         raise TraceError(
             f"{path} contains no verification pass: record one with speclab.recorder.Recorder."
         )
-    return _trace(header, steps, finished, pair)
+    known = sorted({*header.prompt_ids}.union(*map(_tokens, steps)))
+    if pair is not None and known[-1] >= pair.vocab_size:
+        raise TraceError(
+            f"{path}: token {known[-1]} is outside the vocabulary of {pair.vocab_size} tokens."
+        )
+    texts = {token: f" #{token}" for token in known} if pair is None else pair.token_texts(known)
+    return _trace(header, steps, finished, texts)
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
@@ -133,7 +122,10 @@ def _step(line: Pass, index: int, header: Header) -> Step:
     end = start + len(line.committed)
     slots = line.slot or range(start, start + n)
     missing = [name for name in ({*OPTIONAL} - FOR_CHECKS) | {"mask"} if not getattr(line, name)]
-    not_numbers = [node for node, row in enumerate(order) if _broken(line, row)]
+    tops = [_probabilities(line.topk[row]) if line.topk else () for row in order]
+    not_numbers = [node for node, top in enumerate(tops) if any(p != p for _, p in top)]
+    for node in not_numbers:
+        tops[node] = ()
     came_to = looked(tree, accepted, end - start, drafted_root=False)
     seconds = sum(line.seconds.values())
     deepest = int(tree.depth.max())
@@ -144,7 +136,7 @@ def _step(line: Pass, index: int, header: Header) -> Step:
         index=index,
         prefix_length=start,
         tree=tree,
-        nodes=tuple(_nodes(line, tree, order, accepted, slots)),
+        nodes=tuple(_nodes(line, tree, order, accepted, slots, tops)),
         accepted=accepted,
         committed=line.committed,
         bonus=line.committed[-1] if end - start > len(accepted) else None,
@@ -165,15 +157,9 @@ def _step(line: Pass, index: int, header: Header) -> Step:
         rows=tuple(order) if order != list(range(n)) else (),
         missing=tuple(sorted([*missing, "entropy"])),
         not_numbers=tuple(not_numbers),
-        hidden=line.hidden,
         request=str(line.request if line.request != "" else header.request),
         batch=str(line.batch),
     )
-
-
-def _broken(line: Pass, row: int) -> bool:
-    """Whether a row's answer is not a number."""
-    return bool(line.topk) and any(value != value for _, value in line.topk[row])
 
 
 def _mask(packed: bytes, order: Sequence[int]) -> Bools:
@@ -188,6 +174,7 @@ def _nodes(
     order: Sequence[int],
     accepted: Sequence[int],
     slots: Sequence[int],
+    top: Sequence[Top],
 ) -> Iterator[NodeRecord]:
     path = [0, *accepted]
     tokens = tree.token.tolist()
@@ -196,10 +183,6 @@ def _nodes(
     followed = dict(zip(path, following, strict=False))
     draft = np.exp(tree.log_prob).tolist()
     path_probs = np.exp(tree.path_log_prob).tolist()
-    top = [
-        _probabilities(line.topk[row]) if line.topk and not _broken(line, row) else ()
-        for row in order
-    ]
     for node, row in enumerate(order):
         parent = int(tree.parent[node])
         chosen = line.choice[row] if line.choice else followed.get(node, UNKNOWN)
@@ -222,19 +205,16 @@ def _nodes(
         )
 
 
-def _probabilities(top: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+def _probabilities(top: Top) -> Top:
     """Best first."""
     ordered = sorted(top, key=lambda pair: -pair[1])
     return tuple([(token, exp(log_prob)) for token, log_prob in ordered])
 
 
-def _trace(header: Header, steps: list[Step], finished: str, pair: ModelPair | None) -> Trace:
+def _trace(header: Header, steps: list[Step], finished: str, texts: Mapping[int, str]) -> Trace:
     prompt = header.prompt_ids
     root = int(steps[0].tree.token[0])
     root_in_prompt = steps[0].prefix_length == len(prompt) - 1 and prompt[-1] == root
-    known = sorted({*prompt, *[token for step in steps for token in _tokens(step)]} - {UNRECORDED})
-    texts = {token: f" #{token}" for token in known} if pair is None else pair.token_texts(known)
-    texts[UNRECORDED] = "?"
     after = [*[step.prefix_length for step in steps[1:]], steps[-1].caches[0].after]
     for index, step in enumerate(steps):
         cache = replace(step.caches[0], after=after[index])
@@ -256,7 +236,6 @@ def _trace(header: Header, steps: list[Step], finished: str, pair: ModelPair | N
             "target": header.model,
             "target_dtype": precision(header.dtype) or header.dtype,
             "eos_ids": " ".join(map(str, header.eos_ids)),
-            "text": header is not DUMP,
         },
         texts=texts,
         finished=finished,

@@ -245,8 +245,7 @@ class Step:
     For another decoder's pass (`load_steps`): `position`: of each row as given to the model.
     `hidden_prefix`: (row, first, last) of hidden prefix entries. `rows`: the row of the file for
     each node, empty if the order is the same. `missing`: names of what is not recorded.
-    `not_numbers`: nodes whose recorded answer is not a number. `hidden`, `request`, `batch`: as
-    recorded.
+    `not_numbers`: nodes whose recorded answer is not a number. `request`, `batch`: as recorded.
 
     For a checked run (`clinic.marked`): `findings`. `plain`: in the first wrong iteration (token,
     probability) after the path of each node, run plainly. `gaps`: of each node's answer to the plain
@@ -282,7 +281,6 @@ class Step:
     rows: Many[Natural] = ()
     missing: Many[str] = ()
     not_numbers: Many[Natural] = ()
-    hidden: Many[Real] = ()
     request: str = ""
     batch: str = ""
     findings: Many[Finding] = ()

@@ -7,10 +7,8 @@ from dataclasses import replace
 
 import pytest
 from support.outside_decoder import recorded
-from support.pairs import pair_of
 from support.refusals import refused
 
-import speclab
 from speclab import clinic
 from speclab.errors import SettingsError
 
@@ -61,16 +59,3 @@ def test_an_engine_is_not_lossless_if_its_answers_are_wrong(tmp_path):
         clinic.assert_lossless(path, pair)
     finding = clinic.check(trace, pair)[0]
     assert clinic.report(trace, pair).as_dict()["findings"][0]["iteration"] == finding.iteration
-
-
-def test_a_dump_of_llama_cpp_has_its_acceptance(tmp_path):
-    path = tmp_path / "dump.jsonl"
-    place = {"tok": 5, "p": 0.9, "logp": -0.1, "acc": True, "top": [{"tok": 5, "p": 0.9}]}
-    line = {"step": 1, "seq": 3, "n_draft": 2, "n_accepted": 1, "pos": [place, place | {"tok": 7}]}
-    path.write_text(json.dumps(line) + "\n" + json.dumps(line | {"n_accepted": 2}) + "\n")
-    trace = speclab.load_steps(path)
-    assert [step.tree.token.tolist()[1:] for step in trace.steps] == [[5, 7], [5, 7]]
-    assert trace.steps[0].nodes[1].draft_prob == pytest.approx(0.9)
-    assert clinic.check(trace) == clinic.check(trace, pair_of("llama")) == ()
-    assert clinic.report(trace).acceptance == {1: (2, 2), 2: (1, 2)}
-    assert speclab.load_trace(trace.save(tmp_path / "run.json.gz")).steps == trace.steps

@@ -141,7 +141,7 @@ def recorded_by_vllm(folder, *, drafts=None, **how):
     requests = Requests("vllm", folder)
     vllm.wrap(own, requests)
     own(**how)(rows(5, [8, 2, 1, 4, 6]), batch(), drafts)
-    requests.close()
+    requests.keep(())
     assert not (folder / "vllm-c.jsonl").exists(), "a part of a prompt is no pass"
     return [speclab.load_steps(folder / f"vllm-{request}.jsonl") for request in "ab"]
 
@@ -223,7 +223,7 @@ def test_nothing_is_recorded_by_default(monkeypatch):
             register()
 
 
-def recorded_by_sglang(folder, *, topk=2, device="cuda", greedy=True, drafts=None, **server):
+def recorded_by_sglang(folder, *, topk=2, device="cuda", greedy=True, drafts=None):
     """`eagle_sample` of python/sglang/srt/speculative/eagle_utils.py with two requests of three rows."""
     lengths = [3, 5]
     blocks = []
@@ -270,10 +270,9 @@ def recorded_by_sglang(folder, *, topk=2, device="cuda", greedy=True, drafts=Non
         torch.tensor([[0, 2, -1], [3, 5, -1]]),
     )
     requests = Requests("sglang", folder)
-    # get_global_server_args of python/sglang/srt/server_args.py
-    record = sglang.hook(requests, lambda: Object(**server))
+    record = sglang.hook(requests)
     record(result, tree, batch, Object(next_token_logits=rows(6, [9, 1, 2] * 2)))
-    requests.close()
+    requests.keep(())
     return [speclab.load_steps(folder / f"sglang-{name}.jsonl") for name in ("r1", "r2")]
 
 
@@ -303,8 +302,6 @@ def test_sglang_s_rule_and_sampling_are_written(tmp_path):
     assert speclab.clinic.report(first).notes == ()
     on_cpu, _ = recorded_by_sglang(tmp_path, greedy=False, device="cpu")
     assert "argmax" in speclab.clinic.report(on_cpu).notes[0]
-    lossy, _ = recorded_by_sglang(tmp_path, greedy=False, speculative_accept_threshold_acc=0.5)
-    assert "threshold_acc 0.5" in speclab.clinic.report(lossy).notes[0]
     drafts = torch.full((2, 2, VOCAB), 1 / VOCAB)
     first, _ = recorded_by_sglang(tmp_path, greedy=False, topk=1, drafts=drafts)
     assert first.steps[0].rule == "independent draws"

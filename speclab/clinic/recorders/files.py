@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import inspect
 import os
@@ -35,7 +34,6 @@ class Requests:
         self._open: dict[str, Recorder] = {}
         self._opened = Counter[str]()
         self._broken = False
-        atexit.register(self.close)
 
     def step(self, request: str, header: Mapping[str, Any], **fields: Any) -> None:
         """A verification pass of a request. `header` has `prompt_ids`, and is written with its first
@@ -53,9 +51,6 @@ class Requests:
         for request in self._open.keys() - set(alive):
             self._open.pop(request).close()
 
-    def close(self) -> None:
-        self.keep(())
-
     def safely(self, record: Callable[[], None]) -> None:
         """Records; what fails stops the recording with one warning, and never the engine."""
         if self._broken:
@@ -64,7 +59,7 @@ class Requests:
             record()
         except Exception as error:
             self._broken = True
-            self.close()
+            self.keep(())
             warnings.warn(f"The recording of {self.engine} stopped: {error!r}", stacklevel=2)
 
 

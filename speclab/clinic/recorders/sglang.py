@@ -5,7 +5,6 @@ Written after SGLang's sources, and never run on an engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from speclab.clinic.recorders.files import Requests, cuts, found, named, proposals, wanted
@@ -13,9 +12,6 @@ from speclab.recorder import parents, topk
 
 SAMPLE = "sglang.srt.speculative.eagle_utils.eagle_sample"
 HOOKS = "sglang.srt.plugins.hook_registry"
-ARGS = "sglang.srt.server_args.get_global_server_args"
-THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
-"""Settings of the server; below 1 it accepts tokens that the rule would refuse."""
 ARGMAX = ("cpu", "xpu")
 """Devices on which SGLang verifies sampled requests greedily."""
 
@@ -25,48 +21,38 @@ def register() -> None:
     if wanted():
         named("SGLang", SAMPLE)
         hooks = named("SGLang", HOOKS)
-        record = hook(Requests("sglang"), named("SGLang", ARGS))
-        hooks.HookRegistry.register(SAMPLE, record, hooks.HookType.AFTER)
+        hooks.HookRegistry.register(SAMPLE, hook(Requests("sglang")), hooks.HookType.AFTER)
 
 
-def hook(requests: Requests, server: Callable[[], Any]) -> Any:
-    """What is called after `eagle_sample(verify_input, batch, logits_output, …)`; `server` returns the
-    server's settings."""
+def hook(requests: Requests) -> Any:
+    """What is called after `eagle_sample(verify_input, batch, logits_output, …)`."""
 
-    def after(
-        result: Any, verify_input: Any, batch: Any, logits_output: Any, *_: Any, **__: Any
-    ) -> None:
-        below = {name: found(server(), name, 1.0) for name in THRESHOLDS}
-        lossy = ", ".join([f"{name} {value:g}" for name, value in below.items() if value < 1])
-        requests.safely(
-            lambda: _record(result, verify_input, batch, logits_output, requests, lossy)
-        )
+    def after(result: Any, tree: Any, batch: Any, output: Any, *_: Any, **__: Any) -> None:
+        requests.safely(lambda: _record(result, tree, batch, output, requests))
 
     return after
 
 
-def _record(
-    result: Any, tree: Any, batch: Any, output: Any, requests: Requests, lossy: str
-) -> None:
+def _record(result: Any, tree: Any, batch: Any, output: Any, requests: Requests) -> None:
     predict, _, accept_index = [values.tolist() for values in result]
     count = len(batch.reqs)
     n = int(tree.draft_token_num)
     requests.keep([str(request.rid) for request in batch.reqs])
-    lengths = [int(length) for length in batch.seq_lens]
     before = 0  # entries of the mask that belong to other requests
     for index, request in enumerate(batch.reqs):
+        length = int(batch.seq_lens[index])
         rows = slice(index * n, (index + 1) * n)
         path = [row - index * n for row in accept_index[index] if row >= 0]
-        seen = _tree_mask(tree, n, before, lengths[index], index)
-        before += n * (lengths[index] + n)
+        seen = _tree_mask(tree, n, before, length, index)
+        before += n * (length + n)
         more = {}
         if found(tree, "draft_probs") is not None:  # [requests, steps, V], of chains
             drawn = tree.draft_probs[index, : n - 1].float().clamp_min(1e-30).log()
             more = proposals(drawn, tree.draft_token[rows].tolist())
         requests.step(
             str(request.rid),
-            _header(request, tree, batch, index, lengths[index], lossy),
-            prefix_length=lengths[index],
+            _header(request, tree, batch, index, length),
+            prefix_length=length,
             token=tree.draft_token[rows],
             parent=parents(tree.retrieve_next_token[index], tree.retrieve_next_sibling[index]),
             position=tree.positions[rows],
@@ -94,9 +80,7 @@ def _tree_mask(tree: Any, n: int, before: int, length: int, index: int) -> Any:
     return tree.custom_mask[index * n * n : (index + 1) * n * n].reshape(n, n)
 
 
-def _header(
-    request: Any, tree: Any, batch: Any, index: int, length: int, lossy: str
-) -> dict[str, Any]:
+def _header(request: Any, tree: Any, batch: Any, index: int, length: int) -> dict[str, Any]:
     """The fields of the file's first line; the text before the first recorded pass is the prompt."""
     info = batch.sampling_info
     prompt = request.origin_input_ids
@@ -106,14 +90,12 @@ def _header(
         "temperature": 0.0,
         "processed": any(found(info, change) is not None for change in changes),
     }
-    drawn = found(tree, "draft_probs") is not None
-    device = str(found(batch, "device")).partition(":")[0]
     if not info.is_all_greedy and info.top_ks[index] != 1:  # 1: so temperature 0 is written
+        drawn = found(tree, "draft_probs") is not None
+        device = str(found(batch, "device")).partition(":")[0]
         header["temperature"] = float(info.temperatures[index])
         header["rule"] = "rejection" if drawn else "sample_and_match"
         header |= cuts(info.top_ks[index], info.top_ps[index], info.vocab_size)
-        if lossy:
-            header |= {"rule": "", "note": f"{lossy}: sampled text is not the target's."}
         if device in ARGMAX:
             header["note"] = f"SGLang commits the argmax of sampled requests on {device}."
     return header
