@@ -80,7 +80,6 @@ def run(
     chat: Annotated[
         bool, typer.Option("--chat", help="Send the prompt as a user's message.")
     ] = False,
-    system: Annotated[str, typer.Option(help="A system message before it; implies --chat.")] = "",
     pair: _Pair = "mini",
     target: _Model = None,
     draft: _Model = None,
@@ -101,10 +100,9 @@ def run(
         max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
-    is_chat = chat or bool(system)
-    given = as_messages(prompt, system) if is_chat else prompt
+    given = as_messages(prompt) if chat else prompt
     result = speclab.generate(models, chosen, given, **sampling.model_dump())
-    typer.echo(result.text if is_chat else prompt + result.text)
+    typer.echo(result.text if chat else prompt + result.text)
     _print_pairs({name: f"{value:.4g}" for name, value in result.metrics.as_dict().items()})
 
 

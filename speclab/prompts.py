@@ -31,10 +31,9 @@ class Message:
     stop: int = 0
 
 
-def as_messages(text: str, system: str = "") -> tuple[dict[str, str], ...]:
-    """A conversation with one user message; without a system message the template may add its own."""
-    asked = {"role": "user", "content": text}
-    return ({"role": "system", "content": system}, asked) if system else (asked,)
+def as_messages(text: str) -> tuple[dict[str, str], ...]:
+    """A conversation with one user message; the template may add a system message of its own."""
+    return ({"role": "user", "content": text},)
 
 
 def is_conversation(prompt: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:

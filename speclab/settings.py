@@ -53,7 +53,7 @@ class Settings(BaseModel):
 class SessionSettings(Settings):
     """Settings of a session that do not depend on the strategy.
 
-    The sampling settings of the target's generation_config are recorded but not used.
+    The sampling settings of the target's generation_config are not used.
     """
 
     max_new_tokens: int = Field(256, ge=1, lt=2**31, description="most tokens to generate")

@@ -52,17 +52,12 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
         else:
             config, tensors = read_foreign(folder, target)
         rotary(config, torch.arange(2))
-    tensors.pop("t2d", None)  # marks what d2t names
     own = EMBEDDINGS in tensors
     _check_target(config, target, own_embeddings=own)
     with torch.device("meta"):
         head = config.module(config, own_output=OUTPUT in tensors, own_embeddings=own)
-    weights = {
-        name: each.float() if each.is_floating_point() else each.long()
-        for name, each in tensors.items()
-    }
     try:
-        head.load_state_dict(weights, assign=True)
+        head.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
         reason = str(error).splitlines()[1].strip()
         raise HeadMismatchError(
@@ -70,7 +65,7 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
             "head again."
         ) from None
     _check_vocabulary(head)
-    return head
+    return head.float()
 
 
 def _check_target(config: HeadConfig, target: Runner, *, own_embeddings: bool) -> None:

@@ -47,7 +47,7 @@ _RENAMED = (
     (r"^(blocks\.\d+)\.layers\.", r"\1."),
 )
 # tensors without a part in the head; any other unknown tensor is refused
-_NO_PARTS = r"^verifier_|^confidence_head\.|rotary_emb\.|inv_freq$"
+_NO_PARTS = r"^verifier_|^confidence_head\.|^t2d$|rotary_emb\.|inv_freq$"
 # keys of `config.json` that change nothing
 _NOTES = re.compile(
     r"auto_map|torch_dtype|speculators_|target_model_type|truncated_vocab_size|num_target_|num_anchors"
@@ -211,17 +211,12 @@ class _Medusa(Folder):
     base_model_name_or_path: str = ""
 
     def head(self, layer: dict[str, Any], tensors: Tensors, target: Runner) -> HeadConfig:
-        count = self.medusa_num_heads or self.num_heads
-        every = {name.split(".")[1] for name in tensors if name.startswith("lm_heads.")}
-        if len(every) == 1 < count:  # all heads share the original output matrix
-            only = tensors[f"lm_heads.{every.pop()}.weight"]
-            tensors |= {f"lm_heads.{head}.weight": only for head in range(count)}
         text = target.model.config.get_text_config(decoder=True)
         return MedusaConfig(
             name=layer["name"],
             vocab_size=target.known,
             hidden_size=text.hidden_size,
-            count=count,
+            count=self.medusa_num_heads or self.num_heads,
             depth=self.medusa_num_layers,
         )
 

@@ -18,8 +18,8 @@ from torch.nn.modules import module as every_module
 from transformers import PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-EACH, TURNS = 8, 8
-"""A step compares `EACH` values of each tensor, the next one others, `EACH * TURNS` in all."""
+SAMPLE = 64
+"""A step compares so many values of each tensor."""
 BLOCK = 63
 """Words of a partial sum: odd, so that opposite signs show, and seldom a multiple of a row."""
 _SIMPLE = {int, float, str, bool}
@@ -46,8 +46,7 @@ class Fingerprint:
     def __init__(self, module: nn.Module, moving: frozenset[int] = frozenset()) -> None:
         marks = self.marks = _Marks(module)
         self.moving = moving
-        self._values = [_values(marks.tensors, moving, turn) for turn in range(TURNS + 1)]
-        self._turn = 0
+        self._values = [_values(marks.tensors, moving, whole=whole) for whole in (False, True)]
         marks.tensors = {}
 
     @torch.inference_mode()
@@ -55,15 +54,14 @@ class Fingerprint:
         """Whether a module is still the same.
 
         Args:
-            whole: compare all values; False: a sample, another one at the next call.
+            whole: compare all values; False: a sample.
             hooks: compare the hooks, too.
         """
         now = _Marks(module)
         if self._differing(now) - self.moving - (set() if hooks else {0}):
             return False
-        self._turn = self._turn % TURNS + 1
-        turn = 0 if whole else self._turn
-        return all(map(torch.equal, _values(now.tensors, self.moving, turn), self._values[turn]))
+        values = _values(now.tensors, self.moving, whole=whole)
+        return all(map(torch.equal, values, self._values[whole]))
 
     def after_a_pass(self, module: nn.Module) -> Fingerprint:
         """As it is now; what has changed since is what every pass changes."""
@@ -155,21 +153,20 @@ class _Marks:
         return mark, tensor.data_ptr(), version, tensor.shape, tensor.dtype, tensor.device
 
 
-def _values(tensors: dict[int, Tensor], moving: frozenset[int], turn: int) -> list[Tensor]:
-    """The sum of each tensor at turn 0. At others the bytes of `EACH` values of each, of a small one
-    all; a tensor per dtype and device."""
+def _values(tensors: dict[int, Tensor], moving: frozenset[int], *, whole: bool) -> list[Tensor]:
+    """The sum of each tensor, or the bytes of `SAMPLE` values of each, of a small one all; a tensor
+    per dtype and device."""
     groups: dict[object, list[Tensor]] = {}
     for index, tensor in tensors.items():
         if index in moving:
             continue
         values = tensor.flatten()
         # odd, so that the values are in different columns
-        step = len(values) // (EACH * TURNS) - 1 | 1
-        if not turn:
+        step = len(values) // SAMPLE - 1 | 1
+        if whole:
             values = _sum(values)
         elif step > 0:
-            first = values.storage_offset() + (turn - 1) * step
-            values = values.as_strided((EACH,), (TURNS * step,), first)
+            values = values[: SAMPLE * step : step]
         groups.setdefault((tensor.device, values.dtype), []).append(values)
     return [torch.cat(values).view(torch.uint8) for values in groups.values()]
 

@@ -38,11 +38,6 @@ NOT_FOLLOWED: dict[str, object] = OTHER_LOOPS | {
     "token_healing": False, "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0,
 }  # fmt: skip
 """Settings with which `generate` may write another text or draft in another way, with their neutral values."""
-SAMPLING: dict[str, object] = {
-    "do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "min_p": None, "top_h": None, "typical_p": 1.0,
-    "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
-}  # fmt: skip
-"""Recommended sampling. The session's settings decide, so these are only recorded."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxother = 60
@@ -55,7 +50,6 @@ class GenerationRules:
     eos_ids: tuple[int, ...]
     followed: dict[str, Any]
     not_followed: dict[str, Any]
-    sampling: dict[str, Any]
 
     @classmethod
     def of(cls, config: GenerationConfig | None) -> Self:
@@ -76,21 +70,15 @@ class GenerationRules:
         if getattr(config, "min_new_tokens", None) is not None:
             # as in the library: min_new_tokens takes precedence, also at 0
             followed.pop("min_length", None)
-        sampling = _active(config, SAMPLING) if getattr(config, "do_sample", False) else {}
         ignored = _active(config, NOT_FOLLOWED)
         if getattr(config, "cache_implementation", None) == "quantized":
             ignored["cache_implementation"] = "quantized"  # rounded keys and values
-        return cls(tuple(ids), followed, ignored, sampling)
+        return cls(tuple(ids), followed, ignored)
 
     def describe(self) -> dict[str, str]:
-        """For records: what is followed, what is not, and the sampling that the session's settings replace."""
-        names = ("target_processors", "target_not_followed", "target_recommends")
-        values = (self.followed, self.not_followed, self.sampling)
-        return {
-            name: _listed(settings)
-            for name, settings in zip(names, values, strict=True)
-            if settings
-        }
+        """For records: what is followed, and what is not."""
+        named = {"target_processors": self.followed, "target_not_followed": self.not_followed}
+        return {name: _listed(settings) for name, settings in named.items() if settings}
 
     def warn(self, name: str) -> None:
         """Warns of what is not followed; Python shows a warning once per place."""

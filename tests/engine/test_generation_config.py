@@ -139,8 +139,9 @@ continuous_batching_config output_attentions output_hidden_states output_scores 
 return_dict_in_generate transformers_version pad_token_id bos_token_id eos_token_id decoder_start_token_id
 is_assistant num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold
 max_matching_ngram_size assistant_lookbehind target_lookbehind
+do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff
 """
-"""How long, of beams alone, where things are kept, what is handed out, ids, the library's own drafting."""
+"""How long, sampling, of beams alone, where things are kept, ids, the library's own drafting."""
 
 
 def test_every_setting_of_the_library_is_known():
@@ -148,7 +149,6 @@ def test_every_setting_of_the_library_is_known():
     known = {
         *processors.FOLLOWED,
         *processors.NOT_FOLLOWED,
-        *processors.SAMPLING,
         *OF_NO_TEXT.split(),
     }
     assert {name for name in vars(GenerationConfig()) if not name.startswith("_")} - known == set()
