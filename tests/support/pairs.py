@@ -26,7 +26,6 @@ BLOCKS = {
     "marginals": {},
     "bias": {"markov_rank": 6},
     "bias and anchor": {"markov_rank": 6, "sample_from_anchor": True, "temperature": 1.3},
-    "causal": {"causal": True},
 }
 """Block heads of each kind."""
 
