@@ -52,6 +52,7 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
         else:
             config, tensors = read_foreign(folder, target)
         rotary(config, torch.arange(2))
+    tensors.pop("t2d", None)  # marks what d2t names
     own = EMBEDDINGS in tensors
     _check_target(config, target, own_embeddings=own)
     with torch.device("meta"):

@@ -47,7 +47,7 @@ _RENAMED = (
     (r"^(blocks\.\d+)\.layers\.", r"\1."),
 )
 # tensors without a part in the head; any other unknown tensor is refused
-_NO_PARTS = r"^verifier_|^confidence_head\.|^t2d$|rotary_emb\.|inv_freq$"
+_NO_PARTS = r"^verifier_|^confidence_head\.|rotary_emb\.|inv_freq$"
 # keys of `config.json` that change nothing
 _NOTES = re.compile(
     r"auto_map|torch_dtype|speculators_|target_model_type|truncated_vocab_size|num_target_|num_anchors"
