@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, inf
 
+from speclab.clinic._faults import NO_WINDOW
 from speclab.clinic._passes import UNCHANGED, Change, ChangedPasses
 from speclab.clinic._plain import Measured, Oracle, gap_of
 from speclab.clinic._variants import variants
@@ -101,10 +102,15 @@ class Search(ChangedPasses):
     # Positions.
 
     def _positions(self) -> Iterator[Change]:
-        """What fits row by row, and all rows off by what fits the first wrong row."""
+        """Along the rows, what fits row by row, and all off by what fits the first wrong row."""
         own = self.own["positions"]
+        along = {"positions": own[0] + np.arange(self.n)}
+        says = "positions are counted along the rows"
+        yield Change("position", says, along, fault="wrong positions")
+        most = self.right.context or NO_WINDOW
         near = {
-            row: [0, own[0], *range(max(0, own[row] - NEAR), own[row] + NEAR)] for row in self.wrong
+            row: [0, own[0], *range(max(0, own[row] - NEAR), min(own[row] + NEAR, most))]
+            for row in self.wrong
         }
         values, moved = self._scan("positions", near)
         which = [f"row {row} at {values[row]} instead of {own[row]}" for row in moved[:3]]

@@ -1,10 +1,10 @@
-"""Draft heads' proposals: a healthy head has no finding, a head that reads wrong states has one that says so."""
+"""Proposals of heads and draft models: healthy ones have no finding, wrong ones have one that says why."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from support.pairs import block_pair, headed_pair
+from support.pairs import block_pair, headed_pair, pair_of
 
 import speclab
 from speclab import clinic
@@ -60,6 +60,17 @@ def test_a_head_that_reads_the_right_states_has_no_finding(strategy, tmp_path):
     assert clinic.check(session) == ()
     if getattr(strategy, "root", "verified") == "verified":
         assert clinic.check(recorded(pair, session, tmp_path / "run"), pair) == ()
+
+
+def test_a_draft_model_of_another_decoder_is_checked(tmp_path):
+    pair = pair_of("llama")
+    strategy = speclab.FixedTree(depth=3, branching=2)
+    assert clinic.check(recorded(pair, decoded(pair, strategy), tmp_path / "run"), pair) == ()
+    fault = "skipped norm in the draft"
+    session = decoded(clinic.broken(pair, fault), strategy)
+    report = clinic.report(recorded(pair, session, tmp_path / "run"), pair)
+    assert [finding.fault for finding in report.findings] == [fault]
+    assert report.exit_status == 3
 
 
 @pytest.mark.parametrize("markov_rank", [0, 4])

@@ -1,4 +1,4 @@
-"""The drift report, the draft's side, sampled runs, diffs, settings that are no fault, and the command."""
+"""The drift report, a tolerance, the command, and files with a malformed line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import math
 
 import pytest
-import torch
 from support.outside_decoder import recorded
 from support.pairs import pair_of
 from typer.testing import CliRunner
@@ -42,38 +41,6 @@ def test_a_tolerance_can_be_given(tmp_path):
     trace = speclab.load_steps(path)
     assert kinds(trace, pair_of("llama"))
     assert kinds(trace, pair_of("llama"), close=1.0) == set()
-
-
-@torch.inference_mode()
-def with_drafts(path, pair, heat=1.0, late=0):
-    """The file with the log-probabilities that the draft gives its nodes, wrong if heated or late."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    text = [*lines[0]["prompt_ids"], lines[1]["token"][0]]
-    for line in lines[1:]:
-        paths: list[list[int]] = []
-        line["log_prob"] = [0.0]
-        for row, (token, parent) in enumerate(zip(line["token"], line["parent"], strict=True)):
-            if row:
-                logits = pair.draft.model(
-                    torch.tensor([[*text, *paths[parent]]]), position_ids=None
-                )
-                line["log_prob"].append(
-                    float((logits.logits[0, -1 - late] / heat).log_softmax(-1)[token])
-                )
-            paths.append([*paths[parent], token] if row else [])
-        text += line["committed"]
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
-    return speclab.load_steps(path, pair)
-
-
-def test_the_draft_s_side_is_compared(tmp_path):
-    path = tmp_path / "run.jsonl"
-    _, pair = recorded(path, iterations=3, whole=False)
-    assert kinds(with_drafts(path, pair), pair) == set()
-    assert kinds(with_drafts(path, pair, heat=0.5), pair) == {"draft"}
-    assert kinds(with_drafts(path, pair, late=1), pair) == {"draft"}
-    report = clinic.report(with_drafts(path, pair, heat=0.5), pair)
-    assert report.exit_status == 3
 
 
 def test_the_command_checks_folders_and_prints_json(tmp_path):

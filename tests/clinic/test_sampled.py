@@ -35,11 +35,10 @@ def chains(path, rule, fault="", passes=150):
     recorder = Recorder(path, PROMPT, rule=rule, draft_temperature=1.6, **CUT)
     for _ in range(passes):
         token = [text[-1]]
-        q, tops = [], []
+        q = []
         for _ in range(2):
             logits = pair.draft.model(torch.tensor([[*text[:-1], *token]])).logits[0, -1]
             q.append(logits.div(1.6).softmax(-1))
-            tops.append([[each, float(q[-1][each].log())] for each in range(len(logits))])
             token.append(drawn(q[-1]))
         logits = pair.target.model(torch.tensor([[*text[:-1], *token]])).logits[0, -3:]
         p = cut(logits, top_k=64 if fault == "no top-k" else 8)
@@ -56,7 +55,6 @@ def chains(path, rule, fault="", passes=150):
                 0.0,
                 *[float(row[each].log()) for row, each in zip(q, token[1:], strict=True)],
             ],
-            draft_topk=[*tops, []],
         )
         text += committed
     recorder.close()

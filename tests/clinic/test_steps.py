@@ -95,16 +95,12 @@ def written(path, *lines, header=None):
 
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "run.jsonl"
-    with pytest.raises(TraceError, match=r"line 1: format .*speclab.steps/1"):
-        speclab.load_steps(written(path, ROOT, header={"format": "speclab.steps/2"}))
     with pytest.raises(TraceError, match="no verification pass"):
         speclab.load_steps(written(path))
     with path.open("wb") as file:
         file.truncate((1 << 30) + 1)
     with pytest.raises(TraceError, match="allowed"):
         speclab.load_steps(path)
-    with pytest.raises(TraceError, match="line 2"):
-        speclab.load_steps(written(path, [7]))
     path.write_bytes(b"\x00\xff\n{}\n")
     with pytest.raises(TraceError, match="not JSON"):
         speclab.load_steps(path)

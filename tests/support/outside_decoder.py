@@ -30,7 +30,7 @@ FAULTS = {
     **dict.fromkeys(("rows exchanged", "rows shifted"), ("answer", set())),
     "unverified": ("choice", set()),
     "final norm": ("norm", set()),
-    **dict.fromkeys(("first norm", "scaled up", "scaled down"), ("answer", set())),
+    "scaled down": ("answer", set()),
     "window": ("window", set()),
 }
 """The kind by which each is explained, and the kinds that the record alone tells."""
@@ -145,23 +145,16 @@ def wrong_mask(fault, own, parent, before):
     """What each row sees of the others."""
     mask = own.copy()
     n = len(own)
-    if fault == "sibling":
-        mask[2, 1] = True
-    if fault == "ancestor":
-        mask[-1, parent[-1]] = False
     if fault == "exchanged":
         mask[[1, 2]] = mask[[2, 1]]
-    if fault == "rootless":
-        mask[1:, 0] = False
-    if fault == "transposed":
-        mask = own.T
-    if fault == "chain":
-        mask = np.tri(n, dtype=bool)
     if fault == "old mask":
         mask = np.eye(n, dtype=bool)
         least = min(n, len(before))
         mask[:least, :least] = before[:least, :least]
-    return mask
+    changes = {"sibling": (2, 1), "ancestor": (-1, parent[-1]), "rootless": (slice(1, None), 0)}
+    if fault in changes:
+        mask[changes[fault]] = fault == "sibling"
+    return {"transposed": own.T, "chain": np.tri(n, dtype=bool)}.get(fault, mask)
 
 
 def wrong_answers(fault, logits, token):
@@ -228,14 +221,12 @@ def tree(model, text, branches, random):
 def changed(model, fault):
     """A copy of the model with what the fault leaves out or scales."""
     twin = copy.deepcopy(model)
-    norms = [name for name, part in twin.named_modules() if "norm" in type(part).__name__.lower()]
-    if fault == "first norm":
-        twin.set_submodule(norms[0], torch.nn.Identity())
     if fault == "final norm":
-        last = [name for name in norms if not any(piece.isdigit() for piece in name.split("."))][-1]
-        twin.set_submodule(last, torch.nn.Identity())
-    if fault.startswith("scaled"):
+        norms = [
+            name for name, _ in twin.named_modules() if "norm" in name and ".layers." not in name
+        ]
+        twin.set_submodule(norms[-1], torch.nn.Identity())
+    if fault == "scaled down":
         table = twin.get_input_embeddings()
-        scale = table.embedding_dim ** (0.5 if fault == "scaled up" else -0.5)
-        table.register_forward_hook(lambda _, __, rows: rows * scale)
+        table.register_forward_hook(lambda _, __, rows: rows * table.embedding_dim**-0.5)
     return twin
