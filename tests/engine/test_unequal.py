@@ -1,18 +1,15 @@
 """Drafts of another size than the target: other ids, a shorter context. The text is the target's own."""
 
 import copy
-import json
 from functools import cache
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from support.every_strategy import ALONE, DRAFTED
-from support.head_folders import weights as weights_of
-from support.head_folders import write
+from support.head_folders import weights, write
 from support.heads import random_block, random_head
 from support.pairs import assert_cache_is_fresh, library_text, noisy
-from support.refusals import refused
 from support.tiny import tiny
 from support.words import word_tokenizer
 
@@ -121,33 +118,30 @@ def test_transformers_and_the_clinic_take_a_draft_of_another_size():
 
 # Heads in folders
 
-SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
-FOLDERS = ("SafeAILab, LLaMA 3.3 70B", "speculators eagle")
+LLAMA, QWEN = "SafeAILab, LLaMA 3.3 70B", "RedHatAI, Qwen3 8B"
 
 
-def sharded(folder):
-    """As large heads are saved: an index and two files."""
-    tensors = weights_of(folder)
-    for file in (*folder.glob("*.bin"), *folder.glob("*.safetensors")):
+def halved(folder):
+    """With the weights in two files, as large heads are saved."""
+    tensors = [*weights(folder).items()]
+    for file in {*folder.iterdir()} - {folder / "config.json"}:
         file.unlink()
-    files = {name: SHARDS[place % 2] for place, name in enumerate(tensors)}
-    for file in SHARDS:
-        save_file({name: tensors[name] for name in tensors if files[name] == file}, folder / file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    for number in (0, 1):
+        save_file(dict(tensors[number::2]), folder / f"model-{number}.safetensors")
     return folder
 
 
 @pytest.mark.parametrize(
     ("name", "vocab", "context", "changes"),
     [
-        (FOLDERS[0], 66, 256, {}),
-        (FOLDERS[1], 66, 16, {"max_position_embeddings": 16}),
-        (FOLDERS[0], 64, 256, {"vocab_size": 72}),
+        (LLAMA, 66, 256, {}),
+        (QWEN, 66, 16, {"max_position_embeddings": 16}),
+        (LLAMA, 64, 256, {"vocab_size": 72}),
     ],
     ids=["added tokens", "16 positions", "padded"],
 )
 def test_a_head_of_another_size_drafts(tmp_path, name, vocab, context, changes):
-    folder = sharded(write(tmp_path / "head", target(64), name, **changes))
+    folder = halved(write(tmp_path / "head", target(64), name, **changes))
     pair = speclab.load_pair(target=target(vocab), heads=folder)
     prompt = [*SHORT[:8], vocab - 1]
     strategy = speclab.LinearSpeculation(head=0)
@@ -157,10 +151,3 @@ def test_a_head_of_another_size_drafts(tmp_path, name, vocab, context, changes):
     assert pair.heads[0].context == context
     for step in session.steps[:-1]:
         assert bool(step.counts.drafted) == (step.prefix_length + 1 < context) != bool(step.note)
-
-
-def test_a_shard_that_is_missing_is_named(tmp_path):
-    folder = sharded(write(tmp_path / "head", target(64), FOLDERS[0]))
-    (folder / SHARDS[1]).unlink()
-    with refused(speclab.errors.ModelNotFoundError, SHARDS[1]):
-        speclab.load_pair(target=target(64), heads=folder)
