@@ -74,7 +74,7 @@ SHARES = {
     "course": 2_900,
 }
 """Most tokens of each room; each has air, so that a new strategy or view fits."""
-WHOLE = {"speclab": 145_820, "tests": 155_750}
+WHOLE = {"speclab": 145_820, "tests": 155_300}
 SCRIPTS = {"speclab/views": 40_100, "speclab/lab": 810, "speclab/live": 11_700}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60

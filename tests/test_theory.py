@@ -123,18 +123,6 @@ def test_best_spine_spends_the_budget_on_the_best_length():
         assert spine_yield(0.6, 0.2, widths, 3) <= best.expected_tokens
 
 
-def test_proposition_3_holds_for_the_yield_of_proposition_1_up_to_some_budget():
-    def gap(p_s, p_t, budget):
-        spine = best_spine(p_s, p_t, budget, 6)
-        return spine.expected_tokens - best_isotropic(p_t, budget).expected_tokens
-
-    for p_t in (0.05, 0.3, 0.6):
-        gaps = [gap(p_s, p_t, 60) for p_s in np.linspace(p_t + 0.02, 1, 12)]
-        assert min(gaps) > 0
-        assert (np.diff(gaps) > 0).all()
-    assert gap(0.201, 0.2, 71) > 0 > gap(0.201, 0.2, 72)
-
-
 # The best of all trees
 
 

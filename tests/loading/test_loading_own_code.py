@@ -11,7 +11,6 @@ import pytest
 from support.tiny import tiny
 
 from speclab.errors import UnsupportedModelError
-from speclab.loading.loader import Loader
 from speclab.pair import load_pair
 
 CODE = """
@@ -76,11 +75,3 @@ def test_it_is_refused_in_one_sentence_and_asks_nothing(tmp_path, ran, capfd, pa
     assert not (folder / "ran").exists()
     assert "[y/N]" not in capfd.readouterr().out
     assert sys.stdin.tell() == 0
-
-
-def test_a_family_of_the_library_loads_without_the_code_beside_it(tmp_path, ran):
-    folder = checkpoint(tmp_path / "llama", ran)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "llama"}))
-    assert type(Loader().runner(folder).model).__module__.startswith("transformers.")
-    assert not ran.exists()

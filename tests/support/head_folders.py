@@ -58,9 +58,6 @@ VARIANTS = {
     ),
     "nebius, gpt-oss 20B": ({**NAMED_LLAMA, "truncated_vocab_size": len(SOME), "rope_scaling": YARN}, {}),
     "RedHatAI, Qwen3 8B": (SPECULATORS, {"embeddings": True}),
-    "RedHatAI, Llama 4 Maverick": (
-        {**SPECULATORS, "eagle_aux_hidden_state_layer_ids": None}, {"ids": None, "embeddings": True}
-    ),
     "speculators, EAGLE-3.1 of Qwen3's layer": (
         {**SPECULATORS, "head_dim": 8, "fc_norm": True, "norm_output": True}, {"qwen3": True, "embeddings": True}
     ),

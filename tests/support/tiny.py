@@ -13,7 +13,6 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 WINDOW = 8
-CHUNK = 8
 _COMMON = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -68,7 +67,7 @@ CONFIGS = {
         **_COMMON,
         **_GROUPED,
         "intermediate_size_mlp": 48,
-        "attention_chunk_size": CHUNK,
+        "attention_chunk_size": 8,
         "no_rope_layers": [1, 0],
         "num_local_experts": 2,
         "moe_layers": [1],
