@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from statistics import mean
 from typing import Any
 
 import pandas as pd
@@ -62,7 +63,7 @@ class Report:
     @property
     def accepted(self) -> float:
         """Accepted nodes per pass."""
-        return sum(hits for hits, _ in self.acceptance.values()) / len(self.trace.steps)
+        return mean([step.counts.accepted for step in self.trace.steps])
 
     @property
     def exit_status(self) -> int:

@@ -8,21 +8,19 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import exp
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from speclab.clinic._detectors import FOLLOWS_THE_TARGET, RECORDED
 from speclab.clinic._lines import Header, Pass, precision, read_line
-from speclab.errors import SettingsError, TraceError, named
+from speclab.errors import TraceError
 from speclab.files import opened
+from speclab.pair import ModelPair, checked_pair
 from speclab.recorder import OPTIONAL
 from speclab.trace.metrics import Counts, looked
 from speclab.trace.records import UNKNOWN, Adaptation, CacheRecord, NodeRecord, Step, Trace, Verdict
 from speclab.tree import Bools, DraftTree
-
-if TYPE_CHECKING:
-    from speclab.pair import ModelPair
 
 Top = tuple[tuple[int, float], ...]
 MAX_BYTES = 1 << 30
@@ -56,10 +54,8 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
         TraceError: the file is missing, larger than 1 GB, of another version, or has an invalid
             line; or a token is outside the pair's vocabulary.
     """
-    if pair is not None and not hasattr(pair, "vocab_size"):
-        raise SettingsError(
-            f'Expected a pair of models, got {named(pair)}: load it, as in speclab.load_pair("mini").'
-        )
+    if pair is not None:
+        checked_pair(pair)
     header: Header | None = None
     steps: list[Step] = []
     finished = ""
