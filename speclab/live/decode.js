@@ -303,7 +303,6 @@ const EMPTY = {
   plain: [],
   gaps: [],
   not_numbers: [],
-  hidden: [],
   request: "",
   batch: ""
 };
