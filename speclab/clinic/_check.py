@@ -22,6 +22,7 @@ from speclab.clinic._causes import explain_answers
 from speclab.clinic._detectors import contradictions, name, position_offset
 from speclab.clinic._draft_side import explain_draft
 from speclab.clinic._faults import BrokenPair
+from speclab.clinic._lines import UNRECORDED
 from speclab.clinic._plain import SAMPLE, Measured, Oracle, Progress, measure
 from speclab.clinic._report import Report
 from speclab.clinic._sampled import SampledRun
@@ -143,10 +144,9 @@ def assert_lossless(
         AssertionError: something is wrong.
     """
     pair = target if isinstance(target, ModelPair) else load_target(target)
-    findings = check(load_steps(path, pair), pair, close=close)
     wrong = [
         str(finding)
-        for finding in findings
+        for finding in check(load_steps(path, pair), pair, close=close)
         if finding.kind not in (TIE, "draft") and not finding.text_is_right
     ]
     if wrong:
@@ -160,10 +160,7 @@ def load_target(target: str, **options: Any) -> ModelPair:
         SettingsError: there is no name.
     """
     if not target:
-        raise SettingsError(
-            f"Expected the target of a run, got {target!r}: give a pair, its name, a hub id or a "
-            "folder."
-        )
+        raise SettingsError("The target is empty: give a pair, its name, a hub id or a folder.")
     if target in PRESETS:
         return load_pair(target, **options)
     return load_pair(target=target, **options)
@@ -183,7 +180,7 @@ def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelP
         raise SettingsError(
             "No iteration is decoded yet: Step or Run, then check what was decoded."
         )
-    if pair is None:
+    if pair is None or UNRECORDED in trace.prompt_ids:
         return trace, None
     pair = checked_pair(pair)
     if isinstance(pair, BrokenPair) and pair.healthy is not None:

@@ -44,12 +44,12 @@ class Diff:
     answers: int | None
     verdict: str
     sentence: str
-    side: str = ""
-    gaps: tuple[tuple[int, float], ...] = ()
-    acceptance: tuple[Mapping[int, tuple[int, int]], Mapping[int, tuple[int, int]]] = ({}, {})
-    passes: tuple[Passes, Passes] = ((), ())
+    side: str
+    gaps: tuple[tuple[int, float], ...]
+    acceptance: tuple[Mapping[int, tuple[int, int]], Mapping[int, tuple[int, int]]]
+    passes: tuple[Passes, Passes]
+    accepted: tuple[float, float]
     names: tuple[str, str] = ("a", "b")
-    accepted: tuple[float, float] = (0.0, 0.0)
 
     def __str__(self) -> str:
         lines = [self.sentence]
@@ -119,9 +119,9 @@ def diff(
         sentence,
         side,
         tuple(gaps.items()),
-        (first.acceptance, second.acceptance),
+        (acceptance(a.steps), acceptance(b.steps)),
         (first.passes, second.passes),
-        accepted=accepted,
+        accepted,
     )
 
 
@@ -132,7 +132,6 @@ class _Run(NamedTuple):
     answers: Mapping[int, Mapping[int, float]]
     proposals: Mapping[int, frozenset[tuple[int, ...]]]
     passes: Passes
-    acceptance: Mapping[int, tuple[int, int]]
     accepted: float
 
     @classmethod
@@ -152,9 +151,7 @@ class _Run(NamedTuple):
                 if at <= end and step.nodes[node].target_top:
                     answers.setdefault(at, dict(step.nodes[node].target_top))
             start += len(step.committed)
-        hazard = acceptance([step.counts for step in run.steps])
-        mean_accepted = mean([one[1] for one in passes])
-        return cls(answers, proposals, tuple(passes), hazard, mean_accepted)
+        return cls(answers, proposals, tuple(passes), mean([one[1] for one in passes]))
 
 
 def _gaps(

@@ -124,7 +124,7 @@ def _unlike(trace: Trace, draft: Runner) -> str:
     logits = draft.beside(draft.model).logits(draft.shown(text), range(n), seen).logits
     ranks = [int((row > row[token]).sum()) for row, token in zip(logits, text[1:], strict=False)]
     root = len([*trace.prompt_ids, *trace.tokens_at(0)]) - 1
-    counts = []
+    steps = []
     for step in trace.steps:
         tree = step.tree
         hits = 0
@@ -135,12 +135,12 @@ def _unlike(trace: Trace, draft: Runner) -> str:
             and ranks[root + hits] < np.bincount(tree.parent[tree.depth == hits + 1]).max()
         ):
             hits += 1
-        counts.append(Counts(accepted=hits, looked=min(hits + 1, most)))
+        steps.append(replace(step, counts=Counts(accepted=hits, looked=min(hits + 1, most))))
         root += len(step.committed)
     return (
         f"The recorded proposals are unlike those of the pair's draft, {draft.name}. With as many "
-        f"children it would have been accepted{by_depth(acceptance(counts))}; recorded"
-        f"{by_depth(acceptance([step.counts for step in trace.steps]))}."
+        f"children it would have been accepted{by_depth(acceptance(steps))}; recorded"
+        f"{by_depth(acceptance(trace.steps))}."
     )
 
 

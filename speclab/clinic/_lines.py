@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from math import exp
+from math import exp, log
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Base64Bytes, ConfigDict, Field, ValidationError
@@ -104,6 +104,57 @@ class Pass:
             raise ValueError(wrong)
 
 
+UNRECORDED = MOST_TOKENS
+"""The id of tokens that a dump lacks."""
+DUMP = Header(
+    "speclab.steps/1",
+    (UNRECORDED,),
+    engine="llama.cpp",
+    note="LLAMA_SPEC_DUMP has the draft's tokens alone, so the target's side cannot be checked.",
+)
+"""In the place of a dump's first line. A fork of llama.cpp writes one if `LLAMA_SPEC_DUMP` names a file."""
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A token with its probability for the draft; a drafted one with the best in its place."""
+
+    tok: Natural
+    p: Probability
+    top: Many[Drafted] = ()
+
+    @property
+    def log_prob(self) -> float:
+        return log(max(self.p, 1e-30))
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """A line of a dump: the drafted tokens of a pass. Its other fields are not read."""
+
+    n_accepted: Natural
+    pos: Many[Drafted]
+    seq: Natural = 0
+
+    def __post_init__(self) -> None:
+        self.as_pass(0)  # raises what is wrong with it
+
+    def as_pass(self, length: int) -> Pass:
+        """A pass of a chain after so many tokens."""
+        token = [each.tok for each in self.pos]
+        tops = [tuple([(each.tok, each.log_prob) for each in place.top]) for place in self.pos]
+        return Pass(
+            prefix_length=length,
+            token=(UNRECORDED, *token),
+            parent=tuple(range(-1, len(token))),
+            accepted=tuple(range(1, self.n_accepted + 1)),
+            committed=(*token[: self.n_accepted], UNRECORDED),
+            log_prob=(0.0, *[each.log_prob for each in self.pos]),
+            draft_topk=(*tops, ()),
+            request=self.seq,
+        )
+
+
 _MEANINGS = {
     name: meaning
     for names, meaning in (
@@ -117,7 +168,7 @@ processed ignore_eos: true or false
 eos_ids committed: a list of token ids
 position_offset: a whole number
 rule: one of greedy, sample_and_match, rejection, rejection_without_replacement, block
-top_k draft_top_k seed: a whole number of at least 0
+top_k draft_top_k seed n_accepted: a whole number of at least 0
 top_p min_p draft_top_p: a number from 0 to 1
 prefix_length: a whole number from 0 to 16777216
 token choice: a list of token ids, one for each row
@@ -130,6 +181,7 @@ slot: a list of slot numbers, one for each row
 kept_slots: a list of slot numbers
 log_prob: a list of log-probabilities of at most 0, one for each row
 draft_topk topk: a list of [token id, log-probability] for each row; log-probabilities are at most 0
+pos: a list of objects with tok and p
 seconds: an object of phases with seconds of at least 0
 request batch: a text or a whole number""".splitlines()
     )
@@ -213,7 +265,4 @@ def _wrong_top(name: str, top: Sequence[tuple[int, float]]) -> Iterator[str]:
 def precision(name: str) -> str:
     """The usual name of a precision, "" if the name is not known: `bf16` is `bfloat16`."""
     plain = name.lower().removeprefix("torch.").replace("-", "_")
-    names = {
-        alias: dtype for dtype, aliases in DTYPES.items() for alias in (dtype, *aliases.split())
-    }
-    return names.get(plain, "")
+    return next((dtype for dtype, names in DTYPES.items() if plain in (dtype, *names.split())), "")

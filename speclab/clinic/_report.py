@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from speclab.trace.metrics import Counts, survival
-from speclab.trace.records import TIE, Finding, Trace
+from speclab.trace.metrics import survival
+from speclab.trace.records import TIE, Finding, Step, Trace
 
 BY = ("part", "depth", "width", "iteration")
 COLUMNS = ("iteration", "node", "depth", "width", "part", "gap", "reference")
@@ -58,7 +58,7 @@ class Report:
     @property
     def acceptance(self) -> dict[int, tuple[int, int]]:
         """By depth: (accepted nodes, passes in which the target looked at that depth)."""
-        return acceptance([step.counts for step in self.trace.steps])
+        return acceptance(self.trace.steps)
 
     @property
     def accepted(self) -> float:
@@ -124,10 +124,11 @@ class Report:
         return "\n".join(lines)
 
 
-def acceptance(counts: Sequence[Counts]) -> dict[int, tuple[int, int]]:
+def acceptance(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
     """By depth: accepted nodes, and passes in which the target looked at that depth. Their ratio is the
     hazard, which does not depend on how many tokens are drafted."""
-    return {row.depth: (row.accepted, row.looked) for row in survival(counts)}
+    rows = survival([step.counts for step in steps])
+    return {row.depth: (row.accepted, row.looked) for row in rows}
 
 
 def by_depth(acceptance: Mapping[int, tuple[int, int]]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from speclab.clinic._detectors import FOLLOWS_THE_TARGET, RECORDED
-from speclab.clinic._lines import Header, Pass, precision, read_line
+from speclab.clinic._lines import DUMP, Dumped, Header, Pass, precision, read_line
 from speclab.errors import TraceError
 from speclab.files import opened
 from speclab.pair import ModelPair, checked_pair
@@ -41,7 +41,8 @@ ABOUT = "engine tokenizer note format processed position_offset"
 
 
 def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> Trace:
-    """Opens the verification passes that another decoder recorded.
+    """Opens the verification passes that another decoder recorded: `speclab.steps/1`, or what a fork of
+    llama.cpp writes if `LLAMA_SPEC_DUMP` names a file.
 
     Fields that are not recorded are empty and listed in `Step.missing`. Rows are reordered
     breadth-first; `Step.rows` has the row of the file for each node. An incomplete last line is
@@ -61,11 +62,18 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
     finished = ""
     for number, raw in _lines(path):
         where = f"{path}, line {number}"
+        if header is None and b'"n_accepted"' in raw:
+            header = DUMP
         try:
             if header is None:
                 header = read_line(Header, raw, where)
+                continue
+            if header is DUMP:
+                length = steps[-1].caches[0].committed if steps else 0
+                line = read_line(Dumped, raw, where).as_pass(length)
             else:
-                steps.append(_step(read_line(Pass, raw, where), len(steps), header))
+                line = read_line(Pass, raw, where)
+            steps.append(_step(line, len(steps), header))
         except TraceError:
             if header is None or raw.endswith(b"\n"):
                 raise
@@ -76,7 +84,7 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
             f"{path} contains no verification pass: record one with speclab.recorder.Recorder."
         )
     known = sorted({*header.prompt_ids}.union(*map(_tokens, steps)))
-    if pair is not None and known[-1] >= pair.vocab_size:
+    if pair is not None and header is not DUMP and known[-1] >= pair.vocab_size:
         raise TraceError(
             f"{path}: token {known[-1]} is outside the vocabulary of {pair.vocab_size} tokens."
         )
@@ -203,8 +211,8 @@ def _nodes(
 
 def _probabilities(top: Top) -> Top:
     """Best first."""
-    ordered = sorted(top, key=lambda pair: -pair[1])
-    return tuple([(token, exp(log_prob)) for token, log_prob in ordered])
+    pairs = [(token, exp(log_prob)) for token, log_prob in top]
+    return tuple(sorted(pairs, key=lambda pair: -pair[1]))
 
 
 def _trace(header: Header, steps: list[Step], finished: str, texts: Mapping[int, str]) -> Trace:
@@ -216,7 +224,9 @@ def _trace(header: Header, steps: list[Step], finished: str, texts: Mapping[int,
         cache = replace(step.caches[0], after=after[index])
         own = {token: texts[token] for token in sorted(_tokens(step))}
         steps[index] = replace(step, caches=(cache,), texts=own)
-    settings = {name: getattr(header, name) for name in SAMPLING.split()}
+    settings = {
+        name: value for name in SAMPLING.split() if (value := getattr(header, name)) is not None
+    }
     about: dict[str, Any] = {name: getattr(header, name) for name in ABOUT.split()}
     return Trace(
         prompt_ids=prompt,
@@ -225,7 +235,7 @@ def _trace(header: Header, steps: list[Step], finished: str, texts: Mapping[int,
         settings={
             "strategy": header.engine or RECORDED,
             "stop_at_eos": not header.ignore_eos,
-            **{name: value for name, value in settings.items() if value is not None},
+            **settings,
         },
         models={
             **about,

@@ -11,6 +11,7 @@ to 5.23) does not pass its streamer and tokenizer to the callable: give the stre
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -106,6 +107,8 @@ def _decode(
     **others: Any,
 ) -> Tensor | GenerateDecoderOnlyOutput:
     """`pairs`: the last one that was prepared."""
+    # generate keeps this argument to itself
+    others["assistant_model"] = sys._getframe(1).f_locals.get("assistant_model")
     refuse(model, input_ids, generation_config, others)
     padding, ids = input_ids.tensor_split([left_padding(input_ids, others)], 1)
     with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speclab.errors import HeadMismatchError, ModelNotFoundError
-from speclab.files import read_whole
+from speclab.errors import HeadMismatchError
 from speclab.heads.eagle import DraftModule, HeadConfig, rotary
 from speclab.heads.formats import (
     EMBEDDINGS,
@@ -31,7 +30,6 @@ WEIGHTS = "head.safetensors"
 MTP = "mtp"
 """In the place of a folder: the MTP layers of the target's own checkpoint."""
 HeadSource = Source | nn.Module | Runner | HeadRunner
-_LONGEST_CONFIG = 1 << 20
 
 
 def read_head(folder: Path, target: Runner) -> DraftModule:
@@ -46,8 +44,7 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
     file = folder / (CONFIG if ours else "config.json")
     with valid(file):
         if ours:
-            text = read_whole(file, ModelNotFoundError, _LONGEST_CONFIG)
-            config = HeadConfig.model_validate_json(text)
+            config = HeadConfig.model_validate_json(file.read_bytes())
             tensors = read_tensors([folder / WEIGHTS])
         else:
             config, tensors = read_foreign(folder, target)

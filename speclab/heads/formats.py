@@ -324,8 +324,13 @@ def _renamed(name: str) -> str:
 
 def _weights_of(folder: Path) -> list[Path]:
     """The files of a head's weights: safetensors, perhaps in shards, or a pickle."""
-    found = (sorted(folder.glob(f"*{end}")) for end in (".safetensors", ".bin", ".pt"))
-    return next(filter(None, found), [folder / "model.safetensors"])
+    for end in (".safetensors", ".bin", ".pt"):
+        files = {*folder.glob(f"*{end}")}
+        for index in folder.glob(f"*{end}.index.json"):  # names shards that may be missing
+            files |= {folder / name for name in _json(index)["weight_map"].values()}
+        if files:
+            return sorted(files)
+    return [folder / "model.safetensors"]
 
 
 def read_tensors(files: Sequence[Path]) -> Tensors:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from support.outside_decoder import FAULTS, recorded
 from support.pairs import PROMPT, pair_of
+from support.refusals import refused
 
 import speclab
 from speclab import clinic
@@ -118,6 +119,28 @@ def test_a_cut_last_line_is_left_out_and_said(tmp_path):
     assert (len(trace.steps), trace.finished) == (1, "line 3 is incomplete and was left out")
     assert trace.steps[0].missing == speclab.load_steps(path).steps[0].missing != ()
     assert trace.token_ids == [7, 9, 4]
+
+
+def test_a_dump_of_llama_cpp_has_its_acceptance(tmp_path):
+    path = tmp_path / "dump.jsonl"
+    place = {"tok": 5, "p": 0.9, "logp": -0.1, "acc": True, "top": [{"tok": 5, "p": 0.9}]}
+    line = {"step": 1, "seq": 3, "n_draft": 2, "n_accepted": 1, "pos": [place, place | {"tok": 7}]}
+    path.write_text(json.dumps(line) + "\n" + json.dumps(line | {"n_accepted": 2}) + "\n")
+    pair = pair_of("llama")
+    trace = speclab.load_steps(path, pair)
+    assert [step.tree.token.tolist()[1:] for step in trace.steps] == [[5, 7], [5, 7]]
+    assert trace.steps[0].nodes[1].draft_prob == pytest.approx(0.9)
+    assert clinic.check(trace) == clinic.check(trace, pair) == ()
+    assert clinic.report(trace).acceptance == {1: (2, 2), 2: (1, 2)}
+    assert speclab.load_trace(trace.save(tmp_path / "run.json.gz")).steps == trace.steps
+    for wrong in (
+        {"n_accepted": 3},
+        {"pos": [{"tok": 5}]},
+        {"pos": [place | {"top": [place] * 2}]},
+    ):
+        path.write_text(json.dumps(line | wrong) + "\n")
+        with refused(TraceError, "line 1"):
+            speclab.load_steps(path)
 
 
 def test_rows_in_another_order_are_put_breadth_first(tmp_path):

@@ -243,6 +243,7 @@ REFUSED = {
     "position_ids": {"position_ids": torch.arange(13)[None] + 2},
     "inputs_embeds": {"ids": None, "inputs_embeds": torch.zeros(1, 3, 32)},
     "no token": {"do_sample": True, "logits_processor": [Nothing()]},
+    "assistant_model": {"assistant_model": tiny("llama")},  # the library would ignore it
     "output_scores": {"output_scores": True},
     "context": {"new": 1000},
     "64 is": {"ids": torch.tensor([[64, 3]]), "attention_mask": torch.ones(1, 2)},

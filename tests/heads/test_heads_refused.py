@@ -43,6 +43,11 @@ def block(folder, **changes: object):
     edited(folder / "config.json", **changes)
 
 
+def shards(folder, make, index, shard):
+    make(folder)
+    (folder / index).write_text(json.dumps({"weight_map": {"fc.weight": shard}}))
+
+
 def dflash(**own: object):
     return {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1], **own}}
 
@@ -52,6 +57,10 @@ def ids(*layers: int):
 
 
 MISMATCH, UNSUPPORTED = HeadMismatchError, UnsupportedModelError
+SHARDS = [
+    {"make": eagle3, "index": "pytorch_model.bin.index.json", "shard": "2-of-2.bin"},
+    {"make": block, "index": "model.safetensors.index.json", "shard": "2-of-2.safetensors"},
+]
 CONFIGS = [
     (ours, {"hidden_size": 64}, MISMATCH, "64"),
     (ours, {"target": "llama-70b"}, MISMATCH, "llama-70b"),
@@ -71,6 +80,7 @@ CONFIGS = [
     (block, {"is_causal": True}, UNSUPPORTED, "is_causal"),
     (block, {"layer_types": ["sliding_attention"] * 2}, UNSUPPORTED, "layer_types"),
     (block, {"markov_rank": 3}, MISMATCH, "markov_head"),
+    *[(shards, each, ModelNotFoundError, each["shard"]) for each in SHARDS],
 ]
 
 
