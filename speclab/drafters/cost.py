@@ -129,10 +129,9 @@ def pass_seconds(runner: DraftSource) -> Times:
     with _one_at_a_time:
         known = _known.setdefault(runner.model, {})
         before = known.get(conditions)
-        path = _path(runner, conditions)
-        now = before or _load(path)
+        now = before or _load(_path(runner, conditions))
         if now is None or now.until < time():
-            now = _measure(runner, path)
+            now = _measure(runner, _path(runner, conditions))
             # other work only makes a pass slower, so the faster time is the better one
             if before is not None:
                 now = _Measured(tuple(map(min, before.times, now.times)), now.until)
@@ -186,8 +185,8 @@ def _timed(runner: DraftSource, rows: int) -> float:
 
 def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path:
     """The file of these conditions below `SPECLAB_CACHE` or the user's cache directory."""
-    versions = version("torch"), version("transformers")
-    everything = (*conditions, platform.node(), *versions, repr(runner.model.config))
+    versions = version("torch") + version("transformers")
+    everything = (*conditions, platform.node(), versions, repr(runner.model.config))
     home = os.environ.get("SPECLAB_CACHE") or user_cache_path("speclab")
     return Path(home) / "costs" / f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
 

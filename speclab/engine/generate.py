@@ -68,7 +68,7 @@ def generate(
         check=check,
         **misspelt,
     )
-    cost.with_node_budget(checked(strategy), checked_pair(pair))
+    strategy = cost.with_node_budget(checked(strategy), checked_pair(pair))
     began = perf_counter()
     decoding = start(pair.fresh(), strategy, pair.read_prompt(prompt, template)[0], chosen)
     ttft = perf_counter() - began
