@@ -40,7 +40,7 @@ PREFIX = 128
 """Cache entries before a timed pass, or half of a shorter context."""
 LEAST = 4
 MOST = 64
-ACCEPTED = (0.55, 0.15, 0.07, 0.04)
+ACCEPTED = (0.61, 0.15, 0.06, 0.03)
 """How often the child of each rank is accepted, once its parent is: on both shipped pairs, about."""
 LEVELS = 8
 ROWS = (1, 4, 6, 8, 12, 16, 24, 32, 48, 64)
