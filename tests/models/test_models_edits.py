@@ -145,3 +145,15 @@ def test_a_check_compares_with_the_module_and_not_with_the_lean_pass(monkeypatch
     monkeypatch.setattr(LeanForward, "__call__", negated)
     with pytest.raises(ExactnessError):
         generate(pair, Autoregressive(), PROMPT, check=True, **SETTINGS)
+
+
+def test_one_value_that_steps_do_not_sample_is_seen_by_a_check_and_a_new_text():
+    model = tiny("llama")
+    pair = load_pair(target=model)
+    session = Session(pair, Autoregressive(), PROMPT, check=True, **SETTINGS)
+    session.step()
+    weight = model.model.layers[0].mlp.down_proj.weight
+    weight.detach().numpy().reshape(-1)[1] += 1.0  # torch does not see this
+    with pytest.raises(ChangedModelError):
+        session.step()
+    assert generate(pair, Autoregressive(), PROMPT, **SETTINGS).token_ids == own_text(model)
