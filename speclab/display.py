@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from speclab.errors import SpeclabError
@@ -24,12 +25,12 @@ def short(text: str) -> str:
 
 
 def view(name: str, value: object) -> dict[str, Any]:
-    """The bundle of a public view of a record; empty if the record has no such picture.
+    """The bundle of a view of a record; empty if the record has no such picture.
 
     The views are imported by name when a notebook asks, so a record opens without plotly.
     """
     try:
-        shown = getattr(import_module("speclab.views"), name)(value)
+        shown = attrgetter(name)(import_module("speclab.views"))(value)
     except SpeclabError:
         return {}
     if hasattr(shown, "_repr_mimebundle_"):

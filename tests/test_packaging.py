@@ -62,7 +62,7 @@ def test_every_package_is_pinned_exactly_and_within_its_range():
 
 
 BROUGHT = {"IPython", "annotated_types", "traitlets", "tqdm", "pydantic_core", "quickjs"}
-"""By ipykernel, ipywidgets, transformers, pydantic and edwh-quickjs-ng."""
+"""By ipykernel, ipywidgets, transformers, pydantic and quickjs-ng."""
 ASKED_FOR = {"distributed", "kaleido", "voila"}
 """Imported where they are needed; one sentence says what to install."""
 

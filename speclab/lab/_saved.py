@@ -1,28 +1,34 @@
 """What a saved notebook shows of a lab: the last stage as pictures, its text, and a table of its nodes.
 
 The cell has two outputs: the widget, and below it static HTML, which is hidden while the widget is
-alive and is brought up to date after each pause.
+alive and is brought up to date after each pause. If a program executes the notebook, a third one
+has the tree as plotly's own data, which needs no browser.
 """
 
 from __future__ import annotations
 
-import atexit
-import base64
+import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from speclab import views
+from speclab.errors import SpeclabError
+from speclab.lab._browser import pngs
 from speclab.lab._state import LabState
 from speclab.views.run_data import WORDS
 from speclab.views.static_html import describe, snapshot
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
     from speclab.lab.lab import Lab
+    from speclab.trace.records import Step
+
+PLOTLY = "application/vnd.plotly.v1+json"
 
 _CHILD = ".jp-OutputArea-child"
 _STYLE = (
@@ -30,6 +36,12 @@ _STYLE = (
     f"{_CHILD}:not(:has(.speclab-lab)):has(+ {_CHILD} .speclab-saved) {{ display: none }}</style>"
 )
 """Hides the HTML below a live widget, and what JupyterLab writes in place of a dead one."""
+NO_PICTURES = (
+    "<p>Tree and mask are missing as pictures, because no browser drew them: kaleido "
+    "(<code>pip install kaleido</code>) needs a Chrome (<code>plotly_get_chrome</code>).</p>"
+)
+PATIENCE = 60
+"""Seconds that a cell which a program executes waits for the lab; what comes later is shown, too."""
 
 
 class Saved:
@@ -39,9 +51,9 @@ class Saved:
         self._state = state
         self._alone = False  # a program executes the notebook: no page will send pictures
         self._display_id = ""
-        self._written: dict[str, str] = {}
+        self._written: list[dict[str, Any]] = []
         self._pictures: list[str] = []
-        self._pictured: tuple[Any, ...] = ()
+        self._pictured: tuple[Any, ...] = ()  # the position that the pictures show
 
     @property
     def _asks(self) -> bool:
@@ -57,21 +69,27 @@ class Saved:
 
     def html(self) -> str:
         """The current iteration as static HTML, with the page's pictures if they show it."""
-        pictures = self._pictures if self._pictured == self._position() else []
-        question = f"<p>{escape(self.sentence())}</p>"
-        body = question if self._asks else snapshot(self._state.trace, self._state.cursor)
-        return f'<div class="speclab-saved">{"".join(pictures)}{body}</div>'
+        pictures = ""
+        if self._pictured == self._position():
+            pictures = "".join(self._pictures)
+        if not pictures and self._alone and self._state.step is not None:
+            pictures = NO_PICTURES
+        body = f"<p>{escape(self.sentence())}</p>"
+        if not self._asks:
+            body = snapshot(self._state.trace, self._state.cursor)
+        return f'<div class="speclab-saved">{pictures}{body}</div>'
 
     def display(self, lab: Lab, data: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
         """Show the widget's bundle, and the static output below it."""
         self._alone = _no_person()
         if self._alone:
-            lab.wait()
+            lab.wait(PATIENCE)
             self._draw()
         self._display_id = uuid4().hex
-        self._written = self._bundle()
+        self._written = self._bundles()
         _publish({**data, "text/plain": "", "text/html": ""}, metadata)
-        _publish(self._written, transient={"display_id": self._display_id})
+        for number, bundle in enumerate(self._written):
+            _publish(bundle, transient={"display_id": f"{self._display_id}-{number}"})
 
     def update(self) -> None:
         """Bring the static output up to date, if another iteration or another picture is shown."""
@@ -79,10 +97,12 @@ class Saved:
             return
         if self._alone and self._pictured != self._position():
             self._draw()
-        bundle = self._bundle()
-        if bundle != self._written:
-            self._written = bundle
-            _publish(bundle, transient={"display_id": self._display_id}, update=True)
+        bundles = self._bundles()
+        for number, bundle in enumerate(bundles):
+            if bundle != self._written[number]:
+                name = f"{self._display_id}-{number}"
+                _publish(bundle, transient={"display_id": name}, update=True)
+        self._written = bundles
 
     def picture(self, cursor: int, images: Sequence[Any]) -> None:
         """Take over the page's pictures of the iteration shown."""
@@ -92,44 +112,56 @@ class Saved:
             self.update()
 
     def _draw(self) -> None:
-        """Draw tree and mask with kaleido, if it works here."""
-        step = self._state.step
+        """Draw tree and mask as PNG where a browser draws them."""
         self._pictured = self._position()
         self._pictures = []
-        if step is not None:
-            tree = views.tree(step, phase="flatten" if self._asks else "all")
-            figures = {"tree": tree, "mask": views.mask(step)}
-            with suppress(Exception):  # without kaleido, or a browser for it, the table is enough
-                for name, figure in figures.items():
-                    png = _kaleido().calc_fig_sync(figure.to_dict(), opts={"format": "png"})
-                    data = base64.b64encode(png).decode()
-                    self._pictures.append(_image({"name": name, "mime": "image/png", "data": data}))
+        step = self._state.step
+        if step is None:
+            return
+        try:
+            figures = {"tree": self._tree(step), "mask": views.mask(step)}
+        except SpeclabError:  # without the engine of pictures there is the table alone
+            return
+        drawn = pngs([figure.to_json() for figure in figures.values()])
+        for name, data in zip(figures, drawn, strict=False):
+            self._pictures.append(_image({"name": name, "mime": "image/png", "data": data}))
+
+    def _tree(self, step: Step) -> Figure:
+        """The tree, without what is accepted while the lab waits for a guess."""
+        return views.tree(step, phase="flatten" if self._asks else "all")
 
     def _position(self) -> tuple[Any, ...]:
         return (self._state.number, self._state.cursor, len(self._state.steps))
 
-    def _bundle(self) -> dict[str, str]:
-        return {"text/plain": self.sentence(), "text/html": _STYLE + self.html()}
+    def _bundles(self) -> list[dict[str, Any]]:
+        """What stands below the widget."""
+        html = {"text/plain": self.sentence(), "text/html": _STYLE + self.html()}
+        if not self._alone:
+            return [html]
+        # the empty texts: a page without plotly's renderer then shows nothing, and does not warn
+        tree: dict[str, Any] = {"text/plain": "", "text/html": ""}
+        if self._state.step is not None:
+            with suppress(SpeclabError):
+                figure = json.loads(self._tree(self._state.step).to_json())
+                # plotly's button "Share chart" uploads the picture
+                tree[PLOTLY] = {**figure, "config": {"showSendToCloud": False}}
+        return [html, tree]
 
 
 def _no_person() -> bool:
-    """Whether a program such as nbconvert executes the notebook."""
+    """Whether a program such as nbconvert executes the notebook.
+
+    A front end in which a person works names the cell, as JupyterLab does, or lets the cell ask for
+    input, as a console does.
+    """
     from IPython import get_ipython
 
     kernel = getattr(get_ipython(), "kernel", None)
     if kernel is None or "VOILA_KERNEL_ID" in os.environ:
         return False
-    return "cellId" not in kernel.get_parent("shell").get("metadata", {})
-
-
-@cache
-def _kaleido() -> Any:
-    """The library with its browser, which draws all pictures of this process."""
-    import kaleido
-
-    kaleido.start_sync_server(silence_warnings=True)
-    atexit.register(kaleido.stop_sync_server, silence_warnings=True)
-    return kaleido
+    request = kernel.get_parent("shell")
+    named = "cellId" in request.get("metadata", {})
+    return not named and not request.get("content", {}).get("allow_stdin")
 
 
 def _publish(data: Mapping[str, Any], metadata: Any = None, **options: Any) -> None:

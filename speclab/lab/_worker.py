@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from math import inf
 from threading import Event, Thread, current_thread
 from time import monotonic
 from typing import Any, TypeVar
@@ -85,13 +85,32 @@ class Worker:
                 self.cancelled.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the worker is idle; False if `timeout` came first."""
-        end = monotonic() + timeout if timeout is not None else None
+        """Wait until the worker is idle; False if `timeout` came first.
+
+        Raises:
+            SpeclabError: the worker's thread has ended, so that its work never will.
+        """
+        end = inf if timeout is None else monotonic() + timeout
         while requests := [*self._keys]:
-            left = end - monotonic() if end is not None else None
-            if wait_for(requests, left).not_done:
+            left = end - monotonic()
+            if left < 0:
                 return False
+            self.wait_for(requests, left)
         return True
+
+    def wait_for(self, requests: Sequence[Future[Any]], timeout: float = inf) -> None:
+        """Wait until requests are done, at most `timeout` seconds.
+
+        It waits in short turns, so that Ctrl-C works on every system.
+        """
+        end = monotonic() + timeout
+        turn = min(timeout, PAUSE)
+        while wait(requests, turn).not_done and monotonic() < end:
+            # a process that `fork` made has the requests, but not the thread
+            if self._thread is not None and not self._thread.is_alive():
+                raise SpeclabError(
+                    "This lab belongs to another process, which has its thread: make a new Lab here."
+                )
 
     def close(self) -> None:
         """End the thread after the running work."""

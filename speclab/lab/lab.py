@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import CancelledError as Dropped
-from concurrent.futures import wait
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -290,9 +289,7 @@ class Lab(AnyWidget):
         """Do work on the worker's thread, wait, and raise its error. Ctrl-C stops the work."""
         result = self._worker.submit(work, busy)
         try:
-            # in short waits, so Ctrl-C works on every system
-            while not wait([result], timeout=0.2).done:
-                pass
+            self._worker.wait_for([result])
             return result.result()
         except Dropped:
             raise CancelledError("Stopped before it began; nothing changed.") from None

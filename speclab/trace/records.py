@@ -317,7 +317,8 @@ class Step:
         )
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return view("tree", self)
+        # a page without plotly's renderer, such as nbconvert's, shows the table
+        return {**view("static_html.iteration", self), **view("tree", self)}
 
 
 @dataclass(frozen=True)

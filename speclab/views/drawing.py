@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Phase = Literal["draft", "flatten", "verify", "accept", "commit", "all"]
 ThemeName = Literal["light", "dark"]
 _LEVELS = ("draft", "accept")
+LONGEST = 60
+"""Seconds of the processor that one picture may take."""
 _ANSWER = """
 function answer(text) {
   const [name, theme, ...values] = JSON.parse(text);
@@ -65,13 +67,24 @@ def call(name: str, *values: Any) -> Any:
     """What a function of the page returns. Values and result are JSON; a Step is one, too.
 
     Raises:
-        SpeclabError: the JavaScript engine is not installed.
+        SpeclabError: the JavaScript engine is not installed, or the function takes too long.
     """
     return _answer(name, None, *values)
 
 
-def _answer(*question: Any) -> Any:
-    return json.loads(_engine()(json.dumps(question, default=step_data)))
+def _answer(name: str, *values: Any) -> Any:
+    answer = _engine()
+    question = json.dumps([name, *values], default=step_data)
+    try:
+        text = answer(question)
+    except Exception as error:
+        if "InternalError: interrupted" not in str(error):
+            raise
+        raise SpeclabError(
+            f"The picture {name} was given up after {LONGEST} seconds: draw an iteration with fewer "
+            "nodes."
+        ) from None
+    return json.loads(text)
 
 
 def position(phase: Phase, level: int | None) -> Mapping[str, Any]:
@@ -101,12 +114,13 @@ def _engine() -> Callable[[str], str]:
     """One engine for each thread: its values may not leave the thread that made them."""
     if not hasattr(_engines, "answer"):
         try:
-            from quickjs import Context  # the module of edwh-quickjs-ng
+            from quickjs import Context  # the module of quickjs-ng
         except ImportError:
             raise SpeclabError(
-                "Pictures in Python need a JavaScript engine: `pip install edwh-quickjs-ng`."
+                "Pictures in Python need a JavaScript engine: `pip install quickjs-ng`."
             ) from None
         context = Context()
+        context.set_time_limit(LONGEST)  # of each call
         context.eval(page_script() + _ANSWER)
         _engines.answer = context.get("answer")
     answer: Callable[[str], str] = _engines.answer

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape, unescape
 from typing import TYPE_CHECKING, Any
 
 from speclab.errors import SpeclabError
-from speclab.trace.records import Trace, trace_of
+from speclab.trace.records import Step, Trace, trace_of
 from speclab.views.drawing import call
 from speclab.views.run_data import LOOKS, run_header, run_steps, style
 
@@ -64,11 +64,20 @@ def describe(trace: Trace | None, cursor: int) -> str:
     """One sentence on the current iteration, for output without pictures."""
     if trace is None or not 0 < cursor <= len(trace.steps):
         return "No iteration is shown yet: Step decodes the first."
+    return _summary(trace.steps[cursor - 1])
+
+
+def _summary(step: Step) -> str:
     try:
-        sentence: str = call("summary", trace.steps[cursor - 1])
+        sentence: str = call("summary", step)
     except SpeclabError:  # the engine of pictures is missing
-        sentence = f"Iteration {cursor}."
+        sentence = f"Iteration {step.index + 1}."
     return sentence
+
+
+def iteration(step: Step) -> Html:
+    """An iteration without its picture: its sentence, and its tree as a table."""
+    return Html(f"<p>{escape(_summary(step))}</p>{_node_table(step)}")
 
 
 def snapshot(trace: Trace | None, cursor: int) -> str:
@@ -78,13 +87,29 @@ def snapshot(trace: Trace | None, cursor: int) -> str:
         return sentence
     try:
         lists = call("textPieces", run_header(trace), run_steps(trace, cursor))
-        rows = call("nodeRows", trace.steps[cursor - 1])
     except SpeclabError:
         return sentence
-    pieces = [piece for pieces in lists for piece in pieces]
-    written = "".join([piece["text"] for piece in pieces if piece["kind"] != "rejected"])
+    written = ""
+    for pieces in lists:
+        for piece in pieces:
+            if piece["kind"] != "rejected":
+                written += piece["text"]
     readable = escape(call("readable", written))
-    table = [("th", rows["columns"]), *(("td", row) for row in rows["data"])]
-    lines = ["".join([f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row]) for tag, row in table]
-    body = "".join([f"<tr>{line}</tr>" for line in lines])
-    return f'{sentence}<pre>{readable}</pre><table class="speclab-table">{body}</table>'
+    return f"{sentence}<pre>{readable}</pre>{_node_table(trace.steps[cursor - 1])}"
+
+
+def _node_table(step: Step) -> str:
+    """The nodes of a tree as a table; empty without the engine of pictures."""
+    try:
+        table = call("nodeRows", step)
+    except SpeclabError:
+        return ""
+    body = _table_line("th", table["columns"])
+    for row in table["data"]:
+        body += _table_line("td", row)
+    return f'<table class="speclab-table">{body}</table>'
+
+
+def _table_line(tag: str, row: Sequence[object]) -> str:
+    cells = [f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row]
+    return f"<tr>{''.join(cells)}</tr>"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -183,21 +187,48 @@ def test_stop_ends_a_run_and_what_was_decoded_stays(make, sent, pair, held):
 
 
 def test_ctrl_c_in_a_cell_stops_what_runs_and_keeps_what_was_decoded(make, monkeypatch, held):
-    import speclab.lab.lab as module
-
-    def interrupted(futures, timeout):
-        assert held.begun.wait(PATIENCE)
-        held.go_on.set()
-        raise KeyboardInterrupt
-
     lab = make(max_new_tokens=200)
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "wait", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            lab.run(held)
+    stop = lab.stop
+
+    def ctrl_c():
+        assert held.begun.wait(PATIENCE)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    def stopped():
+        stop()
+        held.go_on.set()
+
+    monkeypatch.setattr(lab, "stop", stopped)
+    threading.Thread(target=ctrl_c).start()
+    with pytest.raises(KeyboardInterrupt):
+        lab.run(held)
     assert lab.wait(PATIENCE)
     assert 1 < len(lab.session.token_ids) < 200
     assert lab.step() is lab.session.steps[-1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_in_a_forked_process_a_lab_says_that_it_has_no_thread():
+    """The child has the lab and its requests, but nothing that would ever answer them."""
+    code = """if True:
+        import os, warnings
+        from speclab import Lab, SpeclabError
+        lab = Lab("mini", prompt="Once", max_new_tokens=4)
+        assert lab.wait(100)
+        warnings.simplefilter("ignore")
+        child = os.fork()
+        if not child:
+            try:
+                lab.step()
+            except SpeclabError:
+                os._exit(7)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        lab.close()"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
+    assert done.stdout.strip() == "7"
 
 
 def test_a_condition_is_refused_beside_it(page):

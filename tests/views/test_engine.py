@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from threading import local
 
 import pytest
 from support.refusals import refused
@@ -44,8 +45,16 @@ def test_a_forked_process_draws():
 def test_without_it_pictures_say_how_to_install_it_and_the_page_is_whole(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "quickjs", None)
     monkeypatch.delattr(drawing._engines, "answer", raising=False)
-    with refused(speclab.SpeclabError, "edwh-quickjs-ng"):
+    with refused(speclab.SpeclabError, "quickjs-ng"):
         views.tree(five_nodes())
     assert "Iteration 2" in describe(trace(), 2)
     assert "Iteration 2" in snapshot(trace(), 2)
     assert views.export_html(trace(), tmp_path / "run.html").stat().st_size > 1e6
+
+
+def test_a_picture_that_never_ends_is_given_up(monkeypatch):
+    monkeypatch.setattr(drawing, "LONGEST", 1)
+    monkeypatch.setattr(drawing, "_engines", local())
+    with refused(speclab.SpeclabError, "1 seconds"):
+        drawing.call("eval", "for (;;);")
+    assert drawing.call("eval", "1 + 1") == 2, "the engine goes on"
