@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -21,6 +23,7 @@ from transformers import (
 from transformers.utils import logging
 
 from speclab.errors import (
+    OfflineError,
     SettingsError,
     UnsupportedModelError,
     named,
@@ -42,6 +45,8 @@ _FILES = {
     "draft head": [*_PLAIN, "*.bin", "*.pt"],
 }
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+PATIENCE = 10
+"""Seconds of the network without a byte from the hub."""
 _SAFE: dict[str, Any] = {"trust_remote_code": False}
 
 
@@ -65,8 +70,28 @@ def locate(source: ModelPath, report: Report = silent, what: str = "model") -> P
         return folder
     name = str(source)
     report(f"Looking for {name[:100]} on the hub…")
-    with one_sentence(name, what):  # one attempt; without a network the hub's cache
-        return Path(snapshot_download(name, allow_patterns=_FILES[what], ignore_patterns="*/*"))
+    return _from_hub(name, what)
+
+
+def _from_hub(name: str, what: str) -> Path:
+    """The folder of a model of the hub, downloaded if needed; without an answer, what was downloaded before."""
+    silence = ""
+    try:
+        HfApi().model_info(name, timeout=PATIENCE)
+    except HfHubHTTPError:
+        pass  # an answer: the download says it in full
+    except Exception as error:  # no network, or a hub that takes a call and never answers it
+        silence = str(error) or type(error).__name__
+    download = partial(snapshot_download, name, allow_patterns=_FILES[what], ignore_patterns="*/*")
+    with one_sentence(name, what):
+        if not silence:
+            return Path(download())
+        with suppress(LocalEntryNotFoundError):
+            return Path(download(local_files_only=True))
+    raise OfflineError(
+        f"The {what} of {name[:100]} is not on this machine, and the hub does not answer "
+        f"({silence[:100]}): check the connection, or name a folder that has the model."
+    )
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import huggingface_hub
@@ -164,6 +167,35 @@ def test_without_a_network_a_hub_id_fails_after_one_attempt(monkeypatch):
         given = {"target": tiny("llama")} | {role: "some/model"}
         assert "some/model" in refusal(OfflineError, **given)
     assert len(asked) <= 4
+
+
+def test_a_hub_that_takes_a_call_and_never_answers_is_said(tmp_path):
+    """As behind a firewall that drops what it does not know."""
+    code = """if True:
+        import socket
+        silent = socket.socket()
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        import os
+        os.environ["HF_ENDPOINT"] = "http://127.0.0.1:%d" % silent.getsockname()[1]
+        from speclab import OfflineError, load_pair
+        from speclab.loading import loader
+        loader.PATIENCE = 1
+        try:
+            load_pair(target="some/model")
+        except OfflineError as error:
+            print(error)
+    """
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "some/model" in done.stdout
 
 
 def test_a_model_that_does_not_fit_in_memory_is_named(folder, monkeypatch):
