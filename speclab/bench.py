@@ -88,6 +88,7 @@ def measure(
     repeats: int = 3,
     max_new_tokens: int = 128,
     executor: Executor | None = None,
+    timeout: float = 3600,
     progress: Callable[[str], None] = lambda _: None,
 ) -> pd.DataFrame:
     """Decodes each prompt greedily with each method in turn, `repeats` times; one row per timed
@@ -111,21 +112,29 @@ def measure(
             loads its own.
         executor: any `concurrent.futures` executor, such as Dask's `client.get_executor()`; one
             task per prompt. Give it the name of a pair: models are not sent to other processes.
+        timeout: seconds that an executor may take for all prompts.
         progress: called with a sentence after each prompt.
 
     Raises:
-        MeasurementError: there is nothing to measure, or the pair has no draft model for a method.
+        MeasurementError: there is nothing to measure, the pair has no draft model for a method, or
+            the executor did not answer in time.
     """
     if not methods or not prompts or repeats < 1:
         raise MeasurementError(
             "There is nothing to measure: give methods, prompts, and at least one repeat."
         )
     task = partial(_measure_prompt, pair, dict(methods), repeats, max_new_tokens)
-    run = map if executor is None else executor.map
-    frames = []
-    for number, rows in enumerate(run(task, list(enumerate(prompts, start=1))), start=1):
-        frames.append(pd.DataFrame(rows))
-        progress(f"{number} of {len(prompts)} prompts measured.")
+    run = map if executor is None else partial(executor.map, timeout=timeout)
+    frames: list[pd.DataFrame] = []
+    try:
+        for rows in run(task, list(enumerate(prompts, start=1))):
+            frames.append(pd.DataFrame(rows))
+            progress(f"{len(frames)} of {len(prompts)} prompts measured.")
+    except TimeoutError:
+        raise MeasurementError(
+            f"The executor measured {len(frames)} of {len(prompts)} prompts in {timeout:g} seconds: "
+            "see that it has workers, or set timeout."
+        ) from None
     return pd.concat(frames, ignore_index=True)
 
 

@@ -131,6 +131,14 @@ def test_dasks_workers_load_their_models_by_name():
     assert frame.same_text.all()
 
 
+def test_an_executor_without_workers_is_said():
+    with (
+        distributed.Client(processes=False, n_workers=0, dashboard_address=None) as client,
+        refused(MeasurementError, "0 of 1", "workers"),
+    ):
+        measured("mini", {PLAIN: {}}, ["Once"], executor=client.get_executor(), timeout=1)
+
+
 def test_what_cannot_be_measured_is_refused():
     with refused(MeasurementError, "nothing to measure"):
         measured(prompts=[])

@@ -1,12 +1,18 @@
 // Starts the live page: fetches its parts, and mounts the page with a worker as its kernel.
 
 import { unpacked } from "../views/page/unpack.js";
+import { arrive } from "./arrive.js";
+
+const PATIENCE = 60; // seconds until the worker answers a ping, which it hears between products
 
 /** The text of a packed part; some servers unpack it on their own. @param {string} name */
 async function part(name) {
-  const response = await fetch(name);
-  if (!response.ok) throw new Error(`${name} is not in this folder`);
-  const bytes = await response.blob();
+  /** @type {Uint8Array<ArrayBuffer>[]} */
+  const parts = [];
+  await arrive(name, {}, each => parts.push(each)).catch(error => {
+    throw new Error(`${name} did not arrive: ${error.message}`);
+  });
+  const bytes = new Blob(parts);
   const [first] = new Uint8Array(await bytes.slice(0, 1).arrayBuffer());
   return first === 0x1f ? unpacked(bytes) : bytes.text();
 }
@@ -22,17 +28,26 @@ async function startLive() {
     const base = JSON.stringify(new URL(".", location.href));
     const begin = `const BASE = ${base}, QUERY = ${JSON.stringify(location.search)};\n`;
     const worker = new Worker(URL.createObjectURL(new Blob([begin, decoder])));
+    let alarm = 0;
+    /** @param {string} reason */
+    const gone = reason =>
+      view.handle({ type: "gone", sentence: `The decoder stopped (${reason}): reload the page.` });
+    /** @param {any} message */
+    const send = message => {
+      worker.postMessage(message);
+      worker.postMessage({ do: "ping" });
+      alarm ||= setTimeout(() => gone(`no answer for ${PATIENCE} seconds`), 1000 * PATIENCE);
+    };
     /** @param {(message: any) => void} handler */
     const hear = handler => {
-      worker.onmessage = ({ data }) => handler(data);
+      worker.onmessage = ({ data }) => {
+        clearTimeout(alarm);
+        alarm = 0;
+        if (data.type !== "pong") handler(data);
+      };
     };
-    const view = mount(
-      place,
-      { kind: "worker", send: message => worker.postMessage(message), on: hear, keys: document },
-      window.Plotly
-    );
-    worker.onerror = ({ message }) =>
-      view.handle({ type: "gone", sentence: `The decoder stopped (${message}): reload the page.` });
+    const view = mount(place, { kind: "worker", send, on: hear, keys: document }, window.Plotly);
+    worker.onerror = ({ message }) => gone(message);
     // in the first three iterations, or as long as the link says
     view.handle({ type: "guessing", on: /[?&]predict\b/.test(location.search) || 3 });
   } catch (error) {

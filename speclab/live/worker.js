@@ -7,6 +7,7 @@ import { Session, traceOf } from "./decode.js";
 import { Model } from "./forward.js";
 import { bytesOf, unpacked } from "../views/page/unpack.js";
 import { Tokenizer } from "./tokenizer.js";
+import { arrive } from "./arrive.js";
 
 class Refusal extends Error {}
 
@@ -102,23 +103,21 @@ async function fetched({ name, size, sha256 }, report) {
   const store = await globalThis.caches?.open("speclab").catch(/** @returns {null} */ () => null);
   const address = `${BASE}${name}?${sha256.slice(0, 12)}`;
   const kept = await store?.match(address);
-  const response =
-    kept ??
-    (await fetch(address, { cache: store ? "reload" : "no-cache" }).catch(() => ({
-      ok: false,
-      status: "no answer"
-    })));
-  if (!response.ok)
-    throw new Refusal(
-      `${name} did not arrive (${response.status}): reload the page, or export the folder again.`
-    );
   const bytes = new Uint8Array(size);
   let length = 0;
-  const reader = response.body.getReader();
-  for (let part = await reader.read(); !part.done; part = await reader.read()) {
-    if (length + part.value.length <= size) bytes.set(part.value, length);
-    report((length += part.value.length));
-  }
+  /** @param {Uint8Array} part */
+  const take = part => {
+    if (length + part.length <= size) bytes.set(part, length);
+    length += part.length;
+    report(length);
+  };
+  if (kept) take(new Uint8Array(await kept.arrayBuffer()));
+  else
+    await arrive(address, { cache: store ? "reload" : "no-cache" }, take).catch(error => {
+      throw new Refusal(
+        `${name} did not arrive (${error.message}): reload the page, or export the folder again.`
+      );
+    });
   const digest = await globalThis.crypto?.subtle?.digest("SHA-256", bytes);
   if (length !== size || (digest && String(new Uint8Array(digest)) !== sha256)) {
     await store?.delete(address);
@@ -457,7 +456,8 @@ async function perform({ do: name, ...fields }) {
 }
 
 onmessage = ({ data }) => {
-  if (data.do === "stop") lab.stopped = true;
+  if (data.do === "ping") post("pong", {});
+  else if (data.do === "stop") lab.stopped = true;
   else if (data.do !== "shown") queue = COMMANDS[data.do] ? queue.then(() => perform(data)) : queue;
   else if (!lab.busy && data.cursor !== lab.cursor) {
     Object.assign(lab, { cursor: data.cursor, edits: [] });

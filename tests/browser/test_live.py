@@ -212,3 +212,21 @@ def test_without_a_store_or_as_a_file_it_works_or_says_how(browser, folder):
         page.goto((folder / "index.html").as_uri())
         page.locator("main", has_text="python -m http.server").wait_for()
         page.close()
+
+
+def test_a_server_that_falls_silent_and_a_decoder_that_does_not_answer_are_said(browser, folder):
+    with served(folder) as address:
+        page = browser.new_page()
+        page.clock.install()
+        page.route("**/plotly.js.gz", lambda _: None)  # it is never answered
+        with page.expect_request("**/plotly.js.gz"):
+            page.goto(address)
+        page.clock.fast_forward(40_000)
+        page.locator("main", has_text="plotly.js.gz did not arrive").wait_for()
+        page.unroute("**/plotly.js.gz")
+        page.route("**/worker.js.gz", lambda route: route.fulfill(body="for (;;);"))
+        page.goto(address)
+        page.wait_for_selector(".speclab-page")
+        page.clock.fast_forward(70_000)
+        page.locator(".sl-pending", has_text="reload the page").wait_for()
+        page.close()
