@@ -20,7 +20,10 @@ unit model notebooks strict browser faults: export OMP_NUM_THREADS = 1
 # kaleido takes this for its Chrome: what passes here passes on a machine without one.
 unit model notebooks strict: export BROWSER_PATH = $(shell command -v false)
 
-.PHONY: help setup lab test check unit model notebooks strict browser faults site slides release constraints
+# What a machine may lack: a browser, programs, extras, a home.
+BARE := $(addprefix tests/,test_cli.py test_packaging.py views/test_engine.py live loading/test_loading_fetching.py notebooks/test_saved.py)
+
+.PHONY: help setup lab test check unit model notebooks strict browser faults bare site slides release constraints
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -66,6 +69,10 @@ strict: $(READY) ## run every notebook and compare what it prints and shows with
 browser: $(READY) $(SITE) ## drive the lab, the exported page and the site in headless Chromium
 	@sh tests/browser/chromium.sh $(BIN)/python
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -p no:nbval tests/browser
+
+bare: $(READY) ## run some tests as on a machine without browser, Node and home
+	bash scripts/bare.sh $(PYTEST) --dist loadfile -p no:nbval $(BARE)
+	bash scripts/bare.sh $(PYTEST) --dist loadfile -W default $(NBVAL) --nbval-lax notebooks/00_lab.ipynb
 
 faults: $(READY) ## plant faults in a copy of the package; tests must notice (about ten minutes)
 	$(BIN)/python scripts/plant_faults.py
