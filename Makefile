@@ -19,6 +19,8 @@ NBVAL := --nbval-current-env --nbval-cell-timeout 180 --nbval-sanitize-with note
 unit model notebooks strict browser faults: export OMP_NUM_THREADS = 1
 # kaleido takes this for its Chrome: what passes here passes on a machine without one.
 unit model notebooks strict: export BROWSER_PATH = $(shell command -v false)
+# A home in which nobody has worked.
+unit: export HOME = $(CURDIR)/$(VENV)/home
 
 # What a machine may lack: a browser, programs, extras, a home.
 BARE := $(addprefix tests/,test_cli.py test_packaging.py views/test_engine.py live loading/test_loading_fetching.py notebooks/test_saved.py)

@@ -26,7 +26,7 @@ for name in chromium chromium-browser google-chrome google-chrome-stable chrome 
     mount --bind "$room/file" "$(readlink -f "$path")" # where a link leads
   done
 done
-for folder in /usr/lib/chromium /opt/google; do
+for folder in /usr/lib/chromium /opt/*/chrome; do
   if [ -d "$folder" ]; then mount --bind "$room/empty" "$folder"; fi
 done
 # where pip and npm find packages is a fact of the machine, not of who worked on it

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "bare.sh"
-LOOK = "command -v chromium node; ls -A $HOME; test -z ${BROWSER_PATH:-}; exit 7"
+LOOK = "command -v chromium node; ls -A $HOME; test -z ${BROWSER_PATH:-} || exit 1; exit 7"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
