@@ -37,8 +37,8 @@ _STYLE = (
 )
 """Hides the HTML below a live widget, and what JupyterLab writes in place of a dead one."""
 NO_PICTURES = (
-    "<p>Tree and mask are missing as pictures, because no browser drew them: kaleido "
-    "(<code>pip install kaleido</code>) needs a Chrome (<code>plotly_get_chrome</code>).</p>"
+    "<p>No browser started here, so tree and mask are not saved as pictures: kaleido "
+    "(<code>pip install kaleido</code>) draws them with a Chrome (<code>plotly_get_chrome</code>).</p>"
 )
 PATIENCE = 60
 """Seconds that a cell which a program executes waits for the lab; what comes later is shown, too."""
@@ -72,11 +72,11 @@ class Saved:
         pictures = ""
         if self._pictured == self._position():
             pictures = "".join(self._pictures)
-        if not pictures and self._alone and self._state.step is not None:
-            pictures = NO_PICTURES
         body = f"<p>{escape(self.sentence())}</p>"
         if not self._asks:
             body = snapshot(self._state.trace, self._state.cursor)
+        if not pictures and self._alone and self._state.step is not None:
+            body += NO_PICTURES
         return f'<div class="speclab-saved">{pictures}{body}</div>'
 
     def display(self, lab: Lab, data: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
