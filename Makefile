@@ -16,16 +16,20 @@ CODE := --dist worksteal -p no:nbval $(addprefix --ignore=tests/,double notebook
 NBVAL := --nbval-current-env --nbval-cell-timeout 180 --nbval-sanitize-with notebooks/nbval-sanitize.cfg
 
 # One thread is steadier where other work shares the cores, and a whole tier takes about as long.
-unit model notebooks strict browser faults: export OMP_NUM_THREADS = 1
+unit model notebooks strict browser night faults bare: export OMP_NUM_THREADS = 1
 # kaleido takes this for its Chrome: what passes here passes on a machine without one.
 unit model notebooks strict: export BROWSER_PATH = $(shell command -v false)
 # A home in which nobody has worked.
 unit: export HOME = $(CURDIR)/$(VENV)/home
 
+# The longest come first, so that no worker waits for one at the end.
+LONG := $(patsubst %,notebooks/%.ipynb,elective_train_a_head 03_when_does_a_tree_pay 07_measuring)
+LESSONS := $(LONG) $(filter-out $(LONG),$(wildcard notebooks/*.ipynb))
+
 # What a machine may lack: a browser, programs, extras, a home.
 BARE := $(addprefix tests/,test_cli.py test_packaging.py views/test_engine.py live loading/test_loading_fetching.py notebooks/test_saved.py)
 
-.PHONY: help setup lab test check unit model notebooks strict browser faults bare site slides release constraints
+.PHONY: help setup lab test check unit model notebooks strict browser night faults bare site slides release constraints
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -62,15 +66,19 @@ model: $(READY) ## tests on trained and random models and on a device double, an
 	$(PYTEST) --dist worksteal -p no:nbval tests/double
 
 notebooks: $(READY) $(SITE) ## run every notebook, and the tests of its exercises
-	$(PYTEST) --dist loadfile -W default $(NBVAL) --nbval-lax notebooks
-	$(PYTEST) --dist worksteal -p no:nbval tests/notebooks
+	SPECLAB_QUICK=1 $(PYTEST) --dist loadfile --no-loadscope-reorder -W default $(NBVAL) --nbval-lax $(LESSONS)
+	$(PYTEST) --dist worksteal -p no:nbval -m 'not night' tests/notebooks
 
 strict: $(READY) ## run every notebook and compare what it prints and shows with what is saved
 	$(PYTEST) --dist loadfile -W default $(NBVAL) --nbval notebooks
 
 browser: $(READY) $(SITE) ## drive the lab, the exported page and the site in headless Chromium
 	@sh tests/browser/chromium.sh $(BIN)/python
-	$(PYTEST) --dist loadfile --no-loadscope-reorder -p no:nbval tests/browser
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -p no:nbval -m 'not night' tests/browser
+
+night: strict ## what other programs make of notebooks and lab: graders, Voilà, Notebook 7, marimo; lessons at full length
+	@sh tests/browser/chromium.sh $(BIN)/python
+	$(PYTEST) --dist loadfile -p no:nbval -m night tests/notebooks tests/browser
 
 bare: $(READY) ## run some tests as on a machine without browser, Node and home
 	bash scripts/bare.sh $(PYTEST) --dist loadfile -p no:nbval $(BARE)

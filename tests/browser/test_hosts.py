@@ -9,6 +9,7 @@ import pytest
 from opened import KERNEL_IDLE, PAINTED, TREE, Opened
 from serving import FRESH, Home, marimo, serving, voila
 
+pytestmark = pytest.mark.night
 OWN = {
     "Cannot read properties of undefined (reading 'schema')",
     "Command 'filebrowser:open-path' not registered.",

@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from speclab.course.export import export
 
-pytestmark = pytest.mark.notebook
+pytestmark = [pytest.mark.notebook, pytest.mark.night]
 FACTORS = {"double": 2, "triple": 3, "fourfold": 4, "fivefold": 5, "sixfold": 6, "sevenfold": 7}
 """Functions of the lesson; each gives as many points as its factor."""
 ANSWERS = {
