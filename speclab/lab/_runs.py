@@ -32,7 +32,7 @@ UNTIL = {"accepts_fewer": "accepted < {}", "nodes_more": "nodes > {}", "expressi
 class Run:
     """A run of this lab.
 
-    `family`: a letter, the same for all forks of a run. A fork shares the first `at` iterations of
+    `family`: a letter or two, the same for all forks of a run. A fork shares the first `at` iterations of
     the run that it was made from; other runs have -1. A file has no session.
     """
 
@@ -44,6 +44,13 @@ class Run:
     config: LabConfig | None = None
     session: Session | None = None
     at: int = -1
+
+
+def letters(number: int) -> str:
+    """The name of a family by its number, from 0: A, B, … Z, AA, AB, …"""
+    rest, last = divmod(number, 26)
+    before = letters(rest - 1) if rest else ""
+    return before + chr(ord("A") + last)
 
 
 class Runs(LabState):
@@ -265,7 +272,7 @@ class Runs(LabState):
     def _add(self, name: str, trace: Trace, at: int = -1, **fields: Any) -> None:
         """Show a new run, such as `B Goose`; with `at` a fork of the run shown, such as
         `A2 τ_ℓ 0.75 from 4`."""
-        family = chr(65 + len({*self._made}) % 26) if at < 0 else self.shown().family
+        family = letters(len({*self._made})) if at < 0 else self.shown().family
         self._made = (*self._made, family)
         count = self._made.count(family)
         label = family if count == 1 else f"{family}{count}"
@@ -317,7 +324,7 @@ class Runs(LabState):
                 "iterations": len(run.trace.steps),
                 "shown": run is self._shown,
             }
-            for run in sorted(self._all, key=lambda run: run.family)
+            for run in sorted(self._all, key=lambda run: (len(run.family), run.family))
         ]
         self.show("runs", runs=rows)
 

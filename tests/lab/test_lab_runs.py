@@ -55,6 +55,15 @@ def test_runs_and_forks_are_one_tree_to_switch(page):
     assert page.error["where"] == "compare"
 
 
+def test_the_names_of_many_runs_differ(lab):
+    trace = lab.session.trace
+    for _ in range(28):
+        lab.state.open_trace(trace, "again")
+    names = [run["name"] for run in lab.state.panels["runs"]["runs"]]
+    assert len({name.split()[0] for name in names}) == len(names) == 29
+    assert names[-1].startswith("AC "), "the 27th is no fork of the first"
+
+
 def test_strategies_are_compared_on_this_prompt(page):
     names = [page.panels["catalog"]["current"], "Autoregressive"]
     page.hear()
