@@ -8,17 +8,23 @@ is free.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import signature
+from numbers import Integral, Real
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from speclab.errors import SettingsError, named
 from speclab.tree import Floats, Ints
 
 __all__ = [
+    "ChainShape",
     "IsotropicShape",
     "SpineShape",
     "TreeShape",
+    "best_chain",
     "best_isotropic",
     "best_spine",
     "chain_yield",
@@ -29,6 +35,57 @@ __all__ = [
 ]
 
 Values = Sequence[float] | Floats
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+COUNTS = {
+    "length": 0,
+    "depth": 0,
+    "node_budget": 0,
+    "branching": 1,
+    "spine_length": 1,
+    "branch_depth": 1,
+}
+"""Arguments that are whole numbers, and the least of each."""
+AMOUNTS = {"widths", "branch_budget", "cost"}
+"""Arguments that are numbers from 0 on; all others are rates from 0 to 1."""
+LARGE = 1e9
+"""More than any amount."""
+
+
+def _checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Check the arguments of a function before it runs.
+
+    Raises:
+        SettingsError: a number is outside its bounds, or is no number.
+    """
+
+    @wraps(function)
+    def call(*given: Arguments.args, **more: Arguments.kwargs) -> Result:
+        for name, value in signature(function).bind(*given, **more).arguments.items():
+            kind = Integral if name in COUNTS else Real
+            least = COUNTS.get(name, 0)
+            most = LARGE if name in COUNTS or name in AMOUNTS else 1
+            alone = function.__annotations__[name] in ("float", "int") or not np.ndim(value)
+            for number in [value] if alone else value:
+                right = isinstance(number, kind) and not isinstance(number, bool)
+                if not (right and least <= number <= most):
+                    what = "whole numbers" if kind is Integral else "numbers"
+                    raise SettingsError(
+                        f"{name} takes {what} from {least} to {most:g}, got {named(number)}."
+                    )
+        return function(*given, **more)
+
+    return call
+
+
+class ChainShape(NamedTuple):
+    """A chain of `length` tokens (K) that commits `expected_tokens` per pass. `rates[k]`: expected
+    tokens per unit of time of a chain of k tokens, from plain decoding (0) on; `rates[length]` is
+    the largest."""
+
+    length: int
+    expected_tokens: float
+    rates: tuple[float, ...]
 
 
 class IsotropicShape(NamedTuple):
@@ -39,16 +96,58 @@ class IsotropicShape(NamedTuple):
     expected_tokens: float
 
 
-def chain_yield(acceptance: float, length: int) -> float:
-    """Expected yield of a chain of `length` tokens, each accepted at the rate `acceptance`: 1 +
-    Σ_{i=1..length} p^i.
+@_checked
+def chain_yield(acceptance: float | Values, length: int) -> float:
+    """Expected yield of a chain of `length` tokens: 1 + Σ_{i=1..length} Π_{j=1..i} p_j.
 
-    Leviathan et al. 2023, equation 1, whose closed form loses digits near p = 1. From 1 (rate 0) to
-    length + 1 (rate 1).
+    With one rate p for every token it is Leviathan et al. 2023, equation 1, whose closed form loses
+    digits near p = 1. From 1 (rate 0) to length + 1 (rate 1).
+
+    >>> round(chain_yield([0.70, 0.69, 0.65], 3), 3)
+    2.497
+
+    Args:
+        acceptance: 0…1, of every token; or the hazard at each depth: the share of tokens that are
+            accepted where the target looked, as engines and `clinic.report` give it.
     """
-    return 1.0 + float(np.sum(acceptance ** np.arange(1, length + 1)))
+    hazards = np.atleast_1d(acceptance) if np.ndim(acceptance) else np.repeat(acceptance, length)
+    if len(hazards) < length:
+        raise SettingsError(
+            f"A chain of {length} tokens needs as many hazards, got {len(hazards)}: measure longer "
+            "drafts, or ask for a shorter chain."
+        )
+    return 1.0 + float(np.cumprod(hazards[:length]).sum())
 
 
+@_checked
+def best_chain(hazards: Values, cost: Values) -> ChainShape:
+    """Which K, before a deployment: the chain of 0 to `len(hazards)` tokens with the most expected
+    tokens per unit of time.
+
+    A chain of K takes fixed + per_row · (K + 1) + per_draft_pass · K: one target pass of K + 1 rows
+    and K draft passes, as measured on the engine, in any unit.
+
+    >>> best = best_chain([0.70, 0.69, 0.65, 0.60], cost=(20.0, 0.5, 4.0))
+    >>> best.length, round(best.rates[best.length] / best.rates[0], 2)
+    (2, 1.52)
+
+    Args:
+        hazards: `[k]` 0…1, by depth, as in `chain_yield`; for one rate p at all depths [p] * k.
+        cost: (fixed, per_row, per_draft_pass). The one pass of a head that drafts all tokens at once
+            belongs into `fixed`.
+    """
+    if np.size(cost) != 3 or not sum(cost[:2]):
+        raise SettingsError(
+            f"Expected cost=(fixed, per_row, per_draft_pass) of passes that take time, got {cost}."
+        )
+    lengths = np.arange(np.size(hazards) + 1)
+    tokens = np.array([chain_yield(hazards, length) for length in lengths.tolist()])
+    rates = tokens / (cost[0] + cost[1] * (lengths + 1) + cost[2] * lengths)
+    best = int(rates.argmax())
+    return ChainShape(best, float(tokens[best]), tuple(rates.tolist()))
+
+
+@_checked
 def isotropic_yield(acceptance: float, branching: int, depth: int) -> float:
     """Expected yield of a full tree whose siblings are accepted independently (GOOSE, section 3 and
     appendix E.3).
@@ -65,6 +164,7 @@ def isotropic_yield(acceptance: float, branching: int, depth: int) -> float:
     return chain_yield(1.0 - (1.0 - acceptance) ** branching, depth)
 
 
+@_checked
 def best_isotropic(acceptance: float, node_budget: int) -> IsotropicShape:
     """The branching and depth with the largest `isotropic_yield` whose full tree has at most
     `node_budget` nodes.
@@ -72,7 +172,7 @@ def best_isotropic(acceptance: float, node_budget: int) -> IsotropicShape:
     Only full trees compete, so part of the budget may stay unused. Among equals the narrowest tree
     is returned.
     """
-    shapes = []
+    shapes = [IsotropicShape(1, 0, 1.0)]
     for branching in range(1, node_budget + 1):
         depth = _full_levels(branching, node_budget)
         shapes.append(
@@ -98,6 +198,7 @@ class SpineShape(NamedTuple):
     expected_tokens: float
 
 
+@_checked
 def spine_yield(
     spine_acceptance: float, branch_acceptance: float, widths: Values, branch_depth: int
 ) -> float:
@@ -121,13 +222,14 @@ def spine_yield(
         branch_depth: D, tokens of a branch with its extension, at least 1. A branch is then D nodes
             of a real tree, though the paper's budget counts one.
     """
-    branches = np.asarray(widths, dtype=np.float64)
+    branches = np.atleast_1d(np.asarray(widths, dtype=np.float64))
     breaks = spine_acceptance ** np.arange(len(branches)) * (1.0 - spine_acceptance)
     saved = 1.0 - (1.0 - branch_acceptance) ** branches
     synergy = float(np.sum(breaks * saved)) * chain_yield(branch_acceptance, branch_depth - 1)
     return chain_yield(spine_acceptance, len(branches)) + synergy
 
 
+@_checked
 def optimal_widths(
     spine_acceptance: float, branch_acceptance: float, spine_length: int, branch_budget: float
 ) -> Floats:
@@ -162,6 +264,7 @@ def optimal_widths(
     return np.maximum(widths, 0.0)
 
 
+@_checked
 def best_spine(
     spine_acceptance: float, branch_acceptance: float, node_budget: int, branch_depth: int
 ) -> SpineShape:
@@ -179,10 +282,10 @@ def best_spine(
     Args:
         spine_acceptance: p_s, 0…1.
         branch_acceptance: p_t, 0…1.
-        node_budget: N, at least 1.
+        node_budget: N, at least 0.
         branch_depth: D, at least 1.
     """
-    shapes = []
+    shapes = [SpineShape(0, (), 1.0)]
     for length in range(1, node_budget + 1):
         budget = node_budget - length
         widths = optimal_widths(spine_acceptance, branch_acceptance, length, budget)
@@ -211,6 +314,7 @@ class _Level(NamedTuple):
     taken: Ints
 
 
+@_checked
 def sequoia_shape(rank_acceptance: Values, node_budget: int, depth: int) -> TreeShape:
     """The tree with the largest expected yield under positional acceptance (Sequoia, tree
     construction): 1 + Σ_v Π_{u on the path to v} p(rank of u).
@@ -227,7 +331,7 @@ def sequoia_shape(rank_acceptance: Values, node_budget: int, depth: int) -> Tree
         node_budget: most drafted nodes, the root not counted; nodes that add nothing are left out.
         depth: most levels under the root.
     """
-    levels = _levels(np.asarray(rank_acceptance), node_budget, depth)
+    levels = _levels(np.atleast_1d(rank_acceptance), node_budget, depth)
     parents = [-1]
     open_nodes = deque([(0, depth, node_budget)])
     while open_nodes:

@@ -1,5 +1,6 @@
 """Expected yields and best shapes: against simulation, enumeration of all trees, limits, and where claims end."""
 
+import doctest
 import itertools
 import math
 
@@ -7,8 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.refusals import refused
 
+from speclab import theory
+from speclab.errors import SettingsError
 from speclab.theory import (
+    best_chain,
     best_isotropic,
     best_spine,
     chain_yield,
@@ -44,6 +49,52 @@ def test_chain_yield():
     _assert_mean(1 + _run_lengths(hits), chain_yield(0.7, 7))
     assert [chain_yield(0, 7), chain_yield(1, 7), chain_yield(0.7, 0)] == [1, 8, 1]
     assert chain_yield(1 - 1e-9, 100) == pytest.approx(101 - 5050e-9, rel=1e-12)
+
+
+def test_a_chain_of_hazards_by_depth():
+    """Each token may be accepted at its own rate, given those before it."""
+    hazards = [0.70, 0.69, 0.65]
+    hits = np.random.default_rng(6).random((TRIALS, 3)) < hazards
+    _assert_mean(1 + _run_lengths(hits), chain_yield(hazards, 3))
+    assert chain_yield(hazards, 3) == pytest.approx(1 + 0.7 + 0.7 * 0.69 + 0.7 * 0.69 * 0.65)
+    assert chain_yield(np.array([0.7] * 9), 4) == pytest.approx(chain_yield(0.7, 4))
+    assert doctest.testmod(theory).failed == 0
+
+
+@given(st.lists(rates, max_size=6), st.tuples(*[st.floats(0.01, 9)] * 3))
+def test_the_best_chain_for_an_engine_s_times(hazards, cost):
+    best = best_chain(hazards, cost)
+    for length, rate in enumerate(best.rates):
+        time = cost[0] + cost[1] * (length + 1) + cost[2] * length
+        assert rate * time == pytest.approx(chain_yield(hazards, length))
+    assert len(best.rates) == len(hazards) + 1
+    assert best.rates[best.length] == max(best.rates)
+    assert best.expected_tokens == pytest.approx(chain_yield(hazards, best.length))
+
+
+def test_free_passes_ask_for_the_longest_chain_and_dear_ones_for_none():
+    assert best_chain([0.5] * 5, (1, 0, 0)).length == 5
+    assert best_chain([0.5] * 5, (1, 0, 1)).length == 0
+
+
+def test_what_is_no_rate_or_no_count_is_refused():
+    for call, words in (
+        (lambda: chain_yield(1.2, 3), "acceptance"),
+        (lambda: chain_yield([0.7, math.nan], 2), "acceptance"),
+        (lambda: chain_yield("0.7", 3), "acceptance"),
+        (lambda: chain_yield([0.7], 3), "3"),
+        (lambda: chain_yield(0.7, 2.5), "length"),
+        (lambda: isotropic_yield([0.5], 2, 3), "acceptance"),
+        (lambda: best_isotropic(0.5, -1), "node_budget"),
+        (lambda: spine_yield(0.5, 0.1, [-1], 2), "widths"),
+        (lambda: optimal_widths(0.5, 0.1, 0, 4), "spine_length"),
+        (lambda: best_spine(0.5, -0.1, 12, 3), "branch_acceptance"),
+        (lambda: sequoia_shape([0.5, None], 4, 2), "rank_acceptance"),
+        (lambda: best_chain([0.5], (1, 1)), "cost"),
+        (lambda: best_chain([0.5], (0, 0, 1)), "cost"),
+    ):
+        with refused(SettingsError, words):
+            call()
 
 
 def test_isotropic_yield_is_the_mean_over_independent_siblings():
