@@ -29,6 +29,7 @@ from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError
 from speclab.prompts import Prompt, PromptInput, as_messages
 from speclab.settings import SessionSettings
+from speclab.trace.metrics import loops
 from speclab.views import template
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def measure(
     | `tokens`, `seconds`, `tokens_per_second` | new tokens, from the call to the last token, prefill included |
     | `tokens_per_iteration` | committed per verification pass; of transformers, new tokens per pass of the target |
     | `same_text` | the text equals the target's own, from transformers' `generate` |
+    | `loops` | the target's own text, of 64 new tokens or more, repeats itself (`trace.metrics.loops`) |
     | `models`, `machine` | the models and their forward passes; the machine |
 
     Args:
@@ -150,7 +152,8 @@ def _measure_prompt(
     ids = _ids(pair, prompt)
     own = _by_transformers(pair, {}, ids, max_new_tokens).tokens
     example = prompt if isinstance(prompt, Prompt) else Prompt(str(number), "", "")
-    about = {"prompt": example.name, "kind": example.kind, **_conditions(pair)}
+    about = {"prompt": example.name, "kind": example.kind, "loops": loops(own)}
+    about |= _conditions(pair)
     calls = {
         name: _fastest(pair, name, method, ids, max_new_tokens) for name, method in methods.items()
     }
@@ -311,6 +314,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     | `times_own_plain`, `low`, `high` | the same beside speclab's plain decoding, and a 95 % interval |
     | `tokens_per_iteration` | mean; of transformers, new tokens per pass of the target |
     | `tokens_per_second` | median of all calls |
+    | `times_no_loops`, `tokens_no_loops` | `times_own_plain`, `tokens_per_iteration` of texts that do not loop |
     | `same_text`, `calls` | share of texts that are the target's own; number of calls |
     | `arguments` | the settings of the method |
 
@@ -318,15 +322,18 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     NaN below three prompts.
     """
     groups = frame.groupby("method", sort=False)
+    calm = frame[~frame.loops]
     own = _ratios(frame, OWN_PLAIN)
-    low, high = _interval(own)
+    interval = _interval(own)
     table = pd.DataFrame({
         "times_plain": _ratios(frame, PLAIN).median(axis=1),
         "times_own_plain": own.median(axis=1),
-        "low": low,
-        "high": high,
+        "low": interval.low,
+        "high": interval.high,
         "tokens_per_iteration": groups.tokens_per_iteration.mean(),
         "tokens_per_second": groups.tokens_per_second.median(),
+        "times_no_loops": own[calm.prompt.unique()].median(axis=1),
+        "tokens_no_loops": calm.groupby("method").tokens_per_iteration.mean(),
         "same_text": groups.same_text.mean(),
         "calls": groups.size(),
         "arguments": groups.arguments.first(),
@@ -341,16 +348,15 @@ def _ratios(frame: pd.DataFrame, base: str) -> pd.DataFrame:
     return speeds / speeds.loc[base if base in speeds.index else speeds.index[0]]
 
 
-def _interval(ratios: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+def _interval(ratios: pd.DataFrame) -> pd.DataFrame:
     """95 % of the medians of prompts that are drawn again, with replacement (the bootstrap)."""
-    methods, prompts = ratios.shape
-    if prompts < 3:
-        missing = np.full(methods, np.nan)
-        return missing, missing
-    drawn = np.random.default_rng(0).integers(prompts, size=(RESAMPLED, prompts))
-    medians = np.median(ratios.to_numpy()[:, drawn], axis=2)
-    low, high = np.quantile(medians, (0.025, 0.975), axis=1)
-    return low, high
+    ends = pd.DataFrame(np.nan, ratios.index, ["low", "high"])
+    prompts = ratios.shape[1]
+    if prompts >= 3:
+        drawn = np.random.default_rng(0).integers(prompts, size=(RESAMPLED, prompts))
+        medians = np.median(ratios.to_numpy()[:, drawn], axis=2)
+        ends[:] = np.quantile(medians, (0.025, 0.975), axis=1).T
+    return ends
 
 
 def report(frame: pd.DataFrame, path: str | Path) -> Path:
@@ -377,7 +383,7 @@ def report(frame: pd.DataFrame, path: str | Path) -> Path:
     )
     figure.add_vline(x=1, line_dash="dot")
     figure.update_yaxes(autorange="reversed")
-    figure.write_html(path)
+    figure.write_html(path, config={"showSendToCloud": False})
     return Path(path)
 
 

@@ -159,7 +159,8 @@ def bench(
     from speclab import bench
     from speclab.drafters import from_str
 
-    to.touch()  # before anything is measured
+    if not where:
+        to.touch()  # before anything is measured
     chosen = {text: from_str(text) for text in strategies or ()}
     texts: list[Any] = []
     if prompts is not None:
@@ -201,7 +202,7 @@ def replay(
     frame, words = read_and_replay(file, strategies, pair)
     typer.echo(words)
     frame.to_csv(to.with_suffix(".csv"))
-    speclab.views.replays(frame).write_html(to)
+    speclab.views.replays(frame).write_html(to, config={"showSendToCloud": False})
 
 
 _Steps = Annotated[

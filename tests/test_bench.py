@@ -12,6 +12,7 @@ from speclab import bench
 from speclab.bench import PLAIN
 from speclab.cli import app
 from speclab.errors import MeasurementError
+from speclab.trace.metrics import loops
 
 pytestmark = pytest.mark.model
 METHODS = {
@@ -97,6 +98,27 @@ def test_the_summary_is_medians_beside_plain_decoding(frame):
     assert (table.times_own_plain <= table.high).all()
 
 
+def test_texts_that_loop_are_marked_and_the_figures_are_given_without_them(frame):
+    assert not frame.loops.any(), "twelve tokens are too few to tell"
+    assert loops([*range(40), *range(40, 52), *range(40, 52), *range(40, 52), *range(40, 52)])
+    near = [turn if turn % 10 == 0 else turn % 10 for turn in range(1000, 1100)]
+    assert loops(near), "one token in ten changes each time"
+    assert not loops(range(200))
+    assert not loops([1, 2] * 31)
+    assert not loops([*[1, 2] * 40, *range(10, 60)])
+    looping = frame[frame.prompt == frame.prompt[0]].assign(loops=True, prompt="loops")
+    looping = looping.assign(tokens_per_second=1.0, tokens_per_iteration=9.0)
+    parts = [frame.assign(prompt=frame.prompt + mark) for mark in "ab"]
+    before = bench.summary(pd.concat(parts))
+    after = bench.summary(pd.concat([*parts, looping]))
+    assert (after.tokens_no_loops - before.tokens_per_iteration).abs().max() < 1e-9
+    assert (after.times_no_loops - before.times_own_plain).abs().max() < 1e-9
+    assert (after.tokens_per_iteration > before.tokens_per_iteration).all()
+    assert (after.low <= after.times_own_plain).all()
+    assert (after.times_own_plain <= after.high).all()
+    assert bench.summary(looping).tokens_no_loops.isna().all()
+
+
 def test_an_iteration_is_the_passes_python_and_the_rest(monkeypatch):
     """By a clock that moves one second whenever it is read."""
     pair = pair_of("llama")
@@ -160,6 +182,7 @@ def test_the_command_writes_a_picture_and_the_calls_or_refuses_before_it_measure
 
     assert "missing/bench.html cannot be used" in called(tmp_path / "missing/bench.html").stderr
     assert chosen in called(page, "--where").output
+    assert not page.exists()
     done = called(page)
     assert done.exit_code == 0, done.output
     assert "prompts measured" in done.output
@@ -169,4 +192,5 @@ def test_the_command_writes_a_picture_and_the_calls_or_refuses_before_it_measure
     text = page.read_text(encoding="utf-8")
     assert chosen in text
     assert 'src="http' not in text
+    assert '"showSendToCloud": false' in text, "one click would upload the prompts"
     assert {PLAIN, "plain"} < set(bench.methods(speclab.load_pair()))

@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from speclab.errors import SpeclabError
+from speclab.trace.metrics import loops
 from training.data import MIXTURE, Packed, Tokens, corpus_folder, pack, read_tokenizer
 from training.model import continue_all, load, logits
-from training.repeats import loops, periodic, repeated
+from training.repeats import periodic, repeated
 
 
 class EvaluateConfig(BaseModel):

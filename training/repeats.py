@@ -1,12 +1,12 @@
-"""Repetition in continuations: repeated 4-grams and loops."""
+"""Repetition in continuations: repeated 4-grams, and exact periods."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-NGRAM = 4
-TAIL = 64
+from speclab.trace.metrics import NGRAM
+
 LONGEST_PERIOD = 24
 PERIODIC_TAIL = 48
 
@@ -20,16 +20,6 @@ def repeated(tokens: Sequence[int], before: int = 1) -> list[bool]:
         marks[end - 1] = seen[gram] >= before
         seen[gram] += 1
     return marks
-
-
-def loops(tokens: Sequence[int]) -> bool:
-    """Whether more than half of a continuation's last 64 tokens end a 4-gram that it already
-    contained.
-
-    This counts exact loops of any period, loops that begin late, and near-loops that change a word
-    each time. A continuation shorter than 64 tokens does not loop.
-    """
-    return len(tokens) >= TAIL and sum(repeated(tokens)[-TAIL:]) > TAIL / 2
 
 
 def periodic(tokens: Sequence[int]) -> bool:

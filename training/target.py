@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from speclab.trace.metrics import loops
 from training.data import Batches, Packed
 from training.loop import (
     CHECKPOINT,
@@ -22,7 +23,7 @@ from training.loop import (
     train,
 )
 from training.model import TARGET, Shape, build, continue_all, export, load, logits, next_token_loss
-from training.repeats import loops, repeated
+from training.repeats import repeated
 
 
 class PretrainConfig(Recipe):

@@ -9,6 +9,10 @@ from math import sqrt
 from speclab.trace.codecs import Amount, Natural
 from speclab.tree import DraftTree
 
+NGRAM = 4
+TAIL = 64
+"""Tokens at the end of a text that show whether it loops."""
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -41,6 +45,22 @@ def looked(tree: DraftTree, accepted: Sequence[int], committed: int, drafted_roo
     ended = committed == len(accepted)  # inside the path: nothing after it was judged
     rejected = not ended and (last < 0 or bool(tree.children[last]))
     return len(accepted) + rejected
+
+
+def loops(tokens: Sequence[int]) -> bool:
+    """Whether more than half of a text's last 64 tokens end a 4-gram that it already contained, so that
+    any drafter can guess them.
+
+    This counts exact loops of any period, loops that begin late, and near-loops that change a word
+    each time. A text shorter than 64 tokens does not loop.
+    """
+    seen: set[tuple[int, ...]] = set()
+    again: list[bool] = []
+    for end in range(NGRAM, len(tokens) + 1):
+        gram = tuple(tokens[end - NGRAM : end])
+        again.append(gram in seen)
+        seen.add(gram)
+    return len(tokens) >= TAIL and sum(again[-TAIL:]) > TAIL / 2
 
 
 @dataclass(frozen=True, slots=True)
