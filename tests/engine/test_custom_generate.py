@@ -1,8 +1,10 @@
 """Inside `generate`: what it hands over is followed as the library does, or refused by name; the model is unchanged."""
 
+import shutil
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from transformers import (
     LogitsProcessor,
     MaxLengthCriteria,
     StoppingCriteria,
+    dynamic_module_utils,
 )
 
 import speclab
@@ -227,6 +230,31 @@ def test_drafts_of_every_kind(tmp_path):
     for given in (tmp_path, pair.heads[0], random_head(own, 3, layers=(0, 1, 2))):
         inside = speclab.custom_generate(TREE, given)
         assert torch.equal(want, generated(own, 12, custom_generate=inside))
+
+
+HUB = Path(__file__).parents[2] / "hub"
+
+
+def test_as_a_repository_of_a_decoding_method(tmp_path, monkeypatch):
+    """transformers copies the folder's code and runs it; inside a checkpoint it is the model's `generate`."""
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", tmp_path / "modules")
+    own = model()
+    want = generated(own, do_sample=False)
+    asked = {"custom_generate": str(HUB), "trust_remote_code": True, "do_sample": False}
+    tree = {"strategy": "DynaTree(node_budget=6)", "assistant_model": draft_of("llama", NOISE)}
+    for more in ({}, tree, tree):
+        streamer = Watching(0)
+        assert torch.equal(want, generated(own, **asked, **more, streamer=streamer))
+        assert [token for _, (token,) in streamer.seen[1:-1]] == want[0, len(PROMPT) :].tolist()
+    with refused(errors.NoDraftError, "DynaTree"):
+        generated(own, **asked, strategy="DynaTree")
+    own.save_pretrained(tmp_path / "checkpoint")
+    shutil.copytree(HUB / "custom_generate", tmp_path / "checkpoint/custom_generate")
+    loaded = type(own).from_pretrained(tmp_path / "checkpoint", trust_remote_code=True)
+    given = {"input_ids": IDS, "max_new_tokens": 20, "pad_token_id": 0, "do_sample": False}
+    assert torch.equal(want, loaded.generate(**given, **tree))
+    needed = (HUB / "custom_generate/requirements.txt").read_text().split()
+    assert needed == [errors.DISTRIBUTION]
 
 
 class Nothing(LogitsProcessor):
