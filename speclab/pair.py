@@ -233,8 +233,10 @@ class ModelPair:
         for (role, source), name in zip(self._sources.items(), names, strict=True):
             facts[role] = name
             facts[f"{role}_parameters"] = self._parameters[role]
-            if source.known < self.vocab_size:  # ids that it never drafts
+            if source.known < self.vocab_size:  # ids that it never reads
                 facts[f"{role}_lacks"] = f"{source.known} to {self.vocab_size - 1}"
+            if len(source.proposes) < self.vocab_size:
+                facts[f"{role}_ids"] = f"{len(source.proposes)} of {self.vocab_size}"
         for role, runner in self.runners.items():
             facts[f"{role}_family"] = runner.family
             facts[f"{role}_attention"] = runner.model.config._attn_implementation

@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import signature
-from numbers import Integral, Real
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from speclab.errors import SettingsError, named
+from speclab.errors import SettingsError
 from speclab.tree import Floats, Ints
 
 __all__ = [
@@ -62,17 +61,17 @@ def _checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
     @wraps(function)
     def call(*given: Arguments.args, **more: Arguments.kwargs) -> Result:
         for name, value in signature(function).bind(*given, **more).arguments.items():
-            kind = Integral if name in COUNTS else Real
+            numbers = np.asarray(value)
             least = COUNTS.get(name, 0)
             most = LARGE if name in COUNTS or name in AMOUNTS else 1
-            alone = function.__annotations__[name] in ("float", "int") or not np.ndim(value)
-            for number in [value] if alone else value:
-                right = isinstance(number, kind) and not isinstance(number, bool)
-                if not (right and least <= number <= most):
-                    what = "whole numbers" if kind is Integral else "numbers"
-                    raise SettingsError(
-                        f"{name} takes {what} from {least} to {most:g}, got {named(number)}."
-                    )
+            kinds = "iu" if name in COUNTS else "iuf"
+            lists = "Values" in function.__annotations__[name]
+            right = numbers.dtype.kind in kinds and (lists or not numbers.ndim)
+            if not (right and ((numbers >= least) & (numbers <= most)).all()):
+                what = "whole numbers" if name in COUNTS else "numbers"
+                raise SettingsError(
+                    f"{name} takes {what} from {least} to {most:g}, got {value!r:.40}."
+                )
         return function(*given, **more)
 
     return call

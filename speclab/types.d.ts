@@ -38,6 +38,7 @@ interface NodeRecord {
   verdict: string;
   kv_slot: number;
   choice_prob: number | null;
+  beyond_draft?: boolean;
   entropy: number;
   target_top: Top;
   draft_top: Top;

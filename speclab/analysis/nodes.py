@@ -26,7 +26,7 @@ COLUMNS = {
     "run": "int64", "iteration": "int64", "node": "int64", "depth": "int64", "rank": "int64", "source": "str",
     "token": "int64", "text": "str", "kind": "str", "draft_prob": "float64", "path_prob": "float64",
     "target_prob": "float64", "entropy": "float64", "parent_accepted": "bool", "right": "boolean", "tried": "bool",
-    "accepted": "bool", "verdict": "str", "rule": "str", "strategy": "str",
+    "accepted": "bool", "beyond_draft": "bool", "verdict": "str", "rule": "str", "strategy": "str",
 }  # fmt: skip
 _SPECIAL = re.compile(
     r"(?i)<\|.*\|>|</?(s|unk|pad|bos|eos|mask|cls|sep)>|\[(UNK|PAD|CLS|SEP|MASK|BOS|EOS)\]"
@@ -46,6 +46,7 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
     | `parent_accepted` | the parent is the root or lies on the accepted path |
     | `right` | the token is the target's choice after its parent, wherever that is; missing where it is not recorded |
     | `tried` | the acceptance rule came to the node; a rate of acceptance is a mean of `accepted` over these rows |
+    | `beyond_draft` | the draft's vocabulary lacks the target's choice after its parent: no child can be right |
     | `accepted`, `verdict`, `rule`, `strategy` | the outcome, the rule in words, and the run's strategy |
 
     A node at depth 5 is tried only if the four tokens before it were right, so in text that is easy
@@ -124,6 +125,7 @@ def _rows(step: Step) -> Iterable[dict[str, Any]]:
             "tried": record.verdict != "not reached"
             and not (step.bonus is None and parent == last),
             "accepted": record.verdict == "accepted",
+            "beyond_draft": parent >= 0 and step.nodes[parent].beyond_draft,
             "verdict": record.verdict,
             "rule": step.rule,
         }

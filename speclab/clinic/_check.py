@@ -25,7 +25,7 @@ from speclab.clinic._faults import BrokenPair
 from speclab.clinic._lines import UNRECORDED
 from speclab.clinic._plain import SAMPLE, Measured, Oracle, Progress, measure
 from speclab.clinic._report import Report
-from speclab.clinic._sampled import SampledRun
+from speclab.clinic._sampled import SampledRun, wrong_claims
 from speclab.clinic.steps_file import load_steps
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
@@ -203,8 +203,9 @@ def examine(
 ) -> Report:
     """One check: the record, then answers and draws beside the plain run, then the draft's side."""
     records = contradictions(trace, pair.eos_ids if pair is not None else frozenset())
+    claims = wrong_claims(trace) if "format" in trace.models else []
     if pair is None:
-        return _reported(trace, records, _notes(trace))
+        return _reported(trace, [*records, *claims], _notes(trace))
     oracle = Oracle(trace, pair, progress, close)
     drawn = (
         oracle.outside and trace.settings.get("temperature") and not trace.models.get("processed")
@@ -214,8 +215,9 @@ def examine(
     wrong = [one.step.index for one in measured if one.wrong or one.misses]
     first = min(wrong, default=len(measured))
     cause = explain_answers(oracle, measured, first)[0] if wrong else None
-    draws = sampled.finding() if sampled and not wrong else None
-    drafts, said = explain_draft(trace, pair, progress, first)
+    draws = sampled.finding() if sampled and not wrong and not claims else None
+    # proposals that are not drawn from what is recorded are explained
+    drafts, said = (claims, []) if claims else explain_draft(trace, pair, progress, first)
     found = [one for one in (cause, *drafts, *records, draws) if one is not None]
     found.sort(key=lambda finding: finding.iteration)
     found += [tie for one in measured[:first] for tie in _ties(one)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import partial
+from math import log
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,7 +47,15 @@ class DraftOracle(Oracle):
     def log_probs(self, step: Step, logits: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         if self.cuts is None:
             return super().log_probs(step, logits, nodes)
-        return transformed(logits, self.cuts).float().log().clamp_min(FLOOR).cpu()
+        rows = transformed(logits, self.cuts).log()
+        for row, node in enumerate(range(len(rows)) if nodes is None else nodes):
+            tokens = [token for token, _ in step.nodes[node].draft_top]
+            if tokens:  # compared among themselves, since rounding moves the edges of a cut
+                among = transformed(logits[row, tokens], Cuts(self.cuts.temperature)).log()
+                rows[row, tokens] = among + log(
+                    sum([prob for _, prob in step.nodes[node].draft_top])
+                )
+        return rows.float().clamp_min(FLOOR).cpu()
 
 
 class HeadOracle(Oracle):

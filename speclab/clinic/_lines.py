@@ -64,6 +64,7 @@ class Header:
     draft_temperature: Amount | None = None
     draft_top_k: Natural | None = None
     draft_top_p: Probability | None = None
+    draft_min_p: Probability | None = None
     seed: Natural | None = None
     request: str | Natural = ""
 
@@ -169,7 +170,7 @@ eos_ids committed: a list of token ids
 position_offset: a whole number
 rule: one of greedy, sample_and_match, rejection, rejection_without_replacement, block
 top_k draft_top_k seed n_accepted: a whole number of at least 0
-top_p min_p draft_top_p: a number from 0 to 1
+top_p min_p draft_top_p draft_min_p: a number from 0 to 1
 prefix_length: a whole number from 0 to 16777216
 token choice: a list of token ids, one for each row
 parent: a list of row numbers, -1 for the root

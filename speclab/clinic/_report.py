@@ -66,6 +66,13 @@ class Report:
         return mean([step.counts.accepted for step in self.trace.steps])
 
     @property
+    def misses(self) -> tuple[int, int]:
+        """Passes with a draft of which nothing was accepted; and those whose choice the draft cannot
+        propose."""
+        missed = [step for step in self.trace.steps if step.counts.looked and not step.accepted]
+        return len(missed), len([step for step in missed if step.nodes[0].beyond_draft])
+
+    @property
     def exit_status(self) -> int:
         """0 nothing is wrong, 1 the text or the target's answers, 3 only the draft's proposals."""
         kinds = {finding.kind for finding in self.findings} - {TIE}
@@ -104,6 +111,12 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"{self.accepted:.2f} tokens accepted per pass{by_depth(self.acceptance)}."]
+        missed, beyond = self.misses
+        if beyond:
+            lines.append(
+                f"Of {missed} misses at depth 1 {beyond} have a choice that the draft cannot propose: "
+                "its vocabulary has no such token."
+            )
         wrong = [finding for finding in self.findings if finding.kind != TIE]
         lines += map(str, wrong if self.with_tables else self.findings)
         lines += [f"Note: {note}" for note in self.notes]

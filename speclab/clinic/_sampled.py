@@ -4,17 +4,21 @@ A run is lossless if each committed token, given the text before it, has the tar
 under the header's temperature, top-k, top-p and min-p. That holds for every acceptance rule, and
 needs nothing of the draft. So the ranks of the committed tokens are tested, and no committed token
 may have probability 0. Where the rule is known, the number of accepted nodes at each depth is
-compared with the rule's expectation, too.
+compared with the rule's expectation, too; and rules that divide by the draft's probabilities need
+proposals that were drawn from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from math import erfc, exp, sqrt
+from dataclasses import asdict, dataclass, fields, replace
+from math import ceil, erfc, exp, sqrt
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from speclab.clinic._detectors import BLOCK, REJECTION, name, path_of
@@ -32,6 +36,13 @@ SCALE = sqrt(12)
 ROUNDING = 3.0
 """A recorded answer is off by at most so many times the usual size of rounding."""
 MATCH = "sample and match"
+FITS = 4.0
+"""Standard deviations within which proposals fit what they may be drawn from."""
+TINY = 1e-6
+UNLIKELY = 1e-4
+"""Stands for probability 0: a proposal at the edge of a cut, which rounding may move."""
+MOST_OTHERS = 4096
+"""Tokens that stand for those that are not recorded."""
 
 
 class SampledRun:
@@ -56,7 +67,8 @@ class SampledRun:
         probs = transformed(logits, self.cuts)
         for depth, (node, token) in enumerate(zip(path, step.committed, strict=False)):
             self.tokens += 1
-            rank = _mid_rank(probs[node], token)
+            ordered, order = probs[node].sort(descending=True)
+            rank = _mid_rank(ordered, int((order == token).nonzero()))
             self.draws.append((TEXT, *rank))
             if step.rule != BLOCK:  # whose tokens at one depth depend on the later ones
                 self.draws.append((f"{TEXT} at depth {depth}", *rank))
@@ -105,12 +117,11 @@ class SampledRun:
         return Finding(0, None, "choice", sentence)
 
 
-def _mid_rank(probs: Tensor, token: int) -> tuple[float, float]:
-    """The token's mid-rank in the distribution less its mean, 1/2, and its variance, both scaled so
-    that the variance of a uniform rank is 1."""
-    ordered, order = probs.sort(descending=True)
+def _mid_rank(ordered: Tensor, place: int) -> tuple[float, float]:
+    """The mid-rank of a place in a distribution less its mean, 1/2, and its variance, both scaled so that
+    the variance of a uniform rank is 1."""
     middle = SCALE * (ordered.cumsum(0) - ordered / 2 - 0.5)
-    return float(middle[order == token]), float((ordered * middle**2).sum())
+    return float(middle[place]), float((ordered * middle**2).sum())
 
 
 @dataclass(frozen=True)
@@ -130,8 +141,9 @@ class Cuts:
         return cls(**given) if given else None  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        named = {"top-k": self.top_k, "top-p": self.top_p, "min-p": self.min_p}
-        return ", ".join([f"{name} {value:g}" for name, value in named.items() if value])
+        named = [f"temperature {self.temperature:g}"] if self.temperature != 1 else []
+        cuts = {"top-k": self.top_k, "top-p": self.top_p, "min-p": self.min_p}
+        return ", ".join([*named, *[f"{name} {value:g}" for name, value in cuts.items() if value]])
 
 
 def transformed(logits: Tensor, cuts: Cuts) -> Tensor:
@@ -144,6 +156,56 @@ def transformed(logits: Tensor, cuts: Cuts) -> Tensor:
         probs = probs.masked_fill(probs < cuts.min_p * probs.amax(-1, keepdim=True), 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
     return probs
+
+
+def wrong_claims(trace: Trace) -> list[Finding]:
+    """At most one finding: proposals were not drawn from the probabilities that are recorded of them. It
+    names what they seem to be drawn from."""
+    claims = [*_claims(trace)]
+    excess, variance, claimed = _ranked(claims, Cuts())
+    if variance < MIN_VARIANCE or (p := erfc(abs(excess) / sqrt(2 * variance))) >= ALPHA:
+        return []
+    given = Cuts.of(trace, "draft_") or Cuts.of(trace) or Cuts()
+    parts = [Cuts(**{name: value}) for name, value in asdict(given).items()]
+    fits = [(*_ranked(claims, cuts), cuts) for cuts in (given, *parts, Cuts(top_k=1))]
+    off, spread, likelihood, best = max(fits, key=itemgetter(2))
+    cause = "No setting of the header explains it."
+    if likelihood > claimed and off**2 <= FITS**2 * max(spread, 1.0):
+        cause = f"It is as if they were drawn at {best}, and the probabilities taken before that."
+    sentence = (
+        f"The {len(claims)} proposals were not drawn from the probabilities recorded of them, by which "
+        f"acceptance divides: their mean rank is {0.5 + excess / len(claims) / SCALE:.2f}, not 0.50 "
+        f"(p = {p:.1g}). {cause}"
+    )
+    return [Finding(0, None, "log_prob", sentence)]
+
+
+def _claims(trace: Trace) -> Iterator[tuple[list[float], int]]:
+    """Of each proposal of a sampled chain: the probabilities recorded after its parent, best first; and its
+    place among them, or after them."""
+    for step in trace.steps:
+        drawn = step.rule in (*REJECTION, BLOCK) and "log_prob" not in step.missing
+        for node, children in zip(step.nodes, step.tree.children, strict=True):
+            if drawn and node.draft_top and len(children) == 1:
+                top = dict(node.draft_top)
+                token = step.nodes[children[0]].token
+                yield [*top.values()], [*top, token].index(token)
+
+
+def _ranked(claims: Sequence[tuple[list[float], int]], cuts: Cuts) -> tuple[float, float, float]:
+    """The sum of the proposals' mid-ranks, its variance, and their log-likelihood, if they were drawn from
+    what the cuts make of the recorded probabilities."""
+    total = np.zeros(3)
+    for top, place in claims:
+        rest = max(1.0 - sum(top), 0.0)
+        # what is not recorded: many tokens, none more probable than the last one
+        others = min(ceil(rest / max(top[-1], TINY)), MOST_OTHERS)
+        every = torch.tensor([*top, *[rest / others] * others] if others else top)
+        probs = transformed(every.log(), cuts)
+        ordered = torch.cat([probs[: len(top)], probs[len(top) :].sum()[None]])
+        total += *_mid_rank(ordered, place), float(ordered[place].clamp_min(UNLIKELY).log())
+    excess, variance, likelihood = total.tolist()
+    return excess, variance, likelihood
 
 
 def accept_chances(step: Step, path: Sequence[int], probs: Tensor) -> Iterator[tuple[int, float]]:

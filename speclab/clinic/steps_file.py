@@ -14,8 +14,11 @@ import numpy as np
 
 from speclab.clinic._detectors import FOLLOWS_THE_TARGET, RECORDED
 from speclab.clinic._lines import DUMP, Dumped, Header, Pass, precision, read_line
+from speclab.engine.decode import runners
+from speclab.engine.record import beyond
 from speclab.errors import TraceError
 from speclab.files import opened
+from speclab.models.source import DraftSource
 from speclab.pair import ModelPair, checked_pair
 from speclab.recorder import OPTIONAL
 from speclab.trace.metrics import Counts, looked
@@ -35,7 +38,9 @@ RULES = {
 """Acceptance rules of the header, and their names in records."""
 FOR_CHECKS = {"batch", "draft_topk", "request"}
 """Fields that no picture shows, so that a step does not miss them."""
-SAMPLING = "temperature top_k top_p min_p draft_temperature draft_top_k draft_top_p seed"
+SAMPLING = (
+    "temperature top_k top_p min_p draft_temperature draft_top_k draft_top_p draft_min_p seed"
+)
 ABOUT = "engine tokenizer note format processed position_offset"
 """Fields of the header that become settings of the trace, and that describe its models."""
 
@@ -57,6 +62,7 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
     """
     if pair is not None:
         checked_pair(pair)
+    drafts = [] if pair is None else runners(pair)[1:]
     header: Header | None = None
     steps: list[Step] = []
     finished = ""
@@ -73,7 +79,7 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
                 line = read_line(Dumped, raw, where).as_pass(length)
             else:
                 line = read_line(Pass, raw, where)
-            steps.append(_step(line, len(steps), header))
+            steps.append(_step(line, len(steps), header, drafts))
         except TraceError:
             if header is None or raw.endswith(b"\n"):
                 raise
@@ -107,7 +113,7 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
             yield number + 1, b""
 
 
-def _step(line: Pass, index: int, header: Header) -> Step:
+def _step(line: Pass, index: int, header: Header, drafts: Sequence[DraftSource]) -> Step:
     n = len(line.token)
     log_prob = line.log_prob or [0.0] * n
     tree, order = DraftTree.grown(line.token, line.parent, log_prob, RECORDED)
@@ -140,7 +146,7 @@ def _step(line: Pass, index: int, header: Header) -> Step:
         index=index,
         prefix_length=start,
         tree=tree,
-        nodes=tuple(_nodes(line, tree, order, accepted, slots, tops)),
+        nodes=tuple(_nodes(line, tree, order, accepted, slots, tops, drafts)),
         accepted=accepted,
         committed=line.committed,
         bonus=line.committed[-1] if end - start > len(accepted) else None,
@@ -179,6 +185,7 @@ def _nodes(
     accepted: Sequence[int],
     slots: Sequence[int],
     top: Sequence[Top],
+    drafts: Sequence[DraftSource],
 ) -> Iterator[NodeRecord]:
     path = [0, *accepted]
     tokens = tree.token.tolist()
@@ -204,6 +211,7 @@ def _nodes(
             kv_slot=slots[row],
             entropy=0.0,
             choice_prob=dict(top[node]).get(chosen),
+            beyond_draft=chosen != UNKNOWN and beyond(drafts, chosen),
             target_top=top[node],
             draft_top=_probabilities(line.draft_topk[row]) if line.draft_topk else (),
         )

@@ -14,6 +14,7 @@ from torch import Tensor
 from speclab.drafters.base import TopK
 from speclab.engine.decode import Decoding, Iteration, runners
 from speclab.models.answer import KEPT, TopTokens, topk
+from speclab.models.source import DraftSource
 from speclab.models.transfers import to_device
 from speclab.sampling import Probabilities, inverse_cdf, transform, uniform, without
 from speclab.trace.records import (
@@ -66,7 +67,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         index=index,
         prefix_length=iteration.prefix_length,
         tree=outcome.tree,
-        nodes=_nodes(iteration, target, draft_top),
+        nodes=_nodes(decoding, iteration, target, draft_top),
         accepted=outcome.accepted,
         committed=outcome.committed,
         bonus=outcome.committed[-1] if len(outcome.committed) > len(outcome.accepted) else None,
@@ -153,9 +154,13 @@ def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[in
 
 
 def _nodes(
-    iteration: Iteration, target: _TargetColumns, draft_top: Mapping[int, TopK]
+    decoding: Decoding,
+    iteration: Iteration,
+    target: _TargetColumns,
+    draft_top: Mapping[int, TopK],
 ) -> tuple[NodeRecord, ...]:
     tree = iteration.outcome.tree
+    drafts = decoding.drafter.runners
     verdicts = _verdicts(iteration, target)
     tokens = tree.token.tolist()
     probs = np.exp(tree.log_prob).tolist()
@@ -173,12 +178,18 @@ def _nodes(
                 kv_slot=iteration.prefix_length + node,
                 entropy=target.entropy[node],
                 choice_prob=target.choice_prob[node],
+                beyond_draft=beyond(drafts, target.choice[node]),
                 target_top=target.top[node],
                 draft_top=draft_top.get(node, ()),
             )
             for node, verdict in enumerate(verdicts)
         ]
     )
+
+
+def beyond(drafts: Sequence[DraftSource], token: int) -> bool:
+    """Whether there are drafts, and none can propose the token."""
+    return bool(drafts) and not any(token in draft.proposes for draft in drafts)
 
 
 def _verdicts(iteration: Iteration, target: _TargetColumns) -> list[Verdict]:

@@ -7,8 +7,8 @@ where the target has not run, it reads its own output instead.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Collection, Sequence
+from functools import cache, cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -83,6 +83,11 @@ class HeadRunner(DraftSource):
         self._output = cache(self._output_layer)
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
         self._angles: Angles = (torch.empty(0), torch.empty(0))
+
+    @cached_property
+    def proposes(self) -> Collection[int]:
+        ids = self._output()[1]
+        return range(self.vocab_size) if ids is None else set(ids.tolist())
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
         last = len(tokens) - 1

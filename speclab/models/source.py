@@ -8,7 +8,7 @@ ones. A new kind of draft is one class that implements them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -126,6 +126,11 @@ class DraftSource(ABC):
         if self.known >= self.vocab_size:
             return tokens
         return [token if token < self.known else self.unknown for token in tokens]
+
+    @property
+    def proposes(self) -> Collection[int]:
+        """The ids of a text that it can propose."""
+        return range(min(self.known, self.vocab_size))
 
     @property
     def capacity(self) -> int:

@@ -114,10 +114,11 @@ class NodeRecord:
     `target_prob`: the target's probability of this token at its parent; None for a verified root.
     `target_choice`: the target's choice *after* this node, `UNKNOWN` if not recorded; on a path
     whose candidates were tried one by one, the token that follows. `choice_prob`: the target's
-    probability of that token, None if not recorded. `target_top`, `draft_top`: the
-    most probable next tokens, (token, probability), best first; `draft_top` is empty if the node
-    was not expanded. `entropy`: of the target's distribution after this node, nats. `kv_slot`: the
-    row's slot in the target's cache during the pass.
+    probability of that token, None if not recorded. `beyond_draft`: no draft that may have proposed
+    has that token in its vocabulary. `target_top`, `draft_top`: the most probable next tokens,
+    (token, probability), best first; `draft_top` is empty if the node was not expanded.
+    `entropy`: of the target's distribution after this node, nats. `kv_slot`: the row's slot in the
+    target's cache during the pass.
     """
 
     index: Natural
@@ -130,6 +131,7 @@ class NodeRecord:
     kv_slot: Length
     entropy: Real
     choice_prob: Probability | None = None
+    beyond_draft: bool = False
     target_top: Many[tuple[Natural, Probability]] = ()
     draft_top: Many[tuple[Natural, Probability]] = ()
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.pairs import block_pair, headed_pair, pair_of
+from support.heads import random_head
+from support.pairs import block_pair, headed_pair, pair_of, target_of
 
 import speclab
 from speclab import clinic
 from speclab.heads.runner import HeadRunner
 from speclab.recorder import Recorder
+from speclab.views import run_data
+from speclab.views.drawing import call
 
 pytestmark = pytest.mark.model
 TEXT = [5, 9, 2, 14, 3, 7, 1, 12]
@@ -71,6 +74,37 @@ def test_a_draft_model_of_another_decoder_is_checked(tmp_path):
     report = clinic.report(recorded(pair, session, tmp_path / "run"), pair)
     assert [finding.fault for finding in report.findings] == [fault]
     assert report.exit_status == 3
+
+
+def test_a_draft_that_has_no_token_for_the_target_s_choices_is_said(tmp_path):
+    target = target_of("llama")
+    text = speclab.generate(
+        speclab.load_pair(target=target), speclab.Autoregressive(), TEXT, max_new_tokens=20
+    ).token_ids
+    lacking = sorted({*range(64)} - {*text})[:8]
+    strategy = speclab.FixedTree(depth=2, branching=2, head=0)
+    for ids, said in ((lacking, "8 of 64"), ([*lacking, text[1]], "9 of 64"), (None, None)):
+        head = random_head(target, 1, "head", ids, own_output=True)
+        pair = speclab.load_pair(target=target, heads=head)
+        assert pair.describe().get("head_0_ids") == said
+        session = decoded(pair, strategy)
+        assert session.token_ids == text
+        report = clinic.report(session)
+        missed = [step for step in session.steps if not step.accepted]
+        beyond = [step for step in missed if ids and step.nodes[0].target_choice not in ids]
+        assert report.misses == (len(missed), len(beyond))
+        assert (f"{len(beyond)} have a choice" in str(report)) == bool(beyond)
+        assert (
+            clinic.report(recorded(pair, session, tmp_path / "run"), pair).misses == report.misses
+        )
+        frame = speclab.nodes(session)
+        misses = frame[(frame.depth == 1) & (frame["rank"] == 1) & frame.tried & ~frame.accepted]
+        assert misses.beyond_draft.sum() == len(beyond)
+        words = [call("nodeSentence", run_data.step_data(step), 1) for step in missed]
+        assert len([one for one in words if "no token" in one]) == len(beyond)
+        assert beyond == [] or ids is not None
+    lookup = decoded(pair, speclab.PromptLookup())
+    assert not any(step.nodes[0].beyond_draft for step in lookup.steps)
 
 
 @pytest.mark.parametrize("markov_rank", [0, 4])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
 import torch
 from support.outside_decoder import decode
 from support.pairs import PROMPT, pair_of
+from transformers.generation.candidate_generator import AssistedCandidateGenerator
 
 import speclab
 from speclab import clinic
@@ -90,6 +92,90 @@ def test_a_right_rule_has_no_finding(rule, tmp_path):
 def test_a_wrong_rule_is_seen_in_the_text(fault, tmp_path):
     findings = clinic.check(*chains(tmp_path / "run.jsonl", "rejection", fault))
     assert {finding.kind for finding in findings} == {"choice"}
+
+
+def assisted(path, seed=0, temperature=1.0, dtype=torch.float32, **more):
+    """transformers' own assisted generation; `Claiming` returns what it did not draw from."""
+    pair = pair_of("llama")
+    model = copy.deepcopy(pair.target.model).to(dtype)
+    draft = copy.deepcopy(pair.draft.model).to(dtype)
+    torch.manual_seed(seed)
+    ids = torch.tensor([PROMPT])
+    asked = {"do_sample": True, "temperature": temperature, "top_k": 0, **more}
+    asked["pad_token_id"] = 64  # none of the text: the library's draft does not see pads
+    with speclab.record_generate(model, path):
+        model.generate(ids, assistant_model=draft, max_new_tokens=150, **asked)
+    return speclab.load_steps(path, pair), pair
+
+
+def claiming(name):
+    """A generator that draws as it should, and returns the draft's logits as they were before that."""
+
+    def candidates(self, arguments):
+        config = arguments["generation_config"]
+        config.output_logits = True
+        if name == "argmax":
+            config = copy.deepcopy(config)
+            config.do_sample = False
+            arguments = {**arguments, "generation_config": config, "logits_processor": None}
+        output = self.assistant_model.generate(**arguments, **self.assistant_kwargs)
+        self.assistant_kwargs["past_key_values"] = output.past_key_values
+        return output.sequences, torch.stack(output.logits, 1).float()
+
+    return candidates
+
+
+HEALTHY = [
+    {},
+    {"temperature": 0.6},
+    {"top_k": 5},
+    {"top_k": 9, "top_p": 0.9, "temperature": 1.3},
+    {"min_p": 0.1},
+]
+
+
+@pytest.mark.parametrize("cut", HEALTHY, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_proposals_that_are_drawn_from_what_is_claimed_have_no_finding(cut, dtype, tmp_path):
+    path = tmp_path / "run.jsonl"
+    trace, pair = assisted(path, dtype=dtype, **cut)
+    assert all(step.nodes[0].draft_top for step in trace.steps if len(step.tree) > 1)
+    report = clinic.report(trace, pair, tables=False)
+    assert [one for one in report.findings if one.kind != clinic.TIE] == []
+    assert report.notes == (), "the proposals are those of the pair's draft"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:  # as older recorders wrote it
+        for name in (
+            "log_prob",
+            "draft_topk",
+            *[each for each in line if each.startswith("draft_")],
+        ):
+            line.pop(name, None)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert not {*clinic.check(speclab.load_steps(path, pair))}
+
+
+@pytest.mark.parametrize(
+    ("name", "cut", "said"),
+    [
+        ("raw", {"top_k": 5}, "top-k 5"),
+        ("raw", {"temperature": 0.6, "top_k": 9}, "top-k 9"),
+        ("raw", {"min_p": 0.3}, "min-p 0.3"),
+        ("argmax", {}, "top-k 1"),
+    ],
+)
+def test_proposals_that_were_not_drawn_from_what_is_claimed_are_named(
+    name, cut, said, tmp_path, monkeypatch
+):
+    """So acceptance divides by a wrong probability, and the text is not the target's."""
+    monkeypatch.setattr(AssistedCandidateGenerator, "_generate_candidates", claiming(name))
+    path = tmp_path / "run.jsonl"
+    trace, pair = assisted(path, **cut)
+    for findings in (clinic.check(trace), clinic.check(trace, pair)):
+        assert [finding.kind for finding in findings] == ["log_prob"]
+        assert f"drawn at {said}" in findings[0].sentence or f", {said}," in findings[0].sentence
+    with pytest.raises(AssertionError, match="log_prob"):
+        clinic.assert_lossless(path, pair)
 
 
 @pytest.mark.parametrize("choice", [True, False])

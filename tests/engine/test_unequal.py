@@ -95,6 +95,7 @@ def test_the_stand_in_of_an_id_that_a_draft_lacks(words, unknown):
         setattr(tokenizer, f"{role}_token", word)
     pair = speclab.load_pair(target=target(96), draft=resized(64), tokenizer=tokenizer)
     assert pair.describe()["draft_lacks"] == "64 to 95"
+    assert pair.describe()["draft_ids"] == "64 of 96"
     assert pair.draft.shown([5, 63, 64, 95]) == [5, 63, unknown, unknown]
     shown = pair.draft.fork().extend([5, 95, 7])
     assert torch.equal(shown, pair.draft.fork().extend([5, unknown, 7]))

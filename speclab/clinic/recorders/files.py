@@ -18,6 +18,8 @@ from speclab.errors import SpeclabError
 from speclab.recorder import Recorder, topk
 
 VARIABLE = "SPECLAB_RECORD"
+LEAST = -100.0
+"""Log-probability that stands for that of an excluded token, which no JSON has."""
 
 
 class Requests:
@@ -77,9 +79,12 @@ def found(value: Any, path: str, default: Any = None) -> Any:
 
 def proposals(log_probs: Any, token: Sequence[int]) -> dict[str, Any]:
     """`log_prob` and `draft_topk` of a chain: what the drafter gave after each row but the last, `[n - 1,
-    V]`."""
-    chosen = [min(float(row[own]), 0.0) for row, own in zip(log_probs, token[1:], strict=True)]
-    return {"log_prob": [0.0, *chosen], "draft_topk": [*topk(log_probs), []]}
+    V]`; tokens of probability 0 are left out."""
+    chosen = [
+        max(min(float(row[own]), 0.0), LEAST) for row, own in zip(log_probs, token[1:], strict=True)
+    ]
+    tops = [[pair for pair in row if pair[1] > LEAST] for row in topk(log_probs)]
+    return {"log_prob": [0.0, *chosen], "draft_topk": [*tops, []]}
 
 
 def cuts(top_k: Any, top_p: Any, size: int) -> dict[str, Any]:

@@ -6,13 +6,16 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import LogitsProcessorList, PreTrainedModel
+from transformers.generation.candidate_generator import AssistedCandidateGenerator
 
+from speclab.clinic.recorders.files import proposals
 from speclab.errors import SettingsError, TraceError
 from speclab.models.answer import KEPT
 from speclab.recorder import Recorder, topk
@@ -28,7 +31,8 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
         with speclab.record_generate(model, "run.jsonl"):
             model.generate(**inputs, assistant_model=draft)
 
-    Padding on the left is left out. A warning says so if nothing was recorded.
+    Padding on the left is left out. What the draft proposed its tokens from is written unless other
+    processors than temperature and cuts change it. A warning says so if nothing was recorded.
 
     Raises:
         SettingsError: `generate` was called twice inside; a file holds one call.
@@ -57,8 +61,7 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
         pads = 0 if mask is None or mask.ndim != 2 else int((mask[0].cumsum(0) == 0).sum())
         about = _header(module, generator, given)
         recorders.append(Recorder(path, given["input_ids"][0, pads:], **about))
-        greedy = about["temperature"] == 0
-        _watch(generator, recorders[0], last_pass, pads=pads, greedy=greedy)
+        _watch(generator, recorders[0], last_pass, about, pads)
         return generator
 
     hook = model.register_forward_hook(on_forward, with_kwargs=True)
@@ -80,37 +83,65 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
 
 def _header(module: Any, generator: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     config = given["generation_config"]
-    sampling = {}
+    processed = any(type(each).__name__ not in WARPERS for each in given["logits_processor"])
+    sampling: dict[str, Any] = {"temperature": 0.0}
     if config.do_sample:
-        drawn = getattr(generator, "assistant_model", None) is not None
         names = [name for name in ("top_k", "top_p", "min_p") if getattr(config, name) is not None]
         sampling = {name: getattr(config, name) for name in names}
+        sampling["temperature"] = config.temperature or 1.0
+        drawn = any(hasattr(generator, name) for name in ("assistant_model", "mtp_model"))
+        if drawn:
+            sampling |= _draft_sampling(generator)
         sampling["rule"] = "rejection" if drawn else "sample_and_match"
     eos = config.eos_token_id
     return {
         "engine": "transformers",
         "model": module.config.name_or_path,
         "dtype": str(module.dtype).removeprefix("torch."),
-        "temperature": config.temperature or 1.0 if config.do_sample else 0.0,
-        "processed": any(type(each).__name__ not in WARPERS for each in given["logits_processor"]),
+        "processed": processed,
         "eos_ids": [] if eos is None else np.atleast_1d(eos),
+        "ignore_eos": eos is None,
         **sampling,
     }
 
 
+def _draft_sampling(generator: Any) -> dict[str, Any]:
+    """By what the draft samples: the library gives it the target's warpers, and then adds them once more."""
+    warpers = LogitsProcessorList(getattr(generator, "logits_processor", None) or [])
+    if isinstance(generator, AssistedCandidateGenerator):
+        draft: Any = generator.assistant_model
+        config = generator.generation_config
+        warpers = draft._get_logits_processor(config, 1, logits_processor=warpers)
+
+    def given(name: str) -> list[Any]:
+        return [getattr(warper, name) for warper in warpers if hasattr(warper, name)]
+
+    return {
+        "draft_temperature": prod(given("temperature")),
+        "draft_top_k": min(given("top_k"), default=None),
+        "draft_top_p": prod(given("top_p")),
+        "draft_min_p": max(given("min_p"), default=None),
+    }
+
+
 def _watch(
-    generator: Any, recorder: Recorder, last_pass: dict[str, Any], *, pads: int, greedy: bool
+    generator: Any,
+    recorder: Recorder,
+    last_pass: dict[str, Any],
+    header: Mapping[str, Any],
+    pads: int,
 ) -> None:
     """Remembers the candidates when they are drafted, and writes a line when the generator learns what was accepted."""
     draft = generator.get_candidates
     update = generator.update_candidate_strategy
     before = candidates = torch.empty(0)
+    logits: torch.Tensor | None = None
 
     def get_candidates(input_ids: torch.Tensor, *rest: Any, **more: Any) -> Any:
-        nonlocal before, candidates
+        nonlocal before, candidates, logits
         drafted = draft(input_ids, *rest, **more)
         before = input_ids[0]
-        candidates = drafted[0][0]
+        candidates, logits = drafted[0][0], drafted[1]
         return drafted
 
     def update_candidate_strategy(
@@ -124,15 +155,19 @@ def _watch(
         accepted = int(matches)
         if token[accepted + 1 : accepted + 2] == committed[-1:]:  # the text ended inside the path
             accepted += 1
+        more = {}
+        if logits is not None and not header["processed"]:
+            more = proposals(logits[0].float().log_softmax(-1), token)
         recorder.step(
             prefix_length=prefix,
             token=token,
             parent=range(-1, n - 1),
             position=None if position is None else position[0, -n:],
-            choice=scores[0].argmax(-1) if greedy else None,
+            choice=None if header["temperature"] else scores[0].argmax(-1),
             topk=topk(last_pass["logits"][-n:], KEPT),
             accepted=range(1, accepted + 1),
             committed=committed,
+            **more,
         )
         return update(input_ids, scores, matches)
 

@@ -279,10 +279,11 @@ function verdictName(step, node, trial) {
 
 /** The target's choice after a node: `' iconic' (14 %)`. @param {Step} step @param {number} node */
 function choiceWords(step, node) {
-  const { target_choice, choice_prob } = step.nodes[node];
+  const { target_choice, choice_prob, beyond_draft } = step.nodes[node];
   if (target_choice === -1) return WORDS.choice.unknown;
   const values = { token: target_choice, prob: choice_prob };
-  return words("choice", choice_prob === null ? "bare" : "known", values, step.texts);
+  const sentence = words("choice", choice_prob === null ? "bare" : "known", values, step.texts);
+  return beyond_draft ? sentence + WORDS.choice.beyond : sentence;
 }
 
 /**
