@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
+from stat import S_IMODE, S_ISREG
 from typing import BinaryIO
 
 from speclab.errors import SpeclabError, TraceError
@@ -38,7 +39,7 @@ def read_whole(
     max_bytes: int | None = None,
 ) -> bytes:
     """The bytes of a regular file; raises as `opened`."""
-    with opened(path, kind, max_bytes) as file:
+    with opened(path, kind, max_bytes) as file, _one_sentence(path, "read", kind):
         return file.read()
 
 
@@ -47,19 +48,34 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
     followed.
 
     Raises:
-        TraceError: the folder is missing, read-only or full.
+        TraceError: the folder is missing, read-only or full, or the file is read-only or a pipe.
     """
     with _one_sentence(path, "written", TraceError):
         goal = Path(path).resolve()
         partial = goal.parent / f".{token_hex(8)}.partial"
         try:
-            partial.write_bytes(data)
-            if goal.exists():  # a private file stays private
-                partial.chmod(goal.stat().st_mode)
+            if goal.exists():
+                mode = _mode_to_replace(goal)
+                partial.touch(mode)  # a private file is private while it is written, too
+                partial.write_bytes(data)
+                partial.chmod(mode)
+            else:
+                partial.write_bytes(data)
             partial.replace(goal)
         finally:
             partial.unlink(missing_ok=True)
     return Path(path)
+
+
+def _mode_to_replace(file: Path) -> int:
+    """The mode of a file that may be replaced."""
+    mode = file.stat().st_mode
+    if not S_ISREG(mode):
+        raise ValueError("it is not a regular file")
+    # root may write any file
+    if not mode & 0o222 or not os.access(file, os.W_OK):
+        raise ValueError("it is read-only")
+    return S_IMODE(mode)
 
 
 @contextmanager
@@ -68,7 +84,12 @@ def _one_sentence(
 ) -> Iterator[None]:
     try:
         yield
-    except (OSError, TypeError, ValueError) as error:
+    except (
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:  # Python 3.11: RuntimeError for a loop
         reason = getattr(error, "strerror", None) or error
         raise kind(
             f"{path} cannot be {done} ({reason}): check the path, or choose another."

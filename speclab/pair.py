@@ -55,6 +55,7 @@ class ModelPair:
     Attributes:
         shared_state: what strategies keep between prompts, by strategy; shared by all copies of the
             pair.
+        alike: False if the tokenizers of target and draft share no token text.
     """
 
     target: Runner
@@ -63,6 +64,7 @@ class ModelPair:
     tokenizer: PreTrainedTokenizerBase | None = None
     name: str = ""
     shared_state: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    alike: bool = field(default=True, repr=False)
 
     def __repr__(self) -> str:
         names = {role: runner.name for role, runner in self.runners.items()}
@@ -133,7 +135,7 @@ class ModelPair:
         """
 
         def forked(source: Any, *target: Runner) -> Any:
-            fork = source.fork(min(length, source.length), *target)
+            fork = source.fork(max(0, min(length - source.spare, source.length)), *target)
             return fork if fork.state.admitted else check_trees(fork)
 
         target = forked(self.target)
@@ -237,6 +239,8 @@ class ModelPair:
                 facts[f"{role}_lacks"] = f"{source.known} to {self.vocab_size - 1}"
             if len(source.proposes) < self.vocab_size:
                 facts[f"{role}_ids"] = f"{len(source.proposes)} of {self.vocab_size}"
+        if not self.alike:
+            facts["draft_lacks"] = "every token text of the target"
         for role, runner in self.runners.items():
             facts[f"{role}_family"] = runner.family
             facts[f"{role}_attention"] = runner.model.config._attn_implementation
@@ -309,8 +313,10 @@ def load_pair(
         name = ""
     loader = Loader(parse_device(device), parse_dtype(dtype), report)
     with _ONE_AT_A_TIME:
-        runners, loaded_heads, tokenizer = _loaded(loader, target, draft, heads, tokenizer)
-    sources = [*runners, *loaded_heads]
+        models = [unwrapped(source) for source in (target, draft) if source is not None]
+        tokenizer, alike = _tokenizer(loader, models, tokenizer)
+        runners = [loader.runner(model) for model in models]
+        sources = [*runners, *[load_head(head, runners[0], loader) for head in listed(heads)]]
     share_vocabulary(sources, tokenizer)
     name = name or " + ".join(runner.name for runner in runners)
     if len({runner.name for runner in runners}) < len(runners):
@@ -321,22 +327,7 @@ def load_pair(
     ]
     draft_runner = checked[1] if len(runners) > 1 else None
     own_heads = tuple(checked[len(runners) :])
-    return ModelPair(checked[0], draft_runner, own_heads, tokenizer, name).fresh()
-
-
-def _loaded(
-    loader: Loader,
-    target: Source | nn.Module,
-    draft: Source | nn.Module | None,
-    heads: HeadSource | Sequence[HeadSource] | None,
-    tokenizer: PreTrainedTokenizerBase | ModelPath | None,
-) -> tuple[list[Runner], list[HeadRunner | Runner], PreTrainedTokenizerBase | None]:
-    """The runners of target and draft, the heads, and the tokenizer."""
-    sources = [unwrapped(source) for source in (target, draft) if source is not None]
-    if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        tokenizer = _tokenizer(loader, sources, tokenizer)
-    runners = [loader.runner(source) for source in sources]
-    return runners, [load_head(head, runners[0], loader) for head in listed(heads)], tokenizer
+    return ModelPair(checked[0], draft_runner, own_heads, tokenizer, name, alike=alike).fresh()
 
 
 def _preset(name: str, draft: object) -> Preset:
@@ -352,8 +343,11 @@ def _preset(name: str, draft: object) -> Preset:
 
 
 def _tokenizer(
-    loader: Loader, sources: Sequence[Source], given: ModelPath | None
-) -> PreTrainedTokenizerBase | None:
+    loader: Loader, sources: Sequence[Source], given: PreTrainedTokenizerBase | ModelPath | None
+) -> tuple[PreTrainedTokenizerBase | None, bool]:
+    """The tokenizer of all sources, and whether theirs have token texts in common."""
+    if isinstance(given, PreTrainedTokenizerBase):
+        return given, True
     names = [source for source in sources if not isinstance(source, PreTrainedModel)]
     every = [loader.tokenizer(name) for name in (names if given is None else [given])]
     tokenizers = [tokenizer for tokenizer in every if tokenizer is not None]
@@ -361,9 +355,8 @@ def _tokenizer(
         raise ModelNotFoundError(
             f"The folder {given} has no tokenizer (no tokenizer.json): check the path."
         )
-    if len(tokenizers) > 1:
-        compare(*tokenizers)
-    return tokenizers[0] if tokenizers else None
+    alike = len(tokenizers) < 2 or compare(*tokenizers)
+    return next(iter(tokenizers), None), alike
 
 
 def share_vocabulary(

@@ -46,6 +46,45 @@ def test_a_place_that_cannot_be_written_is_refused_and_stays(tmp_path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
+@pytest.mark.parametrize("kind", ["pipe", "read-only", "loop"])
+def test_what_is_no_file_to_replace_is_refused_and_stays(tmp_path, kind):
+    place = tmp_path / "place"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "loop":
+        place.symlink_to("place")
+    else:
+        place.write_bytes(b"first")
+        place.chmod(0o444)
+    before = place.lstat()
+    with refused(TraceError, "place cannot be written", kind if kind == "read-only" else ""):
+        write_whole(place, b"second")
+    assert place.lstat() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["place"]
+
+
+def test_what_is_written_over_a_private_file_is_private_from_the_start(tmp_path, monkeypatch):
+    place = write_whole(tmp_path / "file", b"first")
+    place.chmod(0o600)
+    modes = []
+    write = Path.write_bytes
+
+    def written(self, data):
+        count = write(self, data)
+        modes.append(self.stat().st_mode & 0o777)
+        return count
+
+    monkeypatch.setattr(Path, "write_bytes", written)
+    write_whole(place, b"second")
+    assert modes == [place.stat().st_mode & 0o777] == [0o600]
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="Linux")
+def test_a_file_whose_reading_fails_is_refused():
+    with refused(TraceError, "/proc/self/mem cannot be read"):
+        read_whole("/proc/self/mem")
+
+
 def test_only_regular_files_are_read_and_no_more_than_allowed(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "file").write_bytes(b"12345")

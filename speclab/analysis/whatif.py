@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ast import literal_eval
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, log
 from typing import Any
@@ -79,11 +80,13 @@ def in_force(step: Step) -> Strategy:
         raise NotRecordedError(
             f"No strategy is called {step.settings.get('strategy')!r} here: import or define it."
         )
-    lists = {
-        name: literal_eval(str(value))
-        for name, value in values.items()
-        if str(value)[:1] in tuple("([{")
-    }
+    lists: dict[str, Any] = {}
+    for name, value in values.items():
+        if str(value)[:1] in tuple("([{"):
+            with suppress(
+                ValueError, SyntaxError, MemoryError, RecursionError
+            ):  # then it is a text
+                lists[name] = literal_eval(str(value))
     return kind(**(values | lists))
 
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import index
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import model_validator
 from pydantic.fields import FieldInfo
 
@@ -40,12 +44,13 @@ DEFINED: dict[str, type[Strategy]] = {}
 class Strategy(Settings):
     """Settings of a drafting method; the base class of every strategy.
 
-    `by_hand`: a person builds each tree (`Session.verify`), so it is not compared. `from_block`: its
-    trees are the best paths of one pass of a block head. `ascending`:
-    groups of settings whose values must not decrease. `group`: where the lab's form lists it:
-    "papers", "baselines", "training-free", or "yours".
+    `paths`: settings that name files; records leave out the folders. `by_hand`: a person builds
+    each tree (`Session.verify`), so it is not compared. `from_block`: its trees are the best paths
+    of one pass of a block head. `ascending`: groups of settings whose values must not decrease.
+    `group`: where the lab's form lists it: "papers", "baselines", "training-free", or "yours".
     """
 
+    paths: ClassVar[tuple[str, ...]] = ()
     by_hand: ClassVar[bool] = False
     from_block: ClassVar[bool] = False
     group: ClassVar[str] = "yours"
@@ -106,14 +111,13 @@ class Strategy(Settings):
 
     def describe(self) -> dict[str, Value]:
         """Name and values, for records; what is no number, text or truth is written as text."""
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        return {
-            "strategy": type(self).__name__,
-            **{
-                name: value if isinstance(value, str | int | float | None) else repr(value)
-                for name, value in values.items()
-            },
-        }
+        described: dict[str, Value] = {"strategy": type(self).__name__}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if name in self.paths:
+                value = PurePath(value).name
+            described[name] = value if isinstance(value, str | int | float | None) else repr(value)
+        return described
 
 
 def checked(strategy: object) -> Strategy:
@@ -239,7 +243,9 @@ class Drafter:
     Routing section 2), "drafted" in a token of the drafter. `rebuild`: roll the caches back and run
     the committed tokens again, instead of keeping the accepted rows. `runners`: the draft models
     and heads whose caches it manages. `state`: names of the attributes that it learns, for time
-    travel and forks: immutable values, or stores with `snapshot` and `restore`.
+    travel and forks: immutable values, or stores with `snapshot` and `restore`. An interrupt may
+    stop it at any line: what it keeps is in `state`, or is rebuilt from the text after a read that
+    failed.
     """
 
     root: Root = "verified"
@@ -318,12 +324,52 @@ def checked_draft(draft: object, context: Context, name: str, vocabulary: int, r
         raise SettingsError(
             f"A log-probability of {name} is above 0 or not a number: use 0 if it is unknown."
         )
-    _check_beside(draft, context, name)
+    for part, way_out in _WAYS_OUT.items():
+        fits = False
+        with suppress(AttributeError, TypeError, ValueError):  # values of any type
+            fits = _fits(draft, part, context.max_depth, vocabulary)
+        if not fits:
+            raise SettingsError(f"Draft.{part} of {name} does not fit its tree: give {way_out}.")
+    _check_sampled(draft, context, name, vocabulary)
     return draft
 
 
-def _check_beside(draft: Draft, context: Context, name: str) -> None:
-    """What a draft says beside its tree."""
+_WAYS_OUT = {
+    "extra": "ExtraRows(token, depth, visible) with m tokens of the vocabulary, m depths up to "
+    "context.max_depth, and which rows each sees, itself included, as bool [m, m]",
+    "events": "a list of Event(kind, node, values), whose node is in the tree or None",
+    "topk": "a dict from nodes of the tree to their next tokens, ((token, log-probability), …)",
+    "proposals": "a tuple of Proposal",
+}
+
+
+def _fits(draft: Draft, part: str, deepest: int, vocabulary: int) -> bool:
+    """Whether a part of a draft beside its tree is what it should be."""
+    given = getattr(draft, part)
+    nodes = range(len(draft.tree))
+    if part == "extra":
+        if not isinstance(given, ExtraRows):
+            return False
+        rows = len(given.token)
+        seen = given.visible
+        return (
+            len(given.depth) == rows
+            and all(0 <= index(token) < vocabulary for token in given.token)
+            and all(0 <= index(depth) <= deepest for depth in given.depth)
+            and seen.dtype == np.bool_
+            and seen.shape == (rows, rows)
+            and bool(seen.diagonal().all())
+        )
+    if part == "topk":
+        return isinstance(given, Mapping) and all(node in nodes for node in given)
+    kind = Event if part == "events" else Proposal
+    if not isinstance(given, Sequence) or not all(isinstance(each, kind) for each in given):
+        return False
+    return part == "proposals" or all(each.node is None or each.node in nodes for each in given)
+
+
+def _check_sampled(draft: Draft, context: Context, name: str, vocabulary: int) -> None:
+    """Raises `SettingsError` if the acceptance of sampled candidates would not give the target's text."""
     tree = draft.tree
     if tree.candidate_sampling is CandidateSampling.BLOCK and tree.depth[-1] < len(tree) - 1:
         raise SettingsError(
@@ -332,12 +378,30 @@ def _check_beside(draft: Draft, context: Context, name: str) -> None:
         )
     sampled = tree.candidate_sampling is not CandidateSampling.DETERMINISTIC
     if sampled and context.sampling.temperature > 0:
+        given: Any = draft.draft_probs
+        given = given if isinstance(given, Mapping) else {}
         for node, children in enumerate(tree.children):
-            if children and node not in draft.draft_probs:
+            if children and node not in given:
                 raise SettingsError(
                     f"{name} drew the children of node {node} without saying from what: give their "
                     f"distribution as draft_probs[{node}], or leave candidate_sampling out."
                 )
+            if children and not _could_draw(given[node], tree.token[list(children)], vocabulary):
+                raise SettingsError(
+                    f"draft_probs[{node}] of {name} is not what its children were drawn from: give "
+                    f"float64 [{vocabulary}], nowhere below 0, with the sum 1, above 0 at each "
+                    "child."
+                )
+
+
+def _could_draw(probs: object, tokens: NDArray[np.int64], vocabulary: int) -> bool:
+    """Whether it is a distribution that gives these tokens; a NaN fails each comparison."""
+    return (
+        isinstance(probs, np.ndarray)
+        and probs.shape == (vocabulary,)
+        and probs.dtype.kind == "f"
+        and bool(probs.min() >= 0 and abs(probs.sum() - 1) <= 1e-6 and (probs[tokens] > 0).all())
+    )
 
 
 # Stores that drafters learn into

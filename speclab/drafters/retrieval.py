@@ -35,6 +35,7 @@ class Retrieval(Strategy):
     """
 
     group: ClassVar[str] = "training-free"
+    paths: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str = Field("", description="a text file or a folder of them; empty: the shipped prompts")
     longest_match: int = Field(

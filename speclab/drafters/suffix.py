@@ -40,8 +40,8 @@ class Phrases:
 class SuffixAutomaton:
     """The phrases of a text, how often each occurs and where; reading a token takes amortised O(1).
 
-    It depends on the text alone: it is not part of a drafter's learned state, and a fork builds its
-    own.
+    It depends on the text alone: it is not part of a drafter's learned state, a fork builds its own,
+    and a read that an interrupt stopped is begun again.
 
     Attributes:
         states: of all phrases, the first of the empty one.
@@ -53,6 +53,7 @@ class SuffixAutomaton:
 
     def __init__(self, longest: int = 0) -> None:
         self._longest = longest
+        self._reading = False
         self._clear()
 
     def _clear(self) -> None:
@@ -62,7 +63,9 @@ class SuffixAutomaton:
 
     def read(self, text: Sequence[int]) -> None:
         """Reads the text of the last call, extended; a shorter text is read from its start."""
-        if len(text) < len(self.tokens):
+        again = self._reading or len(text) < len(self.tokens)
+        self._reading = True
+        if again:
             self._clear()
         for token in text[len(self.tokens) :]:
             self.tokens.append(token)
@@ -80,6 +83,7 @@ class SuffixAutomaton:
             self._whole = new
             if self._longest:
                 self._count(token)
+        self._reading = False
 
     def _count(self, token: int) -> None:
         """Counts the phrases of at most `longest` tokens that the newest token ends: few, unless

@@ -27,6 +27,7 @@ class SuffixDecoding(Strategy):
     """A tree of what followed the last tokens before, most frequent first; a longer match drafts more."""
 
     group: ClassVar[str] = "training-free"
+    paths: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str = Field(
         "",

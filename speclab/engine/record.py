@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from math import exp
+from operator import index
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from speclab.drafters.base import TopK
 from speclab.engine.decode import Decoding, Iteration, runners
+from speclab.errors import SettingsError
 from speclab.models.answer import KEPT, TopTokens, topk
 from speclab.models.source import DraftSource
 from speclab.models.transfers import to_device
@@ -52,10 +54,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
     n = len(outcome.tree)
     mask, prefix_seen = decoding.pair.target.mask_given()
     target = _target_columns(decoding, iteration)
-    draft_top = {
-        node: tuple((token, exp(log_prob)) for token, log_prob in top)
-        for node, top in draft.topk.items()
-    }
+    draft_top = _draft_top(iteration)
     extra = _extra(iteration, mask, prefix_seen)
     residual = _residual(decoding, iteration)
     contexts = [runner.context for runner in decoding.drafter.runners]
@@ -89,6 +88,24 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         trials=iteration.acceptance.trials,
         residual=residual,
     )
+
+
+def _draft_top(iteration: Iteration) -> dict[int, TopK]:
+    """The draft's next tokens of each node, with probabilities.
+
+    Raises:
+        SettingsError: they are no tokens with log-probabilities.
+    """
+    tops: dict[int, TopK] = {}
+    for node, top in iteration.draft.topk.items():
+        try:
+            tops[node] = tuple((index(token), exp(log_prob)) for token, log_prob in top)
+        except (TypeError, ValueError, OverflowError):
+            raise SettingsError(
+                f"topk[{node}] of {type(iteration.strategy).__name__} is not a list of next tokens: "
+                "give ((token, log-probability), …)."
+            ) from None
+    return tops
 
 
 # Nodes

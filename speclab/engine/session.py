@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from threading import RLock
@@ -13,7 +13,7 @@ from speclab.display import line, short, view
 from speclab.drafters import cost, setting_names
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.by_hand import draft_of
-from speclab.engine.decode import Decoding, Iteration, Propose, iterate, resume, start
+from speclab.engine.decode import Decoding, Iteration, Propose, Snapshot, iterate, resume, start
 from speclab.engine.exactness import Checker
 from speclab.engine.record import kept_answers, record
 from speclab.errors import (
@@ -144,6 +144,7 @@ class Session:
         self._lock = RLock()
         self._shared = len(past.steps)
         self._note = note
+        self._begun: tuple[Sequence[Step], Snapshot | None] = ((), None)
         decoding.topk = KEPT
         self._checker = Checker(decoding) if settings.check else None
         self._history = past._replace(
@@ -384,7 +385,8 @@ class Session:
             )
         for source in (self.pair.target, *decoding.drafter.runners):
             source.check_unchanged(whole=self._checker is not None)
-        before = decoding.snapshot()
+        self._undo()  # a second Ctrl-C may have stopped that
+        self._begun = history.steps, decoding.snapshot()
         index = len(history.steps)
         try:
             iteration = iterate(decoding, propose)
@@ -400,12 +402,17 @@ class Session:
                 ties=history.ties + ties,
             )
         except BaseException:
-            if self._history is history:
-                decoding.restore(before)
+            self._undo()
             raise
         if fault is not None:
             raise fault
         return step
+
+    def _undo(self) -> None:
+        """Restores the state before the last iteration if that was not recorded."""
+        steps, before = self._begun
+        if before is not None and self._history.steps is steps:
+            self._decoding.restore(before)
 
     def _check(self, first: int, iteration: Iteration) -> tuple[int, ExactnessError | None]:
         """With `check=True`: the ties of an iteration and its fault; an iteration with a fault is still recorded."""

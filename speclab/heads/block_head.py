@@ -125,7 +125,7 @@ class MarginalRunner(HeadRunner):
     """
 
     reach = 0
-    spare = 0  # entries of the text that a pass runs again
+    spare = 0
 
     @abstractmethod
     def draft(self, token: int, states: Tensor, topk: int = 0) -> Answer:
@@ -136,7 +136,6 @@ class MarginalRunner(HeadRunner):
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
         last = len(tokens) - 1
-        self.crop(min(self.length, last - self.spare))
         self._block = self.draft(tokens[last], self._states(last), topk)
         self._tree = TreeRows(last)
         self._first = int(node < 0)  # the row after node 0, if it is drafted from the first
@@ -176,8 +175,9 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
         if tokens is None or not self.conditions:
             return super().at_depths(depths, tokens, topk)
         rows = [self._first + depth for depth in depths]
-        parents = to_device(self.shown(tokens), self.device)
-        return self._answer(self._logits[rows] + self._bias(parents), topk)
+        with self.whole_pass(len(rows)):
+            parents = to_device(self.shown(tokens), self.device)
+            return self._answer(self._logits[rows] + self._bias(parents), topk)
 
     @torch.inference_mode()
     def draft(self, token: int, states: Tensor, topk: int = 0) -> Answer:
@@ -189,7 +189,7 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
         config = self.config
         size = config.block_size
         before = self.length + len(states)
-        try:
+        with self.whole_pass(len(states) + size):
             # The bare weight, since some families' modules scale embeddings and DFlash does not.
             masks = [config.mask_token_id] * (size - 1)
             ids = to_device([*self.shown([token]), *masks], self.device)
@@ -203,9 +203,6 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
                 answer = self._answer(torch.cat((first, self._logits[1:])), topk)
             else:
                 answer = self._answer(self._logits, topk)
-        except BaseException:
-            self.cache.shorten(self.length)
-            raise
         self._count(len(states) + size)
         return answer
 

@@ -79,9 +79,11 @@ def _check_target(config: HeadConfig, target: Runner, *, own_embeddings: bool) -
         reason = f"is {config.hidden_size} wide and lacks embed_tokens of its own"
     elif getattr(config, "mask_token_id", 0) >= embeddings:
         reason = f"masks with a token id that is not among {embeddings} embeddings"
-    elif config.target and not f"/{target.name}".endswith(
-        f"/{config.target}"
-    ):  # any owner of a copy
+    # any owner of a copy, and a folder's name without what it is in
+    elif config.target and not (
+        f"/{target.name}".endswith(f"/{config.target}")
+        or f"/{config.target}".endswith(f"/{target.name}")
+    ):
         reason = (
             f'was trained for {config.target}, not for {target.name} (empty "target" in its config '
             "if both are one model)"

@@ -64,7 +64,8 @@ class MedusaRunner(MarginalRunner, runs=MedusaHead):
 
     @torch.inference_mode()
     def draft(self, token: int, states: Tensor, topk: int = 0) -> Answer:
-        logits = self.model(states[-1].to(self.dtype))
-        answer = self._answer(logits[:, : self.vocab_size], topk)
+        with self.whole_pass(len(states)):
+            logits = self.model(states[-1].to(self.dtype))
+            answer = self._answer(logits[:, : self.vocab_size], topk)
         self._count(len(states))
         return answer

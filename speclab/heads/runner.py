@@ -50,6 +50,7 @@ class HeadRunner(DraftSource):
         context: its own, or the target's if that is shorter.
     """
 
+    spare = 1  # its output, from which a tree begins, is not in the cache
     kinds: ClassVar[dict[type[DraftModule], type[HeadRunner]]] = {}
     """The runner of each kind of head; of any other, this class."""
 
@@ -91,8 +92,6 @@ class HeadRunner(DraftSource):
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
         last = len(tokens) - 1
-        # a fork may have the last position, but not its output
-        self.crop(min(self.length, last - 1))
         answer, features = self.extend(tokens[self.length + 1 :], self._states(last), topk)
         self._feature = {node: features[-1]}
         self._tree = TreeRows(last, node)
@@ -133,12 +132,9 @@ class HeadRunner(DraftSource):
             last_only: answer for the last row alone.
         """
         rows = rows._replace(features=rows.features.to(self.dtype))
-        try:
+        with self.whole_pass(len(rows.tokens)):
             logits, out = self._rows(rows, fuse=fuse, last_only=last_only)
             answer = self._answer(logits, topk)
-        except BaseException:
-            self.cache.shorten(self.length)
-            raise
         self._count(len(rows.tokens))
         return answer, out
 
@@ -158,11 +154,6 @@ class HeadRunner(DraftSource):
     def _no_states(self, rows: int) -> Tensor:
         width = self.config.states_size * len(self.layers)
         return torch.zeros((rows, width), dtype=self.dtype, device=self.device)
-
-    def crop(self, length: int) -> None:
-        self.kept = Kept(self.length, length, ())
-        self.cache.shorten(length)
-        self.length = length
 
     @torch.inference_mode()
     def fork(self, length: int = 0, target: Runner | None = None) -> HeadRunner:

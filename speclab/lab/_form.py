@@ -87,7 +87,7 @@ def changes(old: LabConfig, new: LabConfig) -> dict[str, tuple[Any, Any]]:
     for config, values in ((old, before), (new, after)):
         values |= {"models": config.models or "given", "strategy": type(config.strategy).__name__}
         if same:
-            values |= config.strategy.model_dump()
+            values |= config.strategy.describe()
     return {name: (before[name], value) for name, value in after.items() if before[name] != value}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from speclab.errors import (
 )
 from speclab.loading import gguf
 from speclab.loading.library_errors import one_sentence
-from speclab.loading.presets import SMOLLM2
+from speclab.loading.presets import MINI
 from speclab.models.runner import Runner
 from speclab.models.transfers import check_placed, is_spread
 
@@ -185,17 +186,18 @@ def unwrapped(source: object) -> Source:
 
 
 def shown_name(model: PreTrainedModel) -> str:
-    """A hub id; the end of a folder's path, so that records do not reveal where files are; or the family."""
+    """A hub id; the last part of a path, so that records do not reveal where files are; or the family."""
     name = str(model.config.name_or_path)
     return short_name(name) if name else str(model.config.get_text_config(decoder=True).model_type)
 
 
 def short_name(name: str) -> str:
-    """A hub id; the end of a local path; just the name of SmolLM2."""
+    """A hub id; the last part of a path; of the mini family the last two."""
     path = folder_of(name) or gguf.file_of(name)
-    if path is None or path == SMOLLM2:
-        return name if path is None else path.name
-    return "/".join(path.resolve().parts[-2:])
+    if path is None:
+        # a module may have been loaded elsewhere: a hub id has at most two parts
+        return name if len(re.split(r"[/\\]", name)) < 3 else PureWindowsPath(name).name
+    return "/".join(path.parts[-2:]) if path.is_relative_to(MINI) else path.resolve().name
 
 
 def parse_device(device: str | torch.device | None) -> torch.device | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -38,12 +39,13 @@ class TokenTexts:
         """
         wanted = list(dict.fromkeys(tokens))
         new = [token for token in wanted if token not in self._texts]
-        self._texts.update({token: f"#{token}" for token in new})
         added = getattr(self.tokenizer, "added_tokens_decoder", ()) if new else ()
         for token in new:
             piece = _asked(self.tokenizer, "convert_ids_to_tokens", token)
+            text = f"#{token}"
             if isinstance(piece, str) and token >= 0:  # else the id is unused
-                self._texts[token] = piece if token in added else self._text(piece)
+                text = piece if token in added else self._text(piece)
+            self._texts[token] = text
         return {token: self._texts[token] for token in wanted}
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -95,8 +97,9 @@ def encoded(tokenizer: PreTrainedTokenizerBase, text: str, **options: Any) -> An
         ) from None
 
 
-def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> None:
-    """Checks that every text that is a token of both has the same id in both.
+def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> bool:
+    """Checks that every text that is a token of both has the same id in both; warns and returns
+    False if no text is.
 
     Raises:
         TokenizerMismatchError: they do not.
@@ -109,6 +112,14 @@ def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> 
                 f"{second[text]} in the other; choose two models of one family, or pass tokenizer= "
                 "if you know that their ids mean the same."
             )
+    alike = not (first and second and first.keys().isdisjoint(second))
+    if not alike:
+        warnings.warn(
+            "The tokenizers of target and draft share no token text, so drafted tokens mean "
+            "something else to the target: choose two models of one family.",
+            stacklevel=2,
+        )
+    return alike
 
 
 def whole_numbers(prompt: object) -> list[int]:

@@ -53,8 +53,8 @@ class PathRunner(Runner):
         self._forget()
 
     def _forget(self) -> None:
+        self._held = 0  # tokens of the text that the state has read
         self._state: dict[str, Any] = {}  # the library's cache, by its name
-        self._held = 0  # tokens of the text that it has read
 
     @property
     def capacity(self) -> int:
@@ -77,34 +77,34 @@ class PathRunner(Runner):
     def _pass(
         self, tokens: Tensor, positions: Tensor, mask: Any, *, last_only: bool
     ) -> tuple[Tensor, None]:
-        self.rows -= len(tokens)  # they are counted as they run
         if mask is None:
             self._drafted = []
             self._text = [*self._text, *tokens.tolist()]
-            return self._catch_up(every=not last_only), None
-        self._catch_up()
-        self._drafted = [*self._drafted, *tokens.tolist()]
-        return self._by_paths(mask), None
-
-    def _undo(self) -> None:
-        self._forget()  # the pass may have changed it in place
-        text = self._text[: self.length]
-        self._become(text, self._drafted[: self.length - len(text)])
+            logits = self._catch_up(every=not last_only)
+        else:
+            self._catch_up()
+            self._drafted = [*self._drafted, *tokens.tolist()]
+            logits = self._by_paths(mask)
+        self.rows -= len(tokens)  # they were counted as they ran
+        return logits, None
 
     def _catch_up(self, *, every: bool = False) -> Tensor:
         """Reads the tokens of the text that the cache lacks; logits `[m, V]` of all, or of the last."""
-        new = self._text[self._held :]
+        held = self._held
+        new = self._text[held:]
         rows = torch.empty(1, 1, 0)
         # from an empty cache every family reads a whole text
-        step = 1 if self.by_level and self._held else max(len(new), 1)
+        step = 1 if self.by_level and held else max(len(new), 1)
         for part in to_device(new, self.device).split(step) if new else ():
+            self._held = 0  # a pass that fails may have changed the state in place
             rows, states, self._state = self._run(
                 part[None], self._state, self.cache.watched, last_only=not every
             )
             if states is not None and self.hidden is not None:
                 # a text that is read again has its states
-                self.hidden.append(states[max(self.hidden.length - self._held, 0) :])
-            self._held += len(part)
+                self.hidden.append(states[max(self.hidden.length - held, 0) :])
+            held += len(part)
+            self._held = held
         self.rows += len(new)
         return rows[0]
 
@@ -173,10 +173,11 @@ class PathRunner(Runner):
         # drafted tokens ran on copies alone: what is kept of them runs on the kept cache now
         every = [*self._text, *self._drafted]
         self.kept = Kept(self.length, prefix, tuple(slots))
-        self._become([*every[:prefix], *[every[slot] for slot in slots]])
-        if self._held < self.length:
-            self._catch_up()
-            self.calls += 1
+        with self.whole_pass(len(slots), prefix):
+            self._become([*every[:prefix], *[every[slot] for slot in slots]])
+            if self._held < self.length:
+                self._catch_up()
+                self.calls += 1
 
     def crop(self, length: int) -> None:
         """As in `Runner`; a text that is cut is read again by the next pass."""
@@ -186,8 +187,9 @@ class PathRunner(Runner):
     def _become(self, text: list[int], drafted: Sequence[int] = ()) -> None:
         pairs = zip(self._text, text, strict=False)
         same = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
-        if self._held > same:
-            self._forget()  # a recurrent state cannot go back
+        # a recurrent state cannot go back, and what a pass left that failed is none
+        if not 0 < self._held <= same:
+            self._forget()
         self.cache.shorten(min(same, self.hidden.length if self.hidden else 0))
         self._text = text
         self._drafted = [*drafted]

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speclab.errors import OutOfMemoryError, UnsupportedModelError
+from speclab.errors import UnsupportedModelError
 from speclab.models.answer import Answer
 from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
 from speclab.models.fingerprint import Fingerprint
 from speclab.models.lean import lean_forward
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.source import Columns, DraftSource, Kept, State, TreeRows
-from speclab.models.transfers import check_finite, check_placed, is_out_of_memory, to_device
+from speclab.models.transfers import check_finite, check_placed, to_device
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
@@ -31,7 +31,7 @@ class Runner(DraftSource):
     row per node that ran.
 
     Every method runs in inference mode. A pass that fails (out of memory, an interrupt) leaves the
-    cache unchanged.
+    cache unchanged; a `keep` that fails leaves its prefix.
 
     Args:
         model: a causal language model of `transformers`, which is set to eval mode and, if its
@@ -150,7 +150,7 @@ class Runner(DraftSource):
         """
         causal = positions is None
         total = self.length + len(tokens)
-        try:
+        with self.whole_pass(len(tokens)):
             self._reserve(total)
             row_positions = (
                 self._slots[self.length : total]
@@ -164,24 +164,12 @@ class Runner(DraftSource):
             answer = self._answer(rows, topk)
             if self.hidden is not None and states is not None:
                 self.hidden.append(states)
-        except BaseException as error:
-            self._undo()
-            if is_out_of_memory(error):
-                raise OutOfMemoryError(
-                    f"{self.name} ran out of memory on {self.device} at {total} tokens: use a "
-                    "shorter prompt, a smaller tree, float16, or a smaller model."
-                ) from None
-            raise
         self.calls += 1
         self.rows += len(tokens)
         self.length = total
         if visible is not None:
             self._given = (mask, len(tokens), total)
         return answer
-
-    def _undo(self) -> None:
-        """Leaves the cache as it was before a pass that failed."""
-        self.cache.shorten(self.length)
 
     def _answer(self, rows: Tensor, topk: int) -> Answer:
         """From logits `[m, columns]`, which may have padding."""
@@ -242,16 +230,11 @@ class Runner(DraftSource):
         follow the prefix.
         """
         self.kept = Kept(self.length, prefix, tuple(slots))
-        self.cache.keep(prefix, slots)
-        self.length = prefix + len(slots)
-        if self.plan.window is not None:
-            self._columns[prefix : self.length] = self._slots[prefix : self.length]
-
-    def crop(self, length: int) -> None:
-        """Drops the entries from `length` on; moves nothing."""
-        self.kept = Kept(self.length, length, ())
-        self.cache.shorten(length)
-        self.length = length
+        with self.whole_pass(len(slots), prefix):
+            self.cache.keep(prefix, slots)
+            self.length = prefix + len(slots)
+            if self.plan.window is not None:
+                self._columns[prefix : self.length] = self._slots[prefix : self.length]
 
     @torch.inference_mode()
     def fork(self, length: int = 0, target: Runner | None = None, *, lean: bool = True) -> Runner:

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 
 from speclab.display import line
-from speclab.errors import ChangedModelError
+from speclab.errors import ChangedModelError, OutOfMemoryError
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
 from speclab.models.fingerprint import Fingerprint
 from speclab.models.lean import LeanForward
+from speclab.models.transfers import is_out_of_memory
 from speclab.tree import Bools
 
 
@@ -83,12 +84,42 @@ class State:
     admitted: bool = False
 
 
+class WholePass:
+    """Surrounds a pass of `rows` after the first `length` entries of a cache. If an error or an
+    interrupt stops it, only those entries stay.
+
+    Raises:
+        OutOfMemoryError: the pass does not fit.
+    """
+
+    def __init__(self, source: DraftSource, rows: int, length: int) -> None:
+        self._source = source
+        self._rows = rows
+        self._length = length
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            return
+        source = self._source
+        source.crop(self._length)
+        if is_out_of_memory(error):
+            raise OutOfMemoryError(
+                f"{source.name} ran out of memory on {source.device} at "
+                f"{self._length + self._rows} tokens: use a shorter prompt, a smaller tree, "
+                "float16, or a smaller model."
+            ) from None
+
+
 class DraftSource(ABC):
     """The contract of what drafts, batch 1.
 
     Attributes:
         reach: depth that one pass answers for, whatever the number of nodes; None: a pass answers
             for its own rows.
+        spare: newest entries that a pass of the text runs again; a fork does not copy them.
         layers: of the target, whose hidden states it reads.
         paths: rows of each path of the last pass, if it verifies by paths.
         length: entries in the cache. `kept`: what the last `keep` or `crop` left, for records.
@@ -100,6 +131,7 @@ class DraftSource(ABC):
     """
 
     reach: int | None = None
+    spare: int = 0
     layers: Sequence[int] = ()
     paths: tuple[tuple[int, ...], ...] = ()
     model: Any
@@ -183,9 +215,15 @@ class DraftSource(ABC):
                 "lab), or fork this one, to decode with the changed model."
             )
 
-    @abstractmethod
+    def whole_pass(self, rows: int, length: int | None = None) -> WholePass:
+        """Every change of the cache by a model or in place runs in it; `length`: by default all entries."""
+        return WholePass(self, rows, self.length if length is None else length)
+
     def crop(self, length: int) -> None:
-        """Drops the entries from `length` on."""
+        """Drops the entries from `length` on; moves nothing."""
+        self.kept = Kept(self.length, length, ())
+        self.cache.shorten(length)
+        self.length = length
 
     @abstractmethod
     def fill(self, entries: int) -> None:

@@ -1,5 +1,7 @@
 """Trees grown again from the record, compared with trees that were really drafted."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ import speclab
 from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters.grow import GrownStrategy
 from speclab.engine.session import Session
-from speclab.errors import NotRecordedError
+from speclab.errors import NotRecordedError, SettingsError
 from speclab.settings import SessionSettings
 
 EAGLE = speclab.DraftHead(node_budget=12, depth=4, children=3)
@@ -199,3 +201,11 @@ def test_a_measured_budget_is_the_recorded_one():
     found = what_if(step, run.strategy)
     assert (columns(found.tree), found.unknown) == (columns(step.tree), ())
     refusal(session(speclab.LinearSpeculation()).step(), run.strategy, "node_budget")
+
+
+@pytest.mark.parametrize("value", ["[", "(1", "{}{", "[x]"])
+def test_a_foreign_setting_that_is_no_value_is_refused_in_one_sentence(value):
+    step = session(EAGLE).step()
+    foreign = replace(step, settings={**step.settings, "depth": value})
+    with refused(SettingsError, "depth"):
+        what_if(foreign, EAGLE)

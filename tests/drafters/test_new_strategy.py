@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.records import assert_same
 from support.refusals import refused
@@ -15,13 +17,15 @@ import speclab
 from speclab import Draft, Drafter, DraftTree
 from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters import from_str
-from speclab.drafters.base import DEFINED
+from speclab.drafters.base import DEFINED, ExtraRows
 from speclab.lab import Lab
+from speclab.trace.records import Event
 from speclab.tree import CandidateSampling
 
 VOCAB = 12
 DRAWN = CandidateSampling.INDEPENDENT
 BLOCK = CandidateSampling.BLOCK
+SEEN = np.eye(1, dtype=bool)
 PROMPT = [1, 2, 3, 1, 2]
 PROBS = random_probs(VOCAB, 3, low=0.5, high=2.5)
 NEAR = mixed_probs(PROBS, random_probs(VOCAB, 4), 0.2)
@@ -122,6 +126,19 @@ def chain(context, tokens):
     return DraftTree.of([context.tokens[-1], *tokens], range(-1, count), [0.0] * (count + 1), "own")
 
 
+def sampled(probs, context):
+    tree = replace(chain(context, [1]), candidate_sampling=DRAWN)
+    return Draft(tree, draft_probs={0: probs})
+
+
+def beside(part, value, context):
+    """A part of a draft beside its tree, which is one of samples if that matters."""
+    tree = chain(context, [1])
+    if part == "draft_probs":
+        tree = replace(tree, candidate_sampling=DRAWN)
+    return Draft(tree, **{part: value})
+
+
 @pytest.mark.parametrize(
     ("propose", "words"),
     [
@@ -146,6 +163,41 @@ def chain(context, tokens):
             ),
             ("Mine", "block", "chain"),
         ),
+        *[
+            (partial(sampled, probs), ("Mine", "draft_probs[0]"))
+            for probs in (
+                np.full(VOCAB, np.nan),
+                np.eye(VOCAB)[2],
+                np.full(VOCAB, 7.0),
+                np.full(VOCAB - 1, 1 / (VOCAB - 1)),
+                np.full(VOCAB, 1 / VOCAB) + np.eye(VOCAB)[3] - np.eye(VOCAB)[4],
+                [1 / VOCAB] * VOCAB,
+                None,
+            )
+        ],
+        *[
+            (partial(beside, name, value), ("Mine", name))
+            for name, value in (
+                ("extra", None),
+                ("extra", ExtraRows([VOCAB], [1], SEEN)),
+                ("extra", ExtraRows([1.5], [1], SEEN)),
+                ("extra", ExtraRows([1], [99], SEEN)),
+                ("extra", ExtraRows([1], [1, 2], SEEN)),
+                ("extra", ExtraRows([1], [1], ~SEEN)),
+                ("extra", ExtraRows([1, 2], [1, 2], SEEN)),
+                ("extra", ExtraRows([1], [1], [[True]])),
+                ("events", None),
+                ("events", ["expand"]),
+                ("events", [Event("stop", 2)]),
+                ("topk", [((1, 0.0),)]),
+                ("topk", {5: ((1, 0.0),)}),
+                ("topk", {0: (1, 0.0)}),
+                ("topk", {0: (("a", 0.0),)}),
+                ("proposals", (1,)),
+                ("proposals", None),
+                ("draft_probs", [1]),
+            )
+        ],
         (
             # writes into the text that it is shown
             lambda context: context.tokens.append(5) or Draft(DraftTree.root(5)),

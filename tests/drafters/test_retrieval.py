@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from dataclasses import replace
 
@@ -13,9 +14,11 @@ from support.table_runner import random_probs, table_pair
 from support.words import word_tokenizer
 
 import speclab
+from speclab.analysis.whatif import in_force
 from speclab.drafters.base import Context
 from speclab.drafters.retrieval import LARGEST, RetrievalDrafter, corpus
 from speclab.drafters.suffix import BREAK, SuffixAutomaton
+from speclab.errors import SettingsError
 from speclab.prompts import examples
 
 VOCAB = 8
@@ -91,3 +94,22 @@ def test_a_text_that_cannot_be_read(pair, tmp_path, place):
     for kind in (speclab.Retrieval, speclab.SuffixDecoding):
         with refused(speclab.SettingsError, "text"):
             speclab.generate(pair, kind(text=str(tmp_path / place)), [1], max_new_tokens=4)
+
+
+@pytest.mark.parametrize("kind", [speclab.Retrieval, speclab.SuffixDecoding])
+def test_records_have_a_texts_name_without_its_folder(pair, tmp_path, kind):
+    """A fork of the session still reads it; a strategy that is made from a record needs its path."""
+    (tmp_path / "diary.txt").write_text("w1 w2 w3")
+    strategy = kind(text=str(tmp_path / "diary.txt"), node_budget=4)
+    session = speclab.Session(pair, strategy, [1, 2], max_new_tokens=6)
+    step = session.step()
+    assert step.settings["text"] == session.trace.settings["text"] == "diary.txt"
+    assert str(tmp_path).encode() not in gzip.decompress(
+        session.trace.save(tmp_path / "trace").read_bytes()
+    )
+    session.run()
+    fork = session.fork(at=0)
+    fork.run()
+    assert fork.token_ids == session.token_ids
+    with refused(SettingsError, "diary.txt cannot be read"):
+        session.fork(at=0, strategy=in_force(step))

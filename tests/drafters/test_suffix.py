@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import lookup as reference
+from support.interrupts import at_line
 from support.records import paths_of
 from support.table_runner import random_probs, table_pair
 
@@ -54,6 +56,25 @@ def test_a_growing_text_is_what_a_scan_finds_after_any_additions_and_cuts(change
         automaton.read(text)
         check(automaton, text, phrase)
         check(automaton, text, text[-8:])
+
+
+def test_a_read_that_stopped_at_any_line_is_begun_again():
+    text = [1, 2, 1, 2, 3, 1, 2, 1, 1, 3]
+    stop = at_line("drafters/suffix")
+
+    def stopped(number):
+        automaton = SuffixAutomaton(longest=4)
+        automaton.read(text[:5])
+        with suppress(KeyboardInterrupt), stop(number, KeyboardInterrupt()) as seen:
+            automaton.read(text)
+        automaton.read(text)
+        check(automaton, text, text[-4:])
+        check(automaton, text, [2, 1])
+        return len(seen)
+
+    lines = stopped(0)
+    assert lines > 60
+    assert [stopped(number) for number in range(1, lines + 1)] == [*range(1, lines + 1)]
 
 
 @given(st.lists(TEXTS, max_size=4), st.lists(st.integers(0, 3), max_size=30))

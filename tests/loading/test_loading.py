@@ -7,11 +7,13 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import huggingface_hub
 import pytest
 import torch
+from support.interrupts import at_line
 from support.tiny import tiny
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -25,6 +27,7 @@ from speclab.errors import (
     TokenizerMismatchError,
     UnsupportedModelError,
 )
+from speclab.loading.loader import shown_name
 from speclab.loading.tokens import TokenTexts, compare
 from speclab.pair import load_pair
 
@@ -225,6 +228,52 @@ def test_tokenizers_that_differ_are_refused(tmp_path, other, reason):
     )
     assert both.encode("quick fox") == [4, 6]
     compare(words(), words("<only here>", eos_token="<s>"))
+
+
+def test_tokenizers_that_share_no_text_load_with_a_warning(tmp_path):
+    other = Tokenizer(WordLevel({"<other>": 0, "le": 1, "chat": 2}, unk_token="<other>"))
+    tokenizers = {"target": words(), "draft": PreTrainedTokenizerFast(tokenizer_object=other)}
+    for name, tokenizer in tokenizers.items():
+        tiny("llama").save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    with pytest.warns(UserWarning, match="share no token text"):
+        pair = load_pair(target=tmp_path / "target", draft=tmp_path / "draft")
+    assert "every token" in pair.describe()["draft_lacks"]
+    alike = load_pair(target=tmp_path / "target", draft=tmp_path / "target")
+    assert "draft_lacks" not in alike.describe()
+
+
+def test_a_record_names_a_model_by_the_last_part_of_its_path(folder):
+    """Wherever the folder is, or was; a hub id has two parts, and shipped models keep theirs."""
+    assert load_pair(target=folder).describe()["target"] == "llama"
+    model = tiny("llama")
+    for name, shown in {
+        "/home/alice/gone/target": "target",
+        "C:\\Users\\alice\\target": "target",
+        "org/model": "org/model",
+    }.items():
+        model.config.name_or_path = name
+        assert shown_name(model) == shown
+    assert load_pair("mini").describe()["target"] == "mini/target"
+
+
+def test_texts_of_tokens_are_right_after_they_were_stopped_at_any_line():
+    tokenizer = words()
+    whole = TokenTexts(tokenizer)(range(6))
+
+    def stopped(number):
+        texts = TokenTexts(tokenizer)
+        with (
+            suppress(KeyboardInterrupt),
+            at_line("loading/tokens")(number, KeyboardInterrupt()) as seen,
+        ):
+            texts(range(6))
+        assert texts(range(6)) == whole
+        return len(seen)
+
+    lines = stopped(0)
+    assert lines > 20
+    assert [stopped(number) for number in range(1, lines + 1)] == [*range(1, lines + 1)]
 
 
 def test_texts_of_sentencepiece_tokens():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -29,6 +30,28 @@ def assert_same(one, other, where="trace"):
         assert len(one) == len(other), where
         for place, (a, b) in enumerate(zip(one, other, strict=True)):
             assert_same(a, b, f"{where}[{place}]")
+    else:
+        assert one == other, where
+
+
+def assert_repeated(one, other, where="step"):
+    """The same record of the same iteration, decoded again: within rounding, and whatever the time."""
+    if dataclasses.is_dataclass(one):
+        one = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+        other = {name: getattr(other, name) for name in one}
+    if isinstance(one, np.ndarray):
+        one = one.tolist()
+        other = other.tolist()
+    if isinstance(one, Mapping):
+        assert one.keys() == other.keys(), where
+        for name in one.keys() - {"seconds"}:
+            assert_repeated(one[name], other[name], f"{where}.{name}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), where
+        for place, (mine, its) in enumerate(zip(one, other, strict=True)):
+            assert_repeated(mine, its, f"{where}[{place}]")
+    elif isinstance(one, float):
+        assert math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-3), where
     else:
         assert one == other, where
 
