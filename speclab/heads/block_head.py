@@ -136,6 +136,7 @@ class MarginalRunner(HeadRunner):
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
         last = len(tokens) - 1
+        self.crop(min(self.length, last - self.spare))  # the same text again
         self._block = self.draft(tokens[last], self._states(last), topk)
         self._tree = TreeRows(last)
         self._first = int(node < 0)  # the row after node 0, if it is drafted from the first

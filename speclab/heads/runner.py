@@ -92,6 +92,7 @@ class HeadRunner(DraftSource):
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
         last = len(tokens) - 1
+        self.crop(min(self.length, last - self.spare))  # the same text again
         answer, features = self.extend(tokens[self.length + 1 :], self._states(last), topk)
         self._feature = {node: features[-1]}
         self._tree = TreeRows(last, node)

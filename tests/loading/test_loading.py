@@ -248,7 +248,7 @@ def test_a_record_names_a_model_by_the_last_part_of_its_path(folder):
     assert load_pair(target=folder).describe()["target"] == "llama"
     model = tiny("llama")
     for name, shown in {
-        "/home/alice/gone/target": "target",
+        "/mnt/alice/gone/target": "target",
         "C:\\Users\\alice\\target": "target",
         "org/model": "org/model",
     }.items():
