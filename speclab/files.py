@@ -54,28 +54,19 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
         goal = Path(path).resolve()
         partial = goal.parent / f".{token_hex(8)}.partial"
         try:
-            if goal.exists():
-                mode = _mode_to_replace(goal)
-                partial.touch(mode)  # a private file is private while it is written, too
-                partial.write_bytes(data)
-                partial.chmod(mode)
-            else:
-                partial.write_bytes(data)
+            mode = goal.stat().st_mode if goal.exists() else None
+            if mode is not None:
+                # root may write any file, so its mode decides, too
+                if not (S_ISREG(mode) and mode & 0o222 and os.access(goal, os.W_OK)):
+                    raise ValueError("it is read-only, or not a regular file")
+                partial.touch(S_IMODE(mode))  # a private file is private from the start
+            partial.write_bytes(data)
+            if mode is not None:
+                partial.chmod(S_IMODE(mode))  # touch heeds the umask
             partial.replace(goal)
         finally:
             partial.unlink(missing_ok=True)
     return Path(path)
-
-
-def _mode_to_replace(file: Path) -> int:
-    """The mode of a file that may be replaced."""
-    mode = file.stat().st_mode
-    if not S_ISREG(mode):
-        raise ValueError("it is not a regular file")
-    # root may write any file
-    if not mode & 0o222 or not os.access(file, os.W_OK):
-        raise ValueError("it is read-only")
-    return S_IMODE(mode)
 
 
 @contextmanager

@@ -101,11 +101,11 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
     """(number from 1, line) of each line that is not empty; the last one may be cut short."""
     with opened(path, TraceError, MAX_BYTES) as raw:
-        zipped = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        file = gzip.GzipFile(fileobj=raw) if zipped else raw
         number = 0
         try:
+            zipped = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            file = gzip.GzipFile(fileobj=raw) if zipped else raw
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield number, line

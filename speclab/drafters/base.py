@@ -379,18 +379,13 @@ def _check_sampled(draft: Draft, context: Context, name: str, vocabulary: int) -
     sampled = tree.candidate_sampling is not CandidateSampling.DETERMINISTIC
     if sampled and context.sampling.temperature > 0:
         given: Any = draft.draft_probs
-        given = given if isinstance(given, Mapping) else {}
         for node, children in enumerate(tree.children):
-            if children and node not in given:
+            probs = given.get(node) if isinstance(given, Mapping) else None
+            if children and not _could_draw(probs, tree.token[list(children)], vocabulary):
                 raise SettingsError(
-                    f"{name} drew the children of node {node} without saying from what: give their "
-                    f"distribution as draft_probs[{node}], or leave candidate_sampling out."
-                )
-            if children and not _could_draw(given[node], tree.token[list(children)], vocabulary):
-                raise SettingsError(
-                    f"draft_probs[{node}] of {name} is not what its children were drawn from: give "
-                    f"float64 [{vocabulary}], nowhere below 0, with the sum 1, above 0 at each "
-                    "child."
+                    f"{name} drew the children of node {node} from no distribution: give it as "
+                    f"draft_probs[{node}], float64 [{vocabulary}] with the sum 1, nowhere below 0 "
+                    "and above 0 at each child, or leave candidate_sampling out."
                 )
 
 
