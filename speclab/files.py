@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from stat import S_IMODE, S_ISREG
 from typing import BinaryIO
+
+from platformdirs import user_cache_path
 
 from speclab.errors import SpeclabError, TraceError
 
@@ -84,6 +87,32 @@ def _one_sentence(
         reason = getattr(error, "strerror", None) or error
         raise kind(
             f"{path} cannot be {done} ({reason}): check the path, or choose another."
+        ) from None
+
+
+def cache_folder() -> Path:
+    """Holds fetched and converted models and measured times: `SPECLAB_CACHE`, or the user's cache."""
+    chosen = os.environ.get("SPECLAB_CACHE")
+    if chosen:
+        return Path(chosen)
+    try:
+        return user_cache_path("speclab")
+    except RuntimeError:  # HOME is not set, and the user has no entry in passwd
+        return Path(tempfile.gettempdir()) / f"speclab-{os.getuid()}"
+
+
+def create_in_cache(folder: Path) -> None:
+    """Creates a folder of the cache.
+
+    Raises:
+        SpeclabError: the cache is read-only or full.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpeclabError(
+            f"{folder} cannot be created ({error.strerror}): set SPECLAB_CACHE to a folder that "
+            "can be written."
         ) from None
 
 

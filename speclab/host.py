@@ -14,6 +14,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from speclab.errors import SpeclabError
 
@@ -41,7 +42,11 @@ def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0  # as in most containers
     root = ["--allow-root"] if is_root else []
     opened = notebook or _course()
-    return [sys.executable, "-m", "jupyterlab", str(opened), *root, *options]
+    command = [sys.executable, "-m", "jupyterlab", str(opened), *root]
+    # The address that JupyterLab prints opens its launcher. An option may choose another page or root.
+    if not re.search(r"default_url|[-_]dir\b", " ".join(options)):
+        command.append(f"--LabApp.default_url=/lab/tree/{quote(opened.name)}")
+    return [*command, *options]
 
 
 def app_command(notebook: Path | None, options: list[str]) -> list[str]:

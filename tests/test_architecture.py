@@ -55,6 +55,7 @@ ARROWS = {
     "cli": GROUND - {"tree"}
     | {"__init__", "host", "bench", "loading", "drafters", "course", "analysis"},
     "__init__": {"errors", "lab"},
+    "__main__": {"cli"},
 }
 """The rooms that a room may import from, itself apart."""
 

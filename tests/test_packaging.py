@@ -101,7 +101,6 @@ def test_changes_citation_and_package_are_of_one_version():
     assert f"git clone {cited['repository-code']} " in (ROOT / "README.md").read_text("utf-8")
     released = re.findall(r"(?m)^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     assert released[0] == speclab.__version__
-    assert project["name"] == speclab.errors.DISTRIBUTION, "the index has another speclab"
 
 
 def _python(code):

@@ -9,7 +9,6 @@ month. Times that were taken beside other work are not kept, and taken again a m
 from __future__ import annotations
 
 import json
-import os
 import platform
 from contextlib import suppress
 from functools import cache, partial
@@ -24,12 +23,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from annotated_types import Ge, Le
-from platformdirs import user_cache_path
 from pydantic import Field
 
 from speclab.drafters.base import NODES, Strategy
 from speclab.errors import SpeclabError
-from speclab.files import write_whole
+from speclab.files import cache_folder, write_whole
 from speclab.tree import Floats
 
 if TYPE_CHECKING:
@@ -184,11 +182,10 @@ def _timed(runner: DraftSource, rows: int) -> float:
 
 
 def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path:
-    """The file of these conditions below `SPECLAB_CACHE` or the user's cache directory."""
+    """The file of these conditions in the cache."""
     versions = version("torch") + version("transformers")
     everything = (*conditions, platform.node(), versions, repr(runner.model.config))
-    home = os.environ.get("SPECLAB_CACHE") or user_cache_path("speclab")
-    return Path(home) / "costs" / f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
+    return cache_folder() / "costs" / f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
 
 
 def _load(path: Path) -> _Measured | None:

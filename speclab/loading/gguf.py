@@ -13,11 +13,11 @@ from secrets import token_hex
 from typing import Any
 
 import torch
-from platformdirs import user_cache_path
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, UnsupportedModelError
+from speclab.files import cache_folder, create_in_cache
 from speclab.loading.library_errors import one_sentence
 
 _DIGIT_BY_DIGIT = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell"})
@@ -68,7 +68,7 @@ def converted(file: Path, report: Callable[[str], None]) -> Path:
     key = hashlib.sha256(
         f"{file.resolve()} {status.st_size} {status.st_mtime_ns}".encode()
     ).hexdigest()
-    folder = user_cache_path("speclab") / "gguf" / f"{file.stem}-{key[:12]}"
+    folder = cache_folder() / "gguf" / f"{file.stem}-{key[:12]}"
     if not folder.is_dir():
         convert(file, folder, torch.float32, report)
     return folder
@@ -84,7 +84,7 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
     partial = folder.with_name(f".{folder.name}-{token_hex(4)}")
     try:
         with one_sentence(file.name, "model"), redirect_stderr(StringIO()):  # the library's bars
-            partial.mkdir(parents=True)
+            create_in_cache(partial)
             report(f"Converting {file.name} once: its tokenizer…")
             tokenizer = _tokenizer(file, _checked_header(file))
             if tokenizer is not None:

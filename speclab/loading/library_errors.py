@@ -39,6 +39,9 @@ def one_sentence(name: str, what: str) -> Iterator[None]:
         if is_out_of_memory(error):
             kind = OutOfMemoryError
             text = "it does not fit in memory: choose a smaller model or half precision"
+        elif "No space left" in text:
+            kind = ModelNotFoundError
+            text = "the disk is full: free some space, or set SPECLAB_CACHE to another disk"
         elif "trust_remote_code" in text:
             text = "it needs its own code, which speclab does not run: choose another model"
         elif isinstance(error, ConnectionError) or any(

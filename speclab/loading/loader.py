@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -125,7 +126,7 @@ class Loader:
                 f"{place.name} is an adapter without its model: load both with peft, and pass the "
                 "model of peft's get_base_model()."
             )
-        device = self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = self.device or default_device()
         dtype = self.dtype or (torch.float32 if device.type == "cpu" else None)
         self.report(f"Loading {short_name(name)}…")
         with one_sentence(name, "model"), no_progress_bar():
@@ -198,6 +199,27 @@ def short_name(name: str) -> str:
         # a module may have been loaded elsewhere: a hub id has at most two parts
         return name if len(re.split(r"[/\\]", name)) < 3 else PureWindowsPath(name).name
     return "/".join(path.parts[-2:]) if path.is_relative_to(MINI) else path.resolve().name
+
+
+def default_device() -> torch.device:
+    """CUDA if there is a GPU that this build of torch can use, else CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() and _gpu_works() else "cpu")
+
+
+@cache
+def _gpu_works() -> bool:
+    """Whether one small tensor can be computed on the GPU; if not, a warning says why."""
+    try:
+        torch.ones(1).to("cuda").add(1).item()
+    except RuntimeError as error:  # it is older than this build of torch, or full
+        reason = str(error).partition("\n")[0]
+        warnings.warn(
+            f"torch {torch.__version__} cannot use the GPU ({reason}), so models run on the CPU: "
+            'install a build of torch for it, or pass device="cpu".',
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 def parse_device(device: str | torch.device | None) -> torch.device | None:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from platformdirs import user_cache_path
-
 from speclab.errors import ModelNotFoundError
+from speclab.files import cache_folder
 
 _SHIPPED = Path(__file__).parents[1] / "models"
 MINI = _SHIPPED / "mini"
 MINI_HEADS = _SHIPPED / "mini_heads"
-SMOLLM2 = user_cache_path("speclab") / "smollm2-1" / "SmolLM2-135M-Instruct"
+SMOLLM2 = cache_folder() / "smollm2-1" / "SmolLM2-135M-Instruct"
 """Where `speclab fetch smollm2` stores the model; 1 is the version of the conversion."""
 _SMOLLM2_HEADS = _SHIPPED / "smollm2_heads"
 _BLOCK = "block"

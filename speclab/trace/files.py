@@ -16,7 +16,7 @@ from itertools import chain
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from speclab.errors import INSTALL, TraceError
+from speclab.errors import TraceError
 from speclab.files import read_whole
 from speclab.trace.codecs import adapter
 from speclab.trace.records import VERSION, Trace
@@ -48,7 +48,7 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
         raise TraceError(f"{name} is not a speclab trace: {error}; save it again") from None
     version = raw.get("version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version != VERSION:
-        way_out = f"{INSTALL} --upgrade" if version > VERSION else "decode it again"
+        way_out = "upgrade speclab" if version > VERSION else "decode it again"
         raise TraceError(
             f"{name} has trace format {version}, and this speclab reads format {VERSION}: {way_out}"
         )

