@@ -72,6 +72,7 @@ check: $(TESTS) ## lint, format, types, of Python and JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy speclab training
+	$(BIN)/python scripts/write_types.py --check
 	$(BIN)/python scripts/check_javascript.py
 
 unit: $(TESTS) ## tests without models

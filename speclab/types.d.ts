@@ -460,37 +460,45 @@ interface Until {
   value: string | number;
 }
 
-/** What the page tells the kernel (views/messages.json). */
+/** What the page tells the kernel: the commands of the lab, written by scripts/write_types.py. */
 type Message =
-  | { do: "hello" | "plotly" | "stop" | "reset" | "redo" | "undo" | "verify" | "check" }
+  | { do: "add"; node: number; token?: number | null; text?: string | null }
+  | { do: "check" }
+  | { do: "close"; run: number }
+  | { do: "compare"; names: string[] }
+  | { do: "curve"; name: string }
+  | { do: "diff"; run: number }
+  | { do: "guess"; on: boolean | number }
+  | { do: "hello" }
+  | { do: "open"; name: string; data: string }
+  | { do: "picture"; cursor: number; images: Values[] }
+  | { do: "plotly" }
+  | { do: "prune"; node: number }
+  | { do: "redo" }
+  | { do: "reset" }
+  | { do: "run"; until: Until }
+  | { do: "save"; what: string }
   | {
       do: "shown";
       cursor: number;
       phase: string;
-      level: number | null;
-      node: NodeId;
       tab: string;
-      moves?: number;
+      level?: number | null;
+      node?: number | string | null;
+      moves?: number | null;
     }
   | { do: "step"; start?: string }
-  | { do: "run"; until: Until }
+  | { do: "stop" }
+  | { do: "switch"; run: number }
+  | { do: "undo" }
+  | { do: "verify" }
   | {
       do: "want";
       models?: Values | null;
       strategy?: Wanted["strategy"];
       prompt?: string;
       session?: Values;
-    }
-  | { do: "curve"; name: string }
-  | { do: "add"; node: number; token: number | null; text: string | null }
-  | { do: "prune"; node: number }
-  | { do: "switch" | "close"; run: number }
-  | { do: "compare"; names: string[] }
-  | { do: "diff"; run: number }
-  | { do: "save"; what: string }
-  | { do: "open"; name: string; data: string }
-  | { do: "guess"; on: boolean | number }
-  | { do: "picture"; cursor: number; images: Values[] };
+    };
 
 /** What the kernel tells the page (views/messages.json), and what the page's own controls do. */
 type PageEvent =

@@ -59,7 +59,7 @@ ARROWS = {
 }
 """The rooms that a room may import from, itself apart."""
 
-WHOLE = {"speclab": 149_600, "tests": 165_000}
+WHOLE = {"speclab": 153_000, "tests": 165_000}
 """Most tokens of Python: one thermometer without shares, so that a room grows where it must."""
 SCRIPTS = {"page and lab": 43_000, "live": 12_500}
 """Most tokens of JavaScript, import and export aside."""

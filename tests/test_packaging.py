@@ -61,7 +61,15 @@ def test_every_package_is_pinned_exactly_and_within_its_range():
     assert "+" not in pins["torch"], "no build suffix"
 
 
-BROUGHT = {"IPython", "annotated_types", "traitlets", "tqdm", "pydantic_core", "quickjs"}
+BROUGHT = {
+    "IPython",
+    "annotated_types",
+    "traitlets",
+    "tqdm",
+    "pydantic_core",
+    "quickjs",
+    "typing_extensions",
+}
 """By ipykernel, ipywidgets, transformers, pydantic and quickjs-ng."""
 ASKED_FOR = {"distributed", "kaleido", "voila"}
 """Imported where they are needed; one sentence says what to install."""

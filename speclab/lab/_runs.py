@@ -1,17 +1,19 @@
 """The runs of a lab: their sessions, decoding, moving along them, forks, and which one is shown.
 
-The message NAME of the page calls the method `on_NAME`, here or in `_tasks`. All of it runs on the
+All of it runs on the
 worker's thread, and nothing else touches a session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired
+
+from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
 from speclab.drafters import cost, setting_names
 from speclab.errors import SettingsError
+from speclab.lab._commands import command
 from speclab.lab._form import FORM, LabConfig, ModelChoice, short_name
 from speclab.lab._state import PHASES, LabState
 from speclab.lab._worker import Worker
@@ -26,6 +28,13 @@ if TYPE_CHECKING:
 
 UNTIL = {"accepts_fewer": "accepted < {}", "nodes_more": "nodes > {}", "expression": "{}"}
 """The conditions that the page can run until."""
+
+
+class Until(TypedDict):
+    """When a run stops, as the page's field says: a name of `WORDS.until`, and its value."""
+
+    kind: str
+    value: NotRequired[str | int | float | None]
 
 
 @dataclass
@@ -133,6 +142,7 @@ class Runs(LabState):
 
     # Decode and move
 
+    @command("Decoding")
     def on_step(self, start: str = "here") -> Step:
         """Apply pending changes of the form, then decode one iteration; "start" begins a new run."""
         session = self._ready(start)
@@ -141,15 +151,18 @@ class Runs(LabState):
         finally:
             self._update(session)
 
-    def on_run(self, until: Condition | Mapping[str, Any] | None = None) -> Step | None:
+    @command("Decoding", where="until")
+    def on_run(self, until: Until) -> None:
+        """Decode until what the page's field says."""
+        self.run(self._condition(self._ready(), **until))
+
+    def run(self, until: Condition | None = None) -> Step | None:
         """Decode until `until` holds, the text ends or Stop is pressed; returns the last step.
 
         `until`: a function of a step, or an expression such as `accepted < 2` (see
-        `speclab.trace.conditions`), or what the page's field says.
+        `speclab.trace.conditions`).
         """
         session = self._ready()
-        if isinstance(until, Mapping):
-            until = self._condition(session, **until)
         condition = compiled(until, setting_names())
         reason = getattr(condition, "text", "the condition holds")
 
@@ -172,7 +185,7 @@ class Runs(LabState):
             self.message = "Stopped."
         return self.step
 
-    def _condition(self, session: Session, kind: str, value: Any = None) -> Condition | None:
+    def _condition(self, session: Session, kind: str, value: Any = "") -> Condition | None:
         """A condition of the page; None for the end of the text."""
         if kind != "token":
             return UNTIL[kind].format(value) if kind in UNTIL else None
@@ -220,6 +233,7 @@ class Runs(LabState):
             self._ready()
         return self._fork(self.cursor, strategy, **settings)
 
+    @command("Decoding again")
     def on_redo(self) -> Step:
         """Decode the current iteration again in a fork with the form's settings, the old one pinned."""
         old = self.step
@@ -246,10 +260,12 @@ class Runs(LabState):
         """Show a recorded run."""
         self._add(name, trace, cursor=min(1, len(trace.steps)))
 
+    @command(where="compare")
     def on_switch(self, run: int) -> None:
         """Show another run, by its number, at its last position."""
         self._show(self._numbered(run))
 
+    @command()
     def on_close(self, run: int) -> None:
         """Forget a run that is not shown."""
         closed = self._numbered(run)

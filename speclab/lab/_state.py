@@ -1,5 +1,5 @@
-"""The state of the lab, and what goes to the page and comes from it: messages, checked against the
-list in views/messages.json, and the changes of the state that the page has yet to receive.
+"""The state of the lab, and what goes to the page: messages, checked against the list in
+views/messages.json, and the changes of the state that the page has yet to receive.
 """
 
 from __future__ import annotations
@@ -164,19 +164,6 @@ def to_page(name: str, /, **fields: Any) -> Message:
     """
     _fields("to_page", name).model_validate(fields)
     return {"type": name, **fields}
-
-
-def from_page(content: Any) -> tuple[str, Message]:
-    """The name and the fields of a message from the page.
-
-    Raises:
-        TypeError, KeyError, ValueError: this is not a message, the list has no such message, or it
-            has other fields.
-    """
-    name = content["do"]
-    fields = {key: value for key, value in content.items() if key != "do"}
-    _fields("to_kernel", name).model_validate(fields)
-    return name, fields
 
 
 class Outbox:

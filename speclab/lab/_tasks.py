@@ -7,12 +7,12 @@ from __future__ import annotations
 import base64
 import gzip
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, Unpack
 
 from traitlets import Dict
+from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
 from speclab import clinic
 from speclab.analysis.compare import Comparison, compare
@@ -21,6 +21,7 @@ from speclab.clinic.steps_file import load_steps
 from speclab.drafters import strategies
 from speclab.drafters.by_hand import ByHand
 from speclab.errors import NotRecordedError, PromptError, SettingsError, SpeclabError, TraceError
+from speclab.lab._commands import command
 from speclab.lab._form import (
     CURRENT,
     FORM,
@@ -47,6 +48,22 @@ _PLAIN = str.maketrans("␣⏎⇥", " \n\t")
 """How the page writes white space."""
 
 
+class FormStrategy(TypedDict):
+    """A strategy as the page's form has it."""
+
+    name: str
+    settings: NotRequired[dict[str, Any]]
+
+
+class FormParts(TypedDict, total=False):
+    """What the page's form may send: the parts that were changed."""
+
+    models: dict[str, Any] | None
+    strategy: FormStrategy
+    prompt: str
+    session: dict[str, Any]
+
+
 class Tasks(Runs):
     """The state of a lab, its runs, and all that the page asks.
 
@@ -58,13 +75,15 @@ class Tasks(Runs):
 
     # The form
 
-    def on_want(self, **parts: Any) -> None:
+    @command()
+    def on_want(self, **parts: Unpack[FormParts]) -> None:
         """Take over parts of the form; a refused part shows its error and changes nothing."""
+        given: dict[str, Any] = {**parts}
         for part in FORM:
-            if part in parts:
+            if part in given:
                 self.mend([part])
                 try:
-                    self.wanted = self._changed(part, parts[part])
+                    self.wanted = self._changed(part, given[part])
                 except SpeclabError as error:
                     self.fail(part, str(error))
         if "strategy" not in self.errors:
@@ -73,6 +92,7 @@ class Tasks(Runs):
                 self.fail("strategy", sentence)
         self.worker.submit(self.preview, where="page", key="preview")
 
+    @command()
     def on_reset(self) -> None:
         """Take over the setup of the run shown."""
         self._typed = {}
@@ -107,16 +127,19 @@ class Tasks(Runs):
 
     # A tree built by hand
 
+    @command()
     def on_add(self, node: int, token: int | None = None, text: str | None = None) -> None:
         """Add a child to a node of the edited tree, by token id or as typed."""
         edit = self._edit()
         assert self._pair is not None
         self._take_edit(edit.add(node, token_of(self._pair, token, text)))
 
+    @command()
     def on_prune(self, node: int) -> None:
         """Remove a node of the edited tree and its descendants."""
         self._take_edit(self._edit().prune(node))
 
+    @command()
     def on_undo(self) -> None:
         """Undo the last edit."""
         if len(self.edits) > 1:
@@ -126,6 +149,7 @@ class Tasks(Runs):
         else:
             self.leave_edits()
 
+    @command("Verifying")
     def on_verify(self) -> Step:
         """Verify the tree built by hand in a fork; afterwards the strategy goes on."""
         if not self.edits:
@@ -188,6 +212,7 @@ class Tasks(Runs):
             return
         self.show("preview", index=step.index, what_if=what_if_data(answer))
 
+    @command("Replaying", where="strategy")
     def on_curve(self, name: str) -> None:
         """Replay the text over the range of a setting, for its curve of tokens per iteration."""
         strategy = self.ready_setup().strategy
@@ -200,7 +225,8 @@ class Tasks(Runs):
                 self.show("curve", **curve_data(curve))
                 self.worker.report("Replaying", done)
 
-    def on_compare(self, names: Sequence[str]) -> Comparison:
+    @command("Comparing", where="compare")
+    def on_compare(self, names: list[str]) -> Comparison:
         """Decode the prompt with several strategies, one after another."""
         config = self.ready_setup()
         if not names:
@@ -235,6 +261,7 @@ class Tasks(Runs):
         self.show("compared", rows=rows)
         return result
 
+    @command("Checking")
     def on_check(self) -> tuple[Finding, ...]:
         """Check the run (`clinic.check`), mark the findings in the pictures and list them in the tab
         Check.
@@ -255,7 +282,12 @@ class Tasks(Runs):
             self.message = "Checked without models: pass a pair to Lab to compare with them."
         return findings
 
-    def on_diff(self, run: int | Trace) -> Diff:
+    @command("Comparing two runs")
+    def on_diff(self, run: int) -> None:
+        """Compare the run shown with another run of this lab, by its number."""
+        self.diff_with(run)
+
+    def diff_with(self, run: int | Trace) -> Diff:
         """Compare the run with another one of the same prompt (`clinic.diff`), a trace or a run's
         number; the tab Check and an exported page show both timelines, joined where they part."""
         shown = self.shown()
@@ -276,6 +308,7 @@ class Tasks(Runs):
 
     # Files
 
+    @command("Saving")
     def on_save(self, what: str) -> None:
         """Send the page the run as a file to download: an HTML page, or a trace."""
         trace = self.shown().trace
@@ -289,6 +322,7 @@ class Tasks(Runs):
             content = gzip.compress(adapter(Trace).dump_json(trace))
         self.post("file", name=name, mime=mime, data=base64.b64encode(content).decode())
 
+    @command("Opening")
     def on_open(self, name: str, data: str) -> None:
         """Show a run from an uploaded file; the tree of runs switches back."""
         try:

@@ -17,9 +17,10 @@ from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import CancelledError
+from speclab.lab._commands import command, commands
 from speclab.lab._form import LabConfig, ModelChoice, chats_with, offered, refuse_empty
 from speclab.lab._saved import Saved
-from speclab.lab._state import Outbox, from_page
+from speclab.lab._state import Outbox
 from speclab.lab._tasks import Tasks
 from speclab.lab._worker import Worker
 from speclab.loading.presets import PRESETS, find
@@ -36,27 +37,6 @@ if TYPE_CHECKING:
 
 MOVES = {"cursor": "goto", "phase": "show_phase", "selected": "select"}
 """The traits that say what is shown, and what shows another value."""
-BUSY = {
-    "on_step": "Decoding",
-    "on_run": "Decoding",
-    "on_redo": "Decoding again",
-    "fork": "Forking",
-    "on_verify": "Verifying",
-    "on_curve": "Replaying",
-    "on_compare": "Comparing",
-    "on_check": "Checking",
-    "on_diff": "Comparing two runs",
-    "on_save": "Saving",
-    "on_open": "Opening",
-}
-"""What the page shows while a method of `Tasks` works."""
-PLACES = {
-    "on_run": "until",
-    "on_curve": "strategy",
-    "on_switch": "compare",
-    "on_compare": "compare",
-}
-"""Where the page shows the error of a message; else in its own line, the place "page"."""
 REAL = "smollm2"
 """The preset of a new lab if it was fetched; else the shipped family."""
 Result = TypeVar("Result")
@@ -65,13 +45,16 @@ _log = logging.getLogger(__name__)
 
 
 def _waiting(
-    work: Callable[Concatenate[Tasks, Given], Result],
+    work: Callable[Concatenate[Tasks, Given], Result], busy: str = ""
 ) -> Callable[Concatenate[Lab, Given], Result]:
-    """A method of `Tasks` as one of the lab: it waits until the worker's thread has done it."""
+    """A method of `Tasks` as one of the lab: it waits until the worker's thread has done it.
+
+    `busy`: what the page shows meanwhile.
+    """
 
     @wraps(work)
     def method(lab: Lab, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return lab._do(partial(work, lab.state, *args, **named), BUSY.get(work.__name__, ""))
+        return lab._do(partial(work, lab.state, *args, **named), busy)
 
     return method
 
@@ -166,16 +149,16 @@ class Lab(AnyWidget):
         """The session; None until the models are loaded."""
         return self.state.session
 
-    step = _waiting(Tasks.on_step)
+    step = _waiting(Tasks.on_step, "Decoding")
     back = _waiting(Tasks.back)
     goto = _waiting(Tasks.goto)
-    run = _waiting(Tasks.on_run)
+    run = _waiting(Tasks.run, "Decoding")
     show_phase = _waiting(Tasks.show_phase)
     select = _waiting(Tasks.select)
-    fork = _waiting(Tasks.fork)
+    fork = _waiting(Tasks.fork, "Forking")
     pin = _waiting(Tasks.pin)
-    check = _waiting(Tasks.on_check)
-    diff = _waiting(Tasks.on_diff)
+    check = _waiting(Tasks.on_check, "Checking")
+    diff = _waiting(Tasks.diff_with, "Comparing two runs")
 
     def stop(self) -> None:
         """Stop the running work, from any thread; decoded iterations are kept."""
@@ -208,41 +191,53 @@ class Lab(AnyWidget):
     # From the page.
 
     def _receive(self, _widget: object, content: Any, _buffers: object) -> None:
-        """Handle a message of the page on any thread: by the method `_on_NAME` here, at once, or on
-        the worker's thread by the method `on_NAME` of `Tasks`."""
+        """Handle a message of the page, on any thread: by a command of the lab at once, or by one of
+        its state on the worker's thread."""
         try:
             name, fields = from_page(content)
         except (TypeError, KeyError, ValueError) as error:
             _log.warning("the page sent %r, which was ignored: %s", content, error)
             return
-        at_once = getattr(self, f"_on_{name}", None)
-        if at_once is not None:
-            at_once(**fields)
-        else:
-            self._submit(f"on_{name}", **fields)
+        if name in commands(Lab):
+            getattr(self, commands(Lab)[name].method)(**fields)
+            return
+        asked = commands(Tasks)[name]
+        work = partial(getattr(self.state, asked.method), **fields)
+        self._worker.submit(work, asked.busy, asked.where)
 
-    def _submit(self, name: str, /, *args: Any, key: str = "", **fields: Any) -> None:
-        """Queue a method of `Tasks`; the page shows its error."""
-        work = partial(getattr(self.state, name), *args, **fields)
-        self._worker.submit(work, BUSY.get(name, ""), PLACES.get(name, "page"), key)
+    def _queue(self, work: Callable[..., object], *args: Any) -> None:
+        """Queue a move; it replaces one of the same kind that waits."""
+        self._worker.submit(partial(work, *args), where="page", key=work.__name__)
 
+    @command()
     def _on_plotly(self) -> None:
         self.send({"plotly": True}, [plotly_js()])
 
+    @command()
     def _on_hello(self) -> None:
         self._outbox.greet()
 
+    @command()
     def _on_stop(self) -> None:
         self.stop()
 
-    def _on_guess(self, on: bool) -> None:
-        self.state.guess = on
+    @command()
+    def _on_guess(self, on: bool | int) -> None:
+        self.state.guess = bool(on)  # a number of iterations is for the live page
 
+    @command()
     def _on_picture(self, cursor: int, images: list[Any]) -> None:
         self._saved.picture(cursor, images)
 
+    @command()
     def _on_shown(
-        self, cursor: int, phase: str, node: Any = None, moves: int | None = None, **_: Any
+        self,
+        cursor: int,
+        phase: str,
+        tab: str,
+        level: int | None = None,
+        node: int | str | None = None,
+        moves: int | None = None,
     ) -> None:
         """Follow the page to the position that a person chose."""
         state = self.state
@@ -256,7 +251,7 @@ class Lab(AnyWidget):
         state.phase = phase
         state.selected = node
         if moved:
-            self._submit("place", key="place")
+            self._queue(state.place)
         else:
             self._mirror()
 
@@ -268,7 +263,7 @@ class Lab(AnyWidget):
         name = change["name"]
         value = change["new"]
         if value != getattr(self.state, name):
-            self._submit(MOVES[name], value, key=name)
+            self._queue(getattr(self.state, MOVES[name]), value)
 
     def _mirror(self) -> None:
         """Copy the state to the traits."""
@@ -306,3 +301,17 @@ class Lab(AnyWidget):
         data, metadata = super()._repr_mimebundle_(**options) or ({}, {})
         words = {"text/plain": self._saved.sentence(), "text/html": self.snapshot()}
         return {**data, **words}, metadata
+
+
+def from_page(content: Any) -> tuple[str, dict[str, Any]]:
+    """The name and the fields of a message from the page.
+
+    Raises:
+        TypeError, KeyError, ValueError: this is not a message, there is no such command, or it has
+            other fields.
+    """
+    name = content["do"]
+    fields = {key: value for key, value in content.items() if key != "do"}
+    every = {**commands(Tasks), **commands(Lab)}
+    every[name].fields.model_validate(fields)
+    return name, fields

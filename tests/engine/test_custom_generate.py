@@ -1,6 +1,7 @@
 """Inside `generate`: what it hands over is followed as the library does, or refused by name; the model is unchanged."""
 
 import shutil
+import tomllib
 from collections import Counter
 from contextlib import suppress
 from functools import partial
@@ -254,7 +255,8 @@ def test_as_a_repository_of_a_decoding_method(tmp_path, monkeypatch):
     given = {"input_ids": IDS, "max_new_tokens": 20, "pad_token_id": 0, "do_sample": False}
     assert torch.equal(want, loaded.generate(**given, **tree))
     needed = (HUB / "custom_generate/requirements.txt").read_text().split()
-    assert needed == [errors.DISTRIBUTION]
+    project = tomllib.loads((HUB.parent / "pyproject.toml").read_text())["project"]
+    assert needed == [project["name"]]
 
 
 class Nothing(LogitsProcessor):
