@@ -33,7 +33,10 @@ class SpeclabError(Exception):
 
 def absent(error: ModuleNotFoundError, what: str) -> Exception:
     """The sentence for a package that is not installed; the error itself for a module of speclab."""
-    package = (error.name or "speclab").partition(".")[0]
+    first: BaseException = error
+    while first.__cause__ is not None:  # transformers raises an error without a name from it
+        first = first.__cause__
+    package = (getattr(first, "name", None) or "speclab").partition(".")[0]
     if package == "speclab":
         return error
     return SpeclabError(f"{what} needs {package}: pip install {package}.")

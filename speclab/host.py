@@ -37,8 +37,9 @@ def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
     further `options`.
 
     Raises:
-        SpeclabError: the notebooks of the course cannot be copied.
+        SpeclabError: JupyterLab is not installed, or the course's notebooks cannot be copied.
     """
+    _check("jupyterlab", "JupyterLab")
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0  # as in most containers
     root = ["--allow-root"] if is_root else []
     opened = notebook or _course()
@@ -56,8 +57,7 @@ def app_command(notebook: Path | None, options: list[str]) -> list[str]:
     Raises:
         SpeclabError: Voilà is not installed.
     """
-    if find_spec("voila") is None:
-        raise SpeclabError("Voilà is not installed: pip install voila.")
+    _check("voila", "Voilà")
     return [
         sys.executable,
         "-m",
@@ -65,6 +65,11 @@ def app_command(notebook: Path | None, options: list[str]) -> list[str]:
         str(notebook or JUPYTER / "app.ipynb"),
         *options,
     ]
+
+
+def _check(package: str, name: str) -> None:
+    if find_spec(package) is None:
+        raise SpeclabError(f"{name} is not installed: pip install {package}.")
 
 
 def jupyter_environment() -> dict[str, str]:

@@ -3,12 +3,14 @@
 import gc
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
 from speclab.drafters import cost
+from speclab.loading.presets import SMOLLM2
 
 TIERS = {
     **dict.fromkeys(
@@ -48,6 +50,8 @@ _pass_seconds = cost.pass_seconds
 cost.pass_seconds = lambda runner: tuple(1 + rows / 36 for rows in cost.ROWS)
 CACHE = tempfile.TemporaryDirectory(prefix="speclab-tests-")  # held: it goes when the tests end
 os.environ["SPECLAB_CACHE"] = CACHE.name
+if SMOLLM2.is_dir():  # what was fetched is there, for processes that tests start, too
+    Path(CACHE.name, SMOLLM2.parent.name).symlink_to(SMOLLM2.parent)
 
 
 @pytest.fixture

@@ -106,6 +106,9 @@ def test_the_lab_and_the_app_are_started_with_the_words_that_follow(cli, tmp_pat
         assert cli(*words).exit_code == 0
     (lab, _), (app, environment) = started
     assert lab[:4] == [sys.executable, "-m", "jupyterlab", str(book)]
+    assert lab[-3].endswith("default_url=/lab/tree/mine.ipynb"), "for the address that is printed"
+    chosen = host.jupyter_command(book, ["--LabApp.default_url=/lab"])
+    assert [word for word in chosen if "default_url" in word] == ["--LabApp.default_url=/lab"]
     assert lab[-2:] == ["--port", "9999"]
     assert app[1:3] == ["-m", "voila"]
     assert app[4:] == ["--no-browser"]
@@ -129,3 +132,13 @@ def test_the_lab_opens_copies_of_the_notebooks_and_never_writes_over_them(tmp_pa
     monkeypatch.setattr(host, "find_spec", lambda name: None)
     with refused(SpeclabError, "pip install voila"):
         host.app_command(None, [])
+    with refused(SpeclabError, "pip install jupyterlab"):
+        host.jupyter_command(None, [])
+
+
+def test_the_version_is_printed(cli):
+    assert cli("--version").stdout.split() == ["speclab", speclab.__version__]
+    done = subprocess.run(
+        [sys.executable, "-m", "speclab", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == speclab.__version__

@@ -156,4 +156,64 @@ def test_a_trace_opens_and_is_drawn_without_torch():
 def test_a_missing_extra_is_one_sentence_with_the_way_out():
     attempt = "try:\n    speclab.Lab\nexcept speclab.SpeclabError as error:\n    print(error)"
     said = _python(ABSENT.format(absent=LAB) + attempt)
-    assert said.strip().endswith(f"{speclab.errors.INSTALL}.")
+    assert said.strip().removesuffix(".").rpartition("pip install ")[2] in LAB
+
+
+COMMANDS = """
+import json, pathlib
+from typer.testing import CliRunner
+from speclab import host
+from speclab.cli import app
+
+host.start = lambda command: None
+log = {{"prompt": "Once", "answer": " upon a time"}}
+pathlib.Path("log.jsonl").write_text(json.dumps(log))
+ran = {{name.name or name.callback.__name__ for name in app.registered_commands}} | {{"course"}}
+for line in {lines!r}.strip().splitlines():
+    words = line.split()
+    ran.discard(words[0])
+    done = CliRunner().invoke(app, words)
+    assert done.exception is None or type(done.exception) is SystemExit, (line, done.exception)
+    assert done.exit_code == 0 or done.stderr.count("\\n") == 1, (line, done.output)
+    print(done.output)
+assert not ran, ran
+"""
+LINES = """
+doctor
+run Once --max-new-tokens 2 --strategy Autoregressive
+live out
+fetch another
+bench --strategy Another
+replay log.jsonl --strategy Goose
+clinic log.jsonl --target mini
+diff log.jsonl log.jsonl
+course export students
+lab
+app
+"""
+OTHERS = {"pandas", "networkx", "voila", "kaleido", "quickjs", "gguf", "accelerate"}
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("absent", [MODELS, LAB | OTHERS], ids=["models", "lab and others"])
+def test_every_command_says_in_one_sentence_what_is_not_installed(absent, tmp_path, monkeypatch):
+    """The doctor names it and says what it can."""
+    monkeypatch.chdir(tmp_path)
+    script = ABSENT.format(absent=absent) + COMMANDS.format(lines=LINES)
+    said = _python(script)
+    assert {*re.findall(r"pip install (\w+)", said)} & absent
+    assert "jupyter " in said, "the doctor's last line"
+
+
+def test_the_cache_is_where_its_variable_says_or_somewhere_at_least(tmp_path):
+    """For models and measured times; without a home, too."""
+    cache = "from speclab.files import cache_folder; from speclab.loading.presets import SMOLLM2; "
+    named = f"import os; os.environ['SPECLAB_CACHE'] = {str(tmp_path)!r}; {cache}"
+    assert str(tmp_path) in _python(named + "print(SMOLLM2)")
+    nobody = (
+        "import os, pwd\n"
+        "for name in ('HOME', 'SPECLAB_CACHE', 'XDG_CACHE_HOME'): os.environ.pop(name, None)\n"
+        "def unknown(uid): raise KeyError(uid)\n"
+        "pwd.getpwuid = unknown\n"
+    )
+    assert Path(_python(nobody + cache + "print(SMOLLM2)").strip()).is_absolute()

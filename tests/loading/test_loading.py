@@ -27,6 +27,7 @@ from speclab.errors import (
     TokenizerMismatchError,
     UnsupportedModelError,
 )
+from speclab.loading import loader
 from speclab.loading.loader import shown_name
 from speclab.loading.tokens import TokenTexts, compare
 from speclab.pair import load_pair
@@ -282,3 +283,23 @@ def test_texts_of_sentencepiece_tokens():
     )
     texts = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>"))
     assert list(texts(range(6)).values()) == ["<unk>", " the", "\n", "<0xE2>", "é", "#5"]
+
+
+def test_a_gpu_that_torch_cannot_use_leaves_the_cpu_with_one_warning(monkeypatch):
+    """As a card does for which this build of torch has no kernels."""
+
+    def to(tensor, *where, real=torch.Tensor.to, **options):
+        if "cuda" in str(where) + str(options):
+            raise RuntimeError("CUDA error: no kernel image is available\nand more lines")
+        return real(tensor, *where, **options)
+
+    loader._gpu_works.cache_clear()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    try:
+        with pytest.warns(UserWarning, match=r'no kernel image.*device="cpu"') as warned:
+            pairs = [load_pair("mini"), load_pair("mini")]
+    finally:
+        loader._gpu_works.cache_clear()
+    assert len(warned) == 1
+    assert {pair.target.device.type for pair in pairs} == {"cpu"}

