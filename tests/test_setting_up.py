@@ -36,7 +36,7 @@ def test_every_pin_allows_the_oldest_python_that_is_promised():
         if found.version.partition("+")[0] != pins.get(name):
             continue
         compared += 1
-        needs = found.metadata["Requires-Python"] or ""
+        needs = found.metadata.get("Requires-Python", "")
         if not SpecifierSet(needs).contains(oldest):
             wrong.append(f"{name} {found.version} needs Python {needs}")
     assert wrong == []
