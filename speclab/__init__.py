@@ -6,21 +6,13 @@ without torch, transformers or Jupyter. ``__init__.pyi`` lists them, for type ch
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 __version__ = "0.3.0"
-
-if "ipykernel" in sys.modules:
-    # torch's threads spin while they wait for each other: a step took up to a second where the
-    # browser had the other core. OpenMP reads this when torch is imported. Larger models need some
-    # spinning: without any, a step of SmolLM2 takes half as long again.
-    os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOME = {

@@ -332,6 +332,7 @@ def doctor(pair: _Pair = "mini") -> None:
         "speclab": speclab.__version__,
         "python": f"{python_version()} on {platform()}",
         "cores": host.cores(),
+        "spinning": host.spinning(),
     }
     try:
         facts |= speclab.load_pair(pair).describe()

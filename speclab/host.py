@@ -27,6 +27,22 @@ COPIES = Path("speclab-notebooks")
 """`speclab lab` copies the notebooks into this folder below the current one and opens the copies."""
 
 
+SPIN = "GOMP_SPINCOUNT"
+SPINS = "4000"
+"""How long torch's threads spin while they wait for each other; OpenMP reads it when torch is loaded.
+
+With OpenMP's own number a step took up to a second where the browser had the other core; with 0 a
+step of SmolLM2 takes half as long again.
+"""
+
+
+def spinning() -> str:
+    """Whether the threads of this environment soon stop spinning, and what to do."""
+    if SPIN in os.environ:
+        return f"{SPIN}={os.environ[SPIN]}"
+    return f"{SPIN} is not set: `speclab lab` gives its kernels {SPINS}; set it for a Jupyter of your own."
+
+
 def start(command: list[str]) -> None:
     """Replaces this process with `command`; Jupyter then needs no network."""
     os.execve(command[0], command, jupyter_environment())
@@ -73,8 +89,10 @@ def _check(package: str, name: str) -> None:
 
 
 def jupyter_environment() -> dict[str, str]:
-    """The environment with speclab's Jupyter settings: no announcements, and no style sheets from a CDN."""
-    environment = dict(os.environ)
+    """The environment with speclab's Jupyter settings: no announcements, no style sheets from a CDN,
+    and threads that soon stop spinning.
+    """
+    environment = {SPIN: SPINS, **os.environ}
     for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH"):
         paths = [str(JUPYTER), os.environ.get(name)]
         environment[name] = os.pathsep.join(filter(None, paths))
