@@ -217,11 +217,14 @@ def replay(
     strategies: Annotated[list[str], typer.Option("--strategy", help="It needs no draft; repeat.")],
     pair: _Pair = "mini",
     to: Path = Path("replay.html"),
+    learn: Annotated[
+        bool, typer.Option("--learn/--alone", help="Draft from the answers of earlier lines, too.")
+    ] = True,
 ) -> None:
     """Replay a log of prompts and answers without a model: what strategies would have accepted."""
     from speclab.analysis.logs import read_and_replay
 
-    frame, words = read_and_replay(file, strategies, pair)
+    frame, words = read_and_replay(file, strategies, pair, learn=learn)
     typer.echo(words)
     frame.to_csv(to.with_suffix(".csv"))
     speclab.views.replays(frame).write_html(to, config={"showSendToCloud": False})

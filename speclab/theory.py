@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import signature
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -34,47 +34,41 @@ __all__ = [
 ]
 
 Values = Sequence[float] | Floats
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-COUNTS = {
-    "length": 0,
-    "depth": 0,
-    "node_budget": 0,
-    "branching": 1,
-    "spine_length": 1,
-    "branch_depth": 1,
-}
-"""Arguments that are whole numbers, and the least of each."""
-AMOUNTS = {"widths", "branch_budget", "cost"}
-"""Arguments that are numbers from 0 on; all others are rates from 0 to 1."""
 LARGE = 1e9
 """More than any amount."""
+Formula = TypeVar("Formula", bound=Callable[..., Any])
+COUNTS = "length depth node_budget branching spine_length branch_depth".split()
+"""Arguments that are whole numbers."""
+FROM_ONE = "branching spine_length branch_depth".split()
+"""Those of them that are 1 or more; all other numbers are 0 or more."""
+RATES = "acceptance spine_acceptance branch_acceptance rank_acceptance hazards".split()
+"""Arguments that are numbers up to 1."""
 
 
-def _checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Check the arguments of a function before it runs.
+def _checked(formula: Formula) -> Formula:
+    """Checks arguments before the formula runs.
 
     Raises:
         SettingsError: a number is outside its bounds, or is no number.
     """
 
-    @wraps(function)
-    def call(*given: Arguments.args, **more: Arguments.kwargs) -> Result:
-        for name, value in signature(function).bind(*given, **more).arguments.items():
+    @wraps(formula)
+    def call(*given: Any, **more: Any) -> Any:
+        for name, value in signature(formula).bind(*given, **more).arguments.items():
             numbers = np.asarray(value)
-            least = COUNTS.get(name, 0)
-            most = LARGE if name in COUNTS or name in AMOUNTS else 1
+            least = 1 if name in FROM_ONE else 0
+            most = 1 if name in RATES else LARGE
             kinds = "iu" if name in COUNTS else "iuf"
-            lists = "Values" in function.__annotations__[name]
+            lists = "Values" in formula.__annotations__[name]
             right = numbers.dtype.kind in kinds and (lists or not numbers.ndim)
             if not (right and ((numbers >= least) & (numbers <= most)).all()):
                 what = "whole numbers" if name in COUNTS else "numbers"
                 raise SettingsError(
                     f"{name} takes {what} from {least} to {most:g}, got {value!r:.40}."
                 )
-        return function(*given, **more)
+        return formula(*given, **more)
 
-    return call
+    return cast("Formula", call)
 
 
 class ChainShape(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -17,13 +18,16 @@ import numpy as np
 from speclab.analysis.known_text import KnownTarget, Text, session_settings
 from speclab.display import line, table
 from speclab.drafters import cost
-from speclab.drafters.base import Strategy, checked
+from speclab.drafters.base import Draft, Strategy, checked
+from speclab.drafters.by_hand import ByHand
 from speclab.engine.acceptance import Rule
 from speclab.engine.decode import iterate, runners, start
+from speclab.engine.record import record
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError, SettingsError, named
 from speclab.models.runner import Runner
-from speclab.pair import ModelPair
+from speclab.pair import ModelPair, checked_pair
+from speclab.trace.records import Step, Trace
 
 Check = Callable[[], None]
 """Raises an error if the replay was cancelled."""
@@ -53,13 +57,15 @@ class Passes:
 class Replay:
     """The replay of a strategy on a text: `passes` are its iterations.
 
-    `inexact`: why a real run may differ; empty if it does not.
+    `inexact`: why a real run may differ; empty if it does not. `traces`: of a replay for another
+    pair, the strategy's run, and its trees as the other target verifies them.
     """
 
     strategy: Strategy
     passes: tuple[Passes, ...]
     pair: ModelPair = field(compare=False)
     inexact: str = ""
+    traces: tuple[Trace, ...] = field(default=(), compare=False, repr=False)
 
     def __repr__(self) -> str:
         return line("Replay", **self._facts())
@@ -111,15 +117,44 @@ class Replay:
         return sum(map(len, self.committed)) / self.seconds if self.passes else 0.0
 
 
-def replay(session: Session, strategy: Strategy) -> Replay:
+def replay(session: Session, strategy: Strategy, pair: ModelPair | None = None) -> Replay:
     """Replay the whole text of a session under `strategy`; for many strategies on one text use a
     `Replayer`.
 
+    Args:
+        pair: another target, such as the first one after its training, reads the same text and
+            verifies the same trees (`Replay.traces`). `speclab.nodes(replay.traces)` has each node
+            twice: where `accepted` or `right` differ, the token lost or gained acceptance.
+
     Raises:
         NotRecordedError: the records do not suffice; the message names what is missing.
-        SpeclabError: the strategy does not fit the pair.
+        SpeclabError: the strategy does not fit the pair, or `pair` does not fit the text.
     """
-    return Replayer(session).replay(strategy)
+    replayed = Replayer(session).replay(strategy)
+    if pair is None:
+        return replayed
+    settings = session_settings(session.trace).changed(max_new_tokens=len(session.token_ids))
+    own = Session(session.pair, strategy, session.prompt_ids, **settings.model_dump())
+    own.run()
+    return replace(replayed, traces=(own.trace, _verified_by(pair, own.trace)))
+
+
+def _verified_by(pair: ModelPair, trace: Trace) -> Trace:
+    """The trees of a run as another target verifies them, each after the text of that run."""
+    if any(step.root_choice is not None for step in trace.steps):
+        raise SettingsError("The root of these trees is drafted: choose root='verified'.")
+    text = checked_pair(pair).encode([*trace.prompt_ids, *trace.token_ids])
+    decoding = start(pair.fresh(), ByHand(), trace.prompt_ids, session_settings(trace))
+    target = decoding.pair.target
+    steps: list[Step] = []
+    for step in trace.steps:
+        if steps:  # what this target chose in the pass before leaves the cache
+            target.crop(steps[-1].prefix_length)
+        decoding.tokens[:] = text[: step.prefix_length + 1]
+        decoding.catch_up()
+        iteration = iterate(decoding, partial(lambda tree, _: Draft(tree), step.tree))
+        steps.append(replace(record(decoding, iteration, step.index), committed=step.committed))
+    return replace(trace, steps=tuple(steps), models=pair.describe())
 
 
 class Replayer:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from math import ceil, erfc, exp, sqrt
+from math import erfc, exp, sqrt
 from operator import itemgetter
 from typing import Any
 
@@ -36,13 +36,10 @@ SCALE = sqrt(12)
 ROUNDING = 3.0
 """A recorded answer is off by at most so many times the usual size of rounding."""
 MATCH = "sample and match"
-FITS = 4.0
-"""Standard deviations within which proposals fit what they may be drawn from."""
-TINY = 1e-6
 UNLIKELY = 1e-4
 """Stands for probability 0: a proposal at the edge of a cut, which rounding may move."""
-MOST_OTHERS = 4096
-"""Tokens that stand for those that are not recorded."""
+OTHERS = 64
+"""Tokens that stand for those that are not recorded: less probable than the recorded ones."""
 
 
 class SampledRun:
@@ -141,9 +138,10 @@ class Cuts:
         return cls(**given) if given else None  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        named = [f"temperature {self.temperature:g}"] if self.temperature != 1 else []
-        cuts = {"top-k": self.top_k, "top-p": self.top_p, "min-p": self.min_p}
-        return ", ".join([*named, *[f"{name} {value:g}" for name, value in cuts.items() if value]])
+        named = {"top-k": self.top_k, "top-p": self.top_p, "min-p": self.min_p}
+        if self.temperature != 1:
+            named = {"temperature": self.temperature, **named}
+        return ", ".join([f"{name} {value:g}" for name, value in named.items() if value])
 
 
 def transformed(logits: Tensor, cuts: Cuts) -> Tensor:
@@ -168,9 +166,9 @@ def wrong_claims(trace: Trace) -> list[Finding]:
     given = Cuts.of(trace, "draft_") or Cuts.of(trace) or Cuts()
     parts = [Cuts(**{name: value}) for name, value in asdict(given).items()]
     fits = [(*_ranked(claims, cuts), cuts) for cuts in (given, *parts, Cuts(top_k=1))]
-    off, spread, likelihood, best = max(fits, key=itemgetter(2))
+    off, _, likelihood, best = max(fits, key=itemgetter(2))
     cause = "No setting of the header explains it."
-    if likelihood > claimed and off**2 <= FITS**2 * max(spread, 1.0):
+    if likelihood > claimed and abs(off) < abs(excess) / 3:
         cause = f"It is as if they were drawn at {best}, and the probabilities taken before that."
     sentence = (
         f"The {len(claims)} proposals were not drawn from the probabilities recorded of them, by which "
@@ -197,11 +195,8 @@ def _ranked(claims: Sequence[tuple[list[float], int]], cuts: Cuts) -> tuple[floa
     what the cuts make of the recorded probabilities."""
     total = np.zeros(3)
     for top, place in claims:
-        rest = max(1.0 - sum(top), 0.0)
-        # what is not recorded: many tokens, none more probable than the last one
-        others = min(ceil(rest / max(top[-1], TINY)), MOST_OTHERS)
-        every = torch.tensor([*top, *[rest / others] * others] if others else top)
-        probs = transformed(every.log(), cuts)
+        other = max(1.0 - sum(top), 0.0) / OTHERS
+        probs = transformed(torch.tensor([*top, *[other] * OTHERS]).log(), cuts)
         ordered = torch.cat([probs[: len(top)], probs[len(top) :].sum()[None]])
         total += *_mid_rank(ordered, place), float(ordered[place].clamp_min(UNLIKELY).log())
     excess, variance, likelihood = total.tolist()

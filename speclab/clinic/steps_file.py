@@ -62,7 +62,6 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
     """
     if pair is not None:
         checked_pair(pair)
-    drafts = [] if pair is None else runners(pair)[1:]
     header: Header | None = None
     steps: list[Step] = []
     finished = ""
@@ -79,7 +78,7 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
                 line = read_line(Dumped, raw, where).as_pass(length)
             else:
                 line = read_line(Pass, raw, where)
-            steps.append(_step(line, len(steps), header, drafts))
+            steps.append(_step(line, len(steps), header))
         except TraceError:
             if header is None or raw.endswith(b"\n"):
                 raise
@@ -95,7 +94,8 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
             f"{path}: token {known[-1]} is outside the vocabulary of {pair.vocab_size} tokens."
         )
     texts = {token: f" #{token}" for token in known} if pair is None else pair.token_texts(known)
-    return _trace(header, steps, finished, texts)
+    drafts = () if pair is None else runners(pair)[1:]
+    return _trace(header, steps, finished, texts, drafts)
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
@@ -113,7 +113,7 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
             yield number + 1, b""
 
 
-def _step(line: Pass, index: int, header: Header, drafts: Sequence[DraftSource]) -> Step:
+def _step(line: Pass, index: int, header: Header) -> Step:
     n = len(line.token)
     log_prob = line.log_prob or [0.0] * n
     tree, order = DraftTree.grown(line.token, line.parent, log_prob, RECORDED)
@@ -146,7 +146,7 @@ def _step(line: Pass, index: int, header: Header, drafts: Sequence[DraftSource])
         index=index,
         prefix_length=start,
         tree=tree,
-        nodes=tuple(_nodes(line, tree, order, accepted, slots, tops, drafts)),
+        nodes=tuple(_nodes(line, tree, order, accepted, slots, tops)),
         accepted=accepted,
         committed=line.committed,
         bonus=line.committed[-1] if end - start > len(accepted) else None,
@@ -185,7 +185,6 @@ def _nodes(
     accepted: Sequence[int],
     slots: Sequence[int],
     top: Sequence[Top],
-    drafts: Sequence[DraftSource],
 ) -> Iterator[NodeRecord]:
     path = [0, *accepted]
     tokens = tree.token.tolist()
@@ -211,7 +210,6 @@ def _nodes(
             kv_slot=slots[row],
             entropy=0.0,
             choice_prob=dict(top[node]).get(chosen),
-            beyond_draft=chosen != UNKNOWN and beyond(drafts, chosen),
             target_top=top[node],
             draft_top=_probabilities(line.draft_topk[row]) if line.draft_topk else (),
         )
@@ -223,7 +221,13 @@ def _probabilities(top: Top) -> Top:
     return tuple(sorted(pairs, key=lambda pair: -pair[1]))
 
 
-def _trace(header: Header, steps: list[Step], finished: str, texts: Mapping[int, str]) -> Trace:
+def _trace(
+    header: Header,
+    steps: list[Step],
+    finished: str,
+    texts: Mapping[int, str],
+    drafts: Sequence[DraftSource],
+) -> Trace:
     prompt = header.prompt_ids
     root = int(steps[0].tree.token[0])
     root_in_prompt = steps[0].prefix_length == len(prompt) - 1 and prompt[-1] == root
@@ -231,7 +235,10 @@ def _trace(header: Header, steps: list[Step], finished: str, texts: Mapping[int,
     for index, step in enumerate(steps):
         cache = replace(step.caches[0], after=after[index])
         own = {token: texts[token] for token in sorted(_tokens(step))}
-        steps[index] = replace(step, caches=(cache,), texts=own)
+        nodes = [
+            replace(each, beyond_draft=beyond(drafts, each.target_choice)) for each in step.nodes
+        ]
+        steps[index] = replace(step, caches=(cache,), texts=own, nodes=tuple(nodes))
     settings = {
         name: value for name in SAMPLING.split() if (value := getattr(header, name)) is not None
     }

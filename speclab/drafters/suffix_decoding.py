@@ -8,6 +8,7 @@ path probabilities: how many tokens would be accepted if shares were probabiliti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
@@ -21,6 +22,10 @@ from speclab.trace.records import Event, Value
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
+
+
+EARLIER = "earlier answers"
+"""Where a pair keeps what it answered before, indexed, if anything does."""
 
 
 class SuffixDecoding(Strategy):
@@ -53,14 +58,16 @@ class SuffixDecoding(Strategy):
         return {"vLLM (24 tokens, α = 1)": cls(longest_match=24, node_budget=25)}
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        texts = corpus(pair, self.text) if self.text else SuffixAutomaton()
+        texts = [pair.shared_state.get(EARLIER, SuffixAutomaton())]
+        if self.text:
+            texts.append(corpus(pair, self.text))
         return SuffixDrafter(self, texts)
 
 
 class SuffixDrafter(Drafter):
     settings: SuffixDecoding
 
-    def __init__(self, settings: SuffixDecoding, texts: SuffixAutomaton) -> None:
+    def __init__(self, settings: SuffixDecoding, texts: Sequence[SuffixAutomaton]) -> None:
         super().__init__(settings)
         # a match and the deepest path below it
         self._own = SuffixAutomaton(int(settings.longest_match * (1 + settings.factor)))
@@ -73,7 +80,8 @@ class SuffixDrafter(Drafter):
         best = Candidates(text[-1])
         best_score = 0.0
         values: dict[str, Value] = {"by": "suffix", "route": "plain", "match": 0}
-        for source, texts in (("context", self._own), ("retrieved", self._texts)):
+        for texts in (self._own, *self._texts):
+            source = "context" if texts is self._own else "retrieved"
             state, length = texts.match(text[-s.longest_match :])
             # the longest match, then every shorter one that occurs more often: its score is at most
             # its number of tokens

@@ -21,6 +21,7 @@ from speclab.models.transfers import to_device
 from speclab.sampling import Probabilities, inverse_cdf, transform, uniform, without
 from speclab.trace.records import (
     RANKS,
+    UNKNOWN,
     CacheRecord,
     ExtraRow,
     NodeRecord,
@@ -206,7 +207,8 @@ def _nodes(
 
 def beyond(drafts: Sequence[DraftSource], token: int) -> bool:
     """Whether there are drafts, and none can propose the token."""
-    return bool(drafts) and not any(token in draft.proposes for draft in drafts)
+    known = token == UNKNOWN or any(token in draft.proposes for draft in drafts)
+    return bool(drafts) and not known
 
 
 def _verdicts(iteration: Iteration, target: _TargetColumns) -> list[Verdict]:

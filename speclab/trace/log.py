@@ -5,18 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from speclab.errors import TraceError
 from speclab.files import read_whole
 
-ANSWERS = ("answer", "response", "completion", "output")
+PROMPTS = "prompt messages request.prompt request.messages"
+ANSWERS = (
+    "answer response completion output choices.message.content choices.text "
+    "response.choices.message.content response.choices.text"
+)
+KINDS = "kind category task"
+"""Where a line may have its prompt, its answer (as servers of OpenAI's interface write them, too), and
+what kind of prompt it is."""
 MOST = 1 << 28
 """Most bytes of a log."""
 
 
-def read_log(path: Path) -> Iterator[tuple[Any, Any] | str]:
-    """For each line its prompt and its answer, texts or token ids; or a sentence on what is wrong with it.
+class Logged(NamedTuple):
+    """A line: prompt and answer, as texts, token ids or messages, and the kind of prompt."""
+
+    prompt: Any
+    answer: Any
+    kind: str = ""
+
+
+def read_log(path: Path) -> Iterator[Logged | str]:
+    """Each line; or a sentence on what is wrong with it.
 
     Raises:
         TraceError: the file cannot be read or is too large.
@@ -29,10 +44,24 @@ def read_log(path: Path) -> Iterator[tuple[Any, Any] | str]:
             yield f"Line {number} is not JSON: write an object a line, with prompt and answer."
             continue
         if line and isinstance(entry, dict):
-            answer = next((entry[name] for name in ANSWERS if entry.get(name)), None)
-            if answer is None or not entry.get("prompt"):
+            prompt = _first(entry, PROMPTS)
+            answer = _first(entry, ANSWERS)
+            if not prompt or not answer:
                 yield f"Line {number} has no prompt or no answer: name them prompt and answer."
             else:
-                yield entry["prompt"], answer
+                yield Logged(prompt, answer, str(_first(entry, KINDS)))
         elif line:
             yield f"Line {number} is not an object: write one with prompt and answer."
+
+
+def _first(entry: Any, paths: str) -> Any:
+    """What the first of these dotted names holds, a text or a list, by way of first choices; "" if none
+    does."""
+    for path in paths.split():
+        value = entry
+        for name in path.split("."):
+            value = value[0] if isinstance(value, list) and value else value
+            value = value.get(name) if isinstance(value, dict) else None
+        if value and isinstance(value, str | list):
+            return value
+    return ""

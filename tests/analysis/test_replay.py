@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.pairs import PROMPT, headed_pair, models_pair, pair_of
+from reference.decoding import next_logits
+from support.pairs import PROMPT, SMALL, headed_pair, models_pair, noisy, pair_of
 from support.refusals import refused
 from support.variants import VARIANTS, dynatrees
 
@@ -13,7 +15,7 @@ import speclab
 from speclab import clinic
 from speclab.analysis.replay import Replayer
 from speclab.drafters import cost
-from speclab.errors import NotRecordedError, SettingsError
+from speclab.errors import NotRecordedError, PromptError, SettingsError
 
 COUNT = 24
 TABLES = {
@@ -125,8 +127,49 @@ def test_seconds_are_those_of_the_measured_passes():
     assert replay.tokens_per_second == pytest.approx((COUNT - 1) / replay.seconds)
 
 
+@pytest.mark.parametrize("family", ["llama", "mamba2"])
+@pytest.mark.parametrize(
+    "strategy", [speclab.FixedTree(depth=3, branching=2), speclab.PromptLookup(shortest_ngram=1)]
+)
+def test_two_targets_read_one_text(family, strategy):
+    """So a tuned target shows which tokens lost acceptance: each node by itself, on the first's text."""
+    pair = pair_of(family)
+    session = run(pair, speclab.Autoregressive())
+    same = speclab.nodes(speclab.replay(session, strategy, pair=pair).traces)
+    first, second = [
+        rows.drop(columns="run").reset_index(drop=True) for _, rows in same.groupby("run")
+    ]
+    names = ["node", "token", "right", "tried", "accepted", "verdict", "source"]
+    assert first[names].equals(second[names])
+    assert (first.target_prob - second.target_prob).abs().max() < 1e-4
+    tuned = noisy(pair.target.model, 0.03, seed=4)
+    traces = speclab.replay(session, strategy, pair=speclab.load_pair(target=tuned)).traces
+    assert [trace.token_ids for trace in traces] == [session.token_ids] * 2
+    lost = 0
+    for own, other in zip(traces[0].steps, traces[1].steps, strict=True):
+        assert own.tree == other.tree
+        prefix = [*session.prompt_ids, *session.token_ids][: own.prefix_length]
+        for node in other.nodes:
+            path = other.tree.token[list(other.tree.path(node.index))].tolist()
+            assert node.target_choice == int(np.argmax(next_logits(tuned, [*prefix, *path])))
+        lost += len(own.accepted) - len(other.accepted)
+    assert lost or strategy.group == "training-free", "or the test would show nothing"
+    assert speclab.replay(session, strategy).traces == ()
+
+
+DRAFTED_ROOT = speclab.DynaTree(root="drafted")
 DRAWING = speclab.LinearSpeculation(candidates="independent")
 REFUSED = {
+    "a drafted root": (
+        SettingsError,
+        ("root",),
+        lambda: speclab.replay(run(LLAMA, DYNATREE), DRAFTED_ROOT, pair=LLAMA),
+    ),
+    "a smaller vocabulary": (
+        PromptError,
+        ("outside",),
+        lambda: speclab.replay(run(LLAMA, DYNATREE), DYNATREE, pair=pair_of("llama", vocab=SMALL)),
+    ),
     "a trace": (SettingsError, ("session",), lambda: speclab.replay(run(LLAMA, DYNATREE).trace, DYNATREE)),
     "nothing decoded": (
         NotRecordedError, ("decode",), lambda: Replayer(speclab.Session(LLAMA, DYNATREE, PROMPT, max_new_tokens=9)),

@@ -112,16 +112,12 @@ def _draft_sampling(generator: Any) -> dict[str, Any]:
         draft: Any = generator.assistant_model
         config = generator.generation_config
         warpers = draft._get_logits_processor(config, 1, logits_processor=warpers)
-
-    def given(name: str) -> list[Any]:
-        return [getattr(warper, name) for warper in warpers if hasattr(warper, name)]
-
-    return {
-        "draft_temperature": prod(given("temperature")),
-        "draft_top_k": min(given("top_k"), default=None),
-        "draft_top_p": prod(given("top_p")),
-        "draft_min_p": max(given("min_p"), default=None),
-    }
+    settings = {}
+    for name in ("temperature", "top_k", "top_p", "min_p"):
+        values = [getattr(warper, name) for warper in warpers if hasattr(warper, name)]
+        if values:
+            settings[f"draft_{name}"] = values[0] if name in ("top_k", "min_p") else prod(values)
+    return settings
 
 
 def _watch(
