@@ -37,11 +37,11 @@ Values = Sequence[float] | Floats
 LARGE = 1e9
 """More than any amount."""
 Formula = TypeVar("Formula", bound=Callable[..., Any])
-COUNTS = "length depth node_budget branching spine_length branch_depth".split()
+COUNTS = "length depth node_budget branching spine_length branch_depth"
 """Arguments that are whole numbers."""
-FROM_ONE = "branching spine_length branch_depth".split()
+FROM_ONE = "branching spine_length branch_depth"
 """Those of them that are 1 or more; all other numbers are 0 or more."""
-RATES = "acceptance spine_acceptance branch_acceptance rank_acceptance hazards".split()
+RATES = "acceptance spine_acceptance branch_acceptance rank_acceptance hazards"
 """Arguments that are numbers up to 1."""
 
 
@@ -56,13 +56,12 @@ def _checked(formula: Formula) -> Formula:
     def call(*given: Any, **more: Any) -> Any:
         for name, value in signature(formula).bind(*given, **more).arguments.items():
             numbers = np.asarray(value)
-            least = 1 if name in FROM_ONE else 0
-            most = 1 if name in RATES else LARGE
-            kinds = "iu" if name in COUNTS else "iuf"
+            least = 1 if name in FROM_ONE.split() else 0
+            most = 1 if name in RATES.split() else LARGE
+            kinds, what = ("iu", "whole numbers") if name in COUNTS.split() else ("iuf", "numbers")
             lists = "Values" in formula.__annotations__[name]
             right = numbers.dtype.kind in kinds and (lists or not numbers.ndim)
             if not (right and ((numbers >= least) & (numbers <= most)).all()):
-                what = "whole numbers" if name in COUNTS else "numbers"
                 raise SettingsError(
                     f"{name} takes {what} from {least} to {most:g}, got {value!r:.40}."
                 )

@@ -133,8 +133,7 @@ def replay(session: Session, strategy: Strategy, pair: ModelPair | None = None) 
     replayed = Replayer(session).replay(strategy)
     if pair is None:
         return replayed
-    settings = session_settings(session.trace).changed(max_new_tokens=len(session.token_ids))
-    own = Session(session.pair, strategy, session.prompt_ids, **settings.model_dump())
+    own = session.fork(0, strategy, max_new_tokens=len(session.token_ids))
     own.run()
     return replace(replayed, traces=(own.trace, _verified_by(pair, own.trace)))
 
