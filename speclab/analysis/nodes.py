@@ -89,15 +89,15 @@ def calibration(frame: pd.DataFrame, by: str) -> pd.DataFrame:
 
 def _rows(step: Step) -> Iterable[dict[str, Any]]:
     tree = step.tree
-    verified_root = step.root_choice is None
+    above = 0 if 0 in step.drafted else 1  # depths count from the newest token of the text
     unstated = "log_prob" in step.missing
     path_prob = np.exp(tree.path_log_prob)
-    path = {*step.accepted, 0 if verified_root else -1}
+    path = {-1, *step.path}  # -1: above a drafted root
     last = max(path)
     ranks = {
         child: rank for children in tree.children for rank, child in enumerate(children, start=1)
     }
-    for node in range(int(verified_root), len(tree)):
+    for node in step.drafted:
         parent = int(tree.parent[node])
         record = step.nodes[node]
         text = step.texts.get(record.token, "")
@@ -106,7 +106,7 @@ def _rows(step: Step) -> Iterable[dict[str, Any]]:
         yield {
             "iteration": step.index,
             "node": node,
-            "depth": int(tree.depth[node]) + 1 - verified_root,
+            "depth": int(tree.depth[node]) + 1 - above,
             "rank": ranks.get(node, 1),
             "source": tree.source[node],
             "token": record.token,

@@ -123,7 +123,7 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
         raise NotRecordedError(
             "Candidates drawn at random do not follow from a record: fork the session instead."
         )
-    if (getattr(strategy, "root", "verified") == "drafted") != (step.root_choice is not None):
+    if (getattr(strategy, "root", "verified") == "drafted") != (0 in step.drafted):
         raise NotRecordedError(
             "The root would have been another token, and nothing is recorded after it."
         )
@@ -254,7 +254,7 @@ def _verified(
     ended = step.bonus is None and len(path.accepted) >= len(step.committed)
     accepted = path.accepted[: len(step.committed)] if ended else path.accepted
     last = accepted[-1] if accepted else 0
-    rejected = not accepted and step.root_choice is not None
+    rejected = not accepted and 0 in step.drafted
     settled = (
         ended
         or rejected

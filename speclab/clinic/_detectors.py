@@ -51,11 +51,6 @@ def name(step: Step, node: int) -> str:
     return f"node {node}{row} {step.texts.get(token, str(token))!r}"
 
 
-def path_of(step: Step) -> tuple[int, ...]:
-    """The nodes whose cache rows are kept: a verified root and the accepted nodes."""
-    return step.accepted if step.root_choice is not None else (0, *step.accepted)
-
-
 def mask(step: Step, _: Before) -> Iterator[Fault]:
     """A row sees itself and its ancestors, and nothing else of the tree."""
     expected = step.tree.ancestor_mask()
@@ -105,7 +100,7 @@ def slot(step: Step, _: Before) -> Iterator[Fault]:
     if not step.caches:
         return
     cache = step.caches[0]
-    kept = [slots[node] for node in path_of(step)[: len(step.committed)]]
+    kept = [slots[node] for node in step.path[: len(step.committed)]]
     if cache.after > cache.committed:
         extra = [row for row, own in enumerate(slots) if own in cache.kept and own not in kept]
         which = f": the row of {name(step, extra[0])} was kept" if extra else ""
@@ -117,7 +112,7 @@ def slot(step: Step, _: Before) -> Iterator[Fault]:
 
 def path(step: Step, _: Before) -> Iterator[Fault]:
     """The accepted nodes are a path from the root."""
-    above = -1 if step.root_choice is not None else 0
+    above = -1 if 0 in step.drafted else 0
     for node in step.accepted:
         if step.tree.parent[node] != above:
             yield (
@@ -145,7 +140,7 @@ def choice(step: Step, before: Before) -> Iterator[Fault]:
                 node,
                 f"{name(step, node)} was accepted, but the target chose token {chosen} there.",
             )
-    last = path_of(step)[-1] if path_of(step) else -1
+    last = step.path[-1] if step.path else -1
     for node in step.tree.children[last] if last >= 0 and step.bonus is not None else ():
         if int(step.tree.token[node]) == step.nodes[last].target_choice:
             sentence = f"{name(step, node)} was rejected, but it is the target's choice."
@@ -154,7 +149,7 @@ def choice(step: Step, before: Before) -> Iterator[Fault]:
 
 def _drawn_again(step: Step) -> Iterator[Fault]:
     """The pass's own token is one that it refused."""
-    end = path_of(step)[-1:] if step.bonus is not None else ()
+    end = step.path[-1:] if step.bonus is not None else ()
     for node in (child for last in end for child in step.tree.children[last]):
         if int(step.tree.token[node]) == step.bonus:
             yield node, f"{name(step, node)} was refused, and then drawn as the pass's own token."
@@ -187,7 +182,7 @@ def answer(step: Step, _: Before) -> Iterator[Fault]:
 def commit(step: Step, before: Before) -> Iterator[Fault]:
     """The committed tokens are those of the path, then the target's choice after it."""
     expected = [int(step.tree.token[node]) for node in step.accepted]
-    last = path_of(step)[-1] if path_of(step) else None
+    last = step.path[-1] if step.path else None
     chosen = step.root_choice if last is None else step.nodes[last].target_choice
     if step.bonus is not None:
         expected.append(step.bonus)
@@ -207,7 +202,7 @@ def commit(step: Step, before: Before) -> Iterator[Fault]:
 
 def text(step: Step, before: Before) -> Iterator[Fault]:
     """The root is the newest token, and the cache holds all before it."""
-    verified = step.root_choice is None
+    verified = 0 not in step.drafted
     held = len(before.text) - verified
     if step.prefix_length != held:
         yield (

@@ -9,7 +9,6 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from speclab.clinic._check import check, checked
-from speclab.clinic._detectors import path_of
 from speclab.clinic._report import acceptance
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
@@ -147,7 +146,7 @@ class _Run(NamedTuple):
             if start <= end:
                 paths = [tree.token[list(tree.path(node))].tolist() for node in range(len(tree))]
                 proposals[start] = frozenset(map(tuple, paths))
-            for at, node in enumerate(path_of(step), start + (step.root_choice is not None)):
+            for at, node in enumerate(step.path, start + (0 in step.drafted)):
                 if at <= end and step.nodes[node].target_top:
                     answers.setdefault(at, dict(step.nodes[node].target_top))
             start += len(step.committed)

@@ -118,7 +118,7 @@ class HeadOracle(Oracle):
         tree = SimpleNamespace(
             token=step.tree.token.tolist(), parent=step.tree.parent.tolist(), depth=depths
         )
-        verified = step.root_choice is None
+        verified = 0 not in step.drafted
         answer = head.after_text(self.text[: step.prefix_length + verified], node=verified - 1)
         rows = torch.zeros(len(depths), self.pair.target.vocab_size)
         if verified:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speclab.clinic._detectors import path_of
 from speclab.clinic._faults import NO_WINDOW
 from speclab.clinic._plain import Oracle, row_pass
 from speclab.models.runner import Runner
@@ -61,7 +60,7 @@ class ChangedPasses:
     def __init__(self, oracle: Oracle, step: Step, before: Step | None) -> None:
         self.oracle = oracle
         self.step = step
-        self.before = None if before is None or before.root_choice is not None else before
+        self.before = None if before is None or 0 in before.drafted else before
         self.n = len(step.tree)
         self.text = oracle.text[: step.prefix_length]
         self.start = len(self.text)
@@ -69,7 +68,7 @@ class ChangedPasses:
         self.rejected: Tensor | None = None
         if self.before is not None:
             self.start = self.before.prefix_length
-            self.path = list(path_of(self.before))[: len(self.before.committed)]
+            self.path = list(self.before.path)[: len(self.before.committed)]
         self.right = self.fresh(self.text[: self.start])
         if self.before is not None:
             tree = self.before.tree

@@ -113,7 +113,7 @@ class Oracle:
         length = len([*trace.prompt_ids, *trace.tokens_at(0)]) - self.pads
         steps = []
         for step in trace.steps:
-            steps.append(replace(step, prefix_length=length - (step.root_choice is None)))
+            steps.append(replace(step, prefix_length=length - (0 not in step.drafted)))
             length += len(step.committed)
         self.steps = tuple(steps)
         # another decoder's logits are recorded before temperature and top-p

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from speclab.clinic._detectors import BLOCK, REJECTION, name, path_of
+from speclab.clinic._detectors import BLOCK, REJECTION, name
 from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import Finding, Step, Trace
@@ -60,7 +60,7 @@ class SampledRun:
 
     def add(self, step: Step, logits: Tensor, level: float) -> None:
         """One pass: the plain logits `[n, V]` after each node, and the usual size of rounding."""
-        path = list(path_of(step))
+        path = list(step.path)
         probs = transformed(logits, self.cuts)
         for depth, (node, token) in enumerate(zip(path, step.committed, strict=False)):
             self.tokens += 1

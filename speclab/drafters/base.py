@@ -226,7 +226,8 @@ class Draft:
 class Outcome:
     """The `accepted` nodes and the `committed` tokens of a draft.
 
-    `answer`: the target's answer for the `n` nodes; `extra`: for the `m` extra rows.
+    `answer`: the target's answer for the `n` nodes; `extra`: for the `m` extra rows. `root`: as in
+    `Drafter`.
     """
 
     tree: DraftTree
@@ -234,6 +235,15 @@ class Outcome:
     committed: tuple[int, ...]
     answer: Answer
     extra: Answer
+    root: Root = "verified"
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The nodes whose cache rows stay: a verified root, then the accepted nodes.
+
+        Where the text ended inside the path, the last of them is the next root, without a row.
+        """
+        return self.accepted if self.root == "drafted" else (0, *self.accepted)
 
 
 class Drafter:

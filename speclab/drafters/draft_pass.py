@@ -187,8 +187,9 @@ class DraftPassDrafter(Drafter):
         """
         longest = self.runners[0].context
         if longest is not None:
-            # a node at depth d has position len(tokens) - 1 + d, one more below a drafted root
-            room = longest - len(context.tokens) - (self.root == "drafted")
+            room = longest - len(context.tokens)  # node 0 has position len(tokens) - 1
+            if self.root == "drafted":
+                room -= 1  # its position is the next one
             context = replace(context, max_depth=min(context.max_depth, room))
         self._passes = DraftPass(self.runners[0], context, width, candidates)
         self.numbers = None
@@ -199,11 +200,10 @@ class DraftPassDrafter(Drafter):
         if self.rebuild:
             self.runners[0].crop(0)
         elif self._passes is not None:
-            path = outcome.accepted if self.root == "drafted" else (0, *outcome.accepted)
-            path = path[: len(outcome.committed)]
-            self._passes.keep(
-                path if self.numbers is None else [self.numbers[node] for node in path]
-            )
+            path = outcome.path[: len(outcome.committed)]
+            if self.numbers is not None:
+                path = tuple([self.numbers[node] for node in path])
+            self._passes.keep(path)
 
 
 def _depth(tree: Columns, node: int) -> int:

@@ -188,7 +188,7 @@ class RankRates(NamedTuple):
         """Counts the children of every node on the accepted path; at most one sibling is right."""
         accepted, tried = map(list, self)
         # each node of the path with the next one; after the last no child was right
-        for node, following in zip((0, *outcome.accepted), (*outcome.accepted, -1), strict=True):
+        for node, following in zip(outcome.path, (*outcome.accepted, -1), strict=True):
             for rank, child in enumerate(outcome.tree.children[node]):
                 tried[rank] += 1
                 accepted[rank] += child == following

@@ -109,7 +109,7 @@ class TableDrafter(Drafter):
         before = self.table.sizes
         tree = outcome.tree
         previous = np.where(tree.parent < 0, self._before_root, tree.token[tree.parent])
-        order = sorted(range(len(tree)), key=(0, *outcome.accepted).__contains__)
+        order = sorted(range(len(tree)), key=outcome.path.__contains__)
         ids, log_probs = outcome.answer.topk(self.table.width)
         tokens = tree.token[order].tolist()
         self.table.add(Rows(previous[order].tolist(), tokens, ids[order], log_probs[order]))

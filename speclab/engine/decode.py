@@ -172,13 +172,22 @@ def cut(
     decoding: Decoding, draft: Draft, verification: Verification, acceptance: Acceptance
 ) -> Outcome:
     """What is committed: the accepted tokens and the bonus, cut at the end of the text."""
-    path = draft.tree.token[list(acceptance.accepted)].tolist()
+    tokens = draft.tree.token[list(acceptance.accepted)].tolist()
+    tokens.append(acceptance.bonus)
+    committed: list[int] = []
     # max_new_tokens, then the first end token: what follows either is no part of the text
-    tokens = [*path, acceptance.bonus][: decoding.room]
-    ends = [*map(decoding.ends, tokens), True]
-    committed = tuple(tokens[: ends.index(True) + 1])
-    accepted = acceptance.accepted[: len(committed)]
-    return Outcome(draft.tree, accepted, committed, verification.answer, verification.extra)
+    for token in tokens[: decoding.room]:
+        committed.append(token)
+        if decoding.ends(token):
+            break
+    return Outcome(
+        draft.tree,
+        acceptance.accepted[: len(committed)],
+        tuple(committed),
+        verification.answer,
+        verification.extra,
+        decoding.drafter.root,
+    )
 
 
 def commit(decoding: Decoding, prefix_length: int, draft: Draft, outcome: Outcome) -> None:
@@ -189,10 +198,8 @@ def commit(decoding: Decoding, prefix_length: int, draft: Draft, outcome: Outcom
         target.crop(prefix_length)
     else:
         # the bonus token has no row yet: it is the next root
-        path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
-        target.keep(
-            prefix_length, [prefix_length + node for node in path[: len(outcome.committed)]]
-        )
+        path = outcome.path[: len(outcome.committed)]
+        target.keep(prefix_length, [prefix_length + node for node in path])
     decoding.tokens.extend(outcome.committed)
     decoding.catch_up()
     drafter.commit(outcome)
@@ -333,6 +340,11 @@ class Decoding:
             return "end of text"
         return "" if self.room > 0 else "max_new_tokens"
 
+    @property
+    def held(self) -> int:
+        """Tokens that the target's cache holds between iterations: all, or all but a verified root."""
+        return len(self.tokens) if self.drafter.root == "drafted" else len(self.tokens) - 1
+
     def ends(self, token: int) -> bool:
         return self.settings.stop_at_eos and token in self.pair.eos_ids
 
@@ -351,8 +363,7 @@ class Decoding:
     def catch_up(self) -> None:
         """Runs committed tokens that the target's cache is missing; after a gather there are none."""
         target = self.pair.target
-        text = len(self.tokens)
-        held = text - (self.drafter.root == "verified")
+        held = self.held
         missing = self.tokens[target.length : held]
         if missing:
             answer = target.logits(missing)
@@ -427,18 +438,21 @@ class Iteration:
 
     @property
     def counts(self) -> Counts:
-        # a drafted root is a drafted node
-        tree, root = self.outcome.tree, int(self.verification.root is None)
+        outcome = self.outcome
+        tree = outcome.tree
+        committed = len(outcome.committed)
+        drafted_root = outcome.root == "drafted"
+        roots = 0 if drafted_root else 1  # nodes that are no candidates
         return Counts(
             iterations=1,
-            committed=len(self.outcome.committed),
-            drafted=len(tree) - root,
-            accepted=len(self.outcome.accepted),
-            longest_path=int(tree.depth[-1]) + 1 - root,
+            committed=committed,
+            drafted=len(tree) - roots,
+            accepted=len(outcome.accepted),
+            longest_path=int(tree.depth[-1]) + 1 - roots,
             target_calls=self.calls[0],
             draft_calls=sum(self.calls[1:]),
             seconds=self.watch.seconds,
-            looked=looked(tree, self.outcome.accepted, len(self.outcome.committed), root == 0),
+            looked=looked(tree, outcome.accepted, committed, drafted_root),
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from dataclasses import replace
+from itertools import chain, pairwise
 from math import exp
 from operator import index
 from typing import NamedTuple
@@ -163,11 +164,12 @@ def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[in
         uniform(decoding.settings.seed, first + depth) for depth in range(int(tree.depth[-1]) + 1)
     ]
     choice = inverse_cdf(probs, [uniforms[depth] for depth in tree.depth.tolist()])
-    accepted = iteration.acceptance.accepted
-    bonus = iteration.acceptance.bonus
-    path = (0, *accepted) if iteration.verification.root is None else accepted
-    for node, token in zip(path, [*tree.token[list(path[1:])].tolist(), bonus], strict=False):
-        choice[node] = token
+    # down the whole path, also where the text ended before
+    path = replace(iteration.outcome, accepted=iteration.acceptance.accepted).path
+    for node, child in pairwise(path):
+        choice[node] = int(tree.token[child])
+    if path:
+        choice[path[-1]] = iteration.acceptance.bonus
     return choice
 
 
@@ -214,9 +216,9 @@ def beyond(drafts: Sequence[DraftSource], token: int) -> bool:
 def _verdicts(iteration: Iteration, target: _TargetColumns) -> list[Verdict]:
     """A node is reached if its parent is on the accepted path; a reached node is accepted or rejected."""
     acceptance = iteration.acceptance
-    verified_root = iteration.verification.root_choice is None
+    accepted = iteration.outcome.accepted
+    path = iteration.outcome.path
     tried = {trial.node for trial in acceptance.trials}
-    path = {*iteration.outcome.accepted, *([0] if verified_root else [])}
     # children were tried in turn, not matched with one choice
     one_by_one = acceptance.residual is not None
     tokens = iteration.outcome.tree.token.tolist()
@@ -224,10 +226,10 @@ def _verdicts(iteration: Iteration, target: _TargetColumns) -> list[Verdict]:
 
     def verdict(node: int) -> Verdict:
         parent = parents[node]
-        if node == 0 and verified_root:
-            return "root"
-        if node in path:
+        if node in accepted:
             return "accepted"
+        if node in path:
+            return "root"
         # under a rejected node, or after a sibling that was accepted
         if (parent >= 0 and parent not in path) or (one_by_one and node not in tried):
             return "not reached"
@@ -249,17 +251,20 @@ def _tokens(
     draft = iteration.draft
     outcome = iteration.outcome
     trees = [outcome.tree, *[proposal.tree for proposal in draft.proposals]]
-    root_choice = iteration.verification.root_choice
-    return {
-        *outcome.committed,
-        *target.choice,
-        *chain(*[tree.token.tolist() for tree in trees]),
-        *chain(*[(row.token, row.target_choice) for row in extra]),
-        *[token for token, _ in chain(*target.top, *draft_tops)],
-        *[int(event.values[n] or 0) for event in draft.events for n in RANKS if n in event.values],
-        *([] if residual is None else [entry.token for entry in residual.tokens]),
-        *([] if root_choice is None else [root_choice]),
-    }
+    tokens = {*outcome.committed, *target.choice}
+    for tree in trees:
+        tokens.update(tree.token.tolist())
+    for row in extra:
+        tokens.update((row.token, row.target_choice))
+    for top in chain(target.top, draft_tops):
+        tokens.update(token for token, _ in top)
+    for event in draft.events:
+        tokens.update(int(event.values[rank] or 0) for rank in RANKS if rank in event.values)
+    if residual is not None:
+        tokens.update(entry.token for entry in residual.tokens)
+    if iteration.verification.root_choice is not None:
+        tokens.add(iteration.verification.root_choice)
+    return tokens
 
 
 # The distribution that the bonus came from
@@ -271,22 +276,23 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
     verification = iteration.verification
     if decoding.settings.temperature == 0 or len(outcome.committed) == len(outcome.accepted):
         return None
-    # the target drew after it; None: before a drafted root
-    node = 0 if verification.root is None else None
-    if outcome.accepted:
-        node = outcome.accepted[-1]
-    candidates = [0] if node is None else list(outcome.tree.children[node])
+    draft = None
+    if outcome.path:
+        node = outcome.path[-1]  # the target drew after it
+        candidates = list(outcome.tree.children[node])
+        before = verification.targets.probs(node)  # [V]
+        draft = iteration.draft.draft_probs.get(node)
+    else:  # it rejected a drafted root
+        assert verification.root is not None
+        node = None
+        candidates = [0]
+        before = verification.root.probs(0)
     tokens: list[int] = outcome.tree.token[candidates].tolist()
-    if node is None and verification.root is not None:
-        before = verification.root.probs(0)  # [V]
-    else:
-        before = verification.targets.probs(node or 0)
     after = iteration.acceptance.residual
     if after is None:  # the target drew once, and no candidate has that token
         after = before
         for token in tokens:
             after = without(after, token)
-    draft = None if node is None else iteration.draft.draft_probs.get(node)
     shown = {*_most_probable(before), *_most_probable(after), *tokens, outcome.committed[-1]}
     probs = [
         TokenProb(
@@ -320,7 +326,6 @@ def _extra(iteration: Iteration, mask: Bools, prefix_seen: Sequence[int]) -> tup
 
 def _caches(decoding: Decoding, iteration: Iteration) -> tuple[CacheRecord, ...]:
     pair = decoding.pair
-    committed = len(decoding.tokens) - (decoding.drafter.root == "verified")
     drafted = decoding.drafter.runners if iteration.counts.draft_calls else ()
     names = (*pair.runners, *pair.head_names)
     return tuple(
@@ -335,7 +340,7 @@ def _caches(decoding: Decoding, iteration: Iteration) -> tuple[CacheRecord, ...]
                 if old != new
             ),
             after=runner.length,
-            committed=committed,
+            committed=decoding.held,
             capacity=runner.capacity,
             slot_bytes=runner.slot_bytes,
         )

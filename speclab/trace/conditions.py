@@ -58,7 +58,7 @@ STEP_FIELDS: dict[str, Callable[[Step], Any]] = {
         step.counts.accepted / step.counts.drafted if step.counts.drafted else None
     ),
     # on the path; nats
-    "entropy": lambda step: max(step.nodes[node].entropy for node in (0, *step.accepted)),
+    "entropy": lambda step: max((step.nodes[node].entropy for node in step.path), default=None),
     "confidence": lambda step: _value(step, "expand", "confidence"),  # at the first node expanded
     "target_calls": lambda step: step.counts.target_calls,
     "draft_calls": lambda step: step.counts.draft_calls,

@@ -50,7 +50,7 @@ class TreeEdit:
         Raises:
             NotRecordedError: its root was drafted.
         """
-        if step_of(step).root_choice is not None:
+        if 0 in step_of(step).drafted:
             raise NotRecordedError(
                 f"The root of iteration {step.index + 1} was drafted, but a tree built by hand "
                 "starts at the newest token of the text: start from the root alone."

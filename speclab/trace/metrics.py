@@ -41,10 +41,12 @@ class Counts:
 
 def looked(tree: DraftTree, accepted: Sequence[int], committed: int, drafted_root: bool) -> int:
     """`Counts.looked` of an iteration that committed so many tokens."""
-    last = accepted[-1] if accepted else -int(drafted_root)
     ended = committed == len(accepted)  # inside the path: nothing after it was judged
-    rejected = not ended and (last < 0 or bool(tree.children[last]))
-    return len(accepted) + rejected
+    if accepted:
+        candidates = bool(tree.children[accepted[-1]])
+    else:
+        candidates = drafted_root or len(tree) > 1
+    return len(accepted) + 1 if candidates and not ended else len(accepted)
 
 
 def loops(tokens: Sequence[int]) -> bool:

@@ -298,6 +298,20 @@ class Step:
 
     __hash__ = None  # type: ignore[assignment]
 
+    @property
+    def drafted(self) -> range:
+        """The nodes that are candidates: all but a verified root."""
+        first = 1 if self.root_choice is None else 0
+        return range(first, len(self.tree))
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The nodes whose cache rows stay: a verified root, then the accepted nodes.
+
+        Where the text ended inside the path, the last of them is the next root, without a row.
+        """
+        return self.accepted if 0 in self.drafted else (0, *self.accepted)
+
     def to_networkx(self) -> networkx.DiGraph[int]:
         """The tree's `networkx.DiGraph`, with text, verdict and accepted of each node."""
         graph = self.tree.to_networkx()

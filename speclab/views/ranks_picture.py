@@ -53,11 +53,11 @@ def draw_ranks(runs: Any, theme: ThemeName) -> Figure:
 def _positions(step: Step) -> Iterable[tuple[int, str, bool]]:
     """Depth, rank of the text's token and whether the tree had it, after each node of the path."""
     tree = step.tree
-    verified = step.root_choice is None
-    path = (0, *step.accepted) if verified else step.accepted
-    for node, token in zip(path, step.committed[not verified :], strict=False):
+    # after a drafted root, the path's first token is the root itself
+    first = 1 if 0 in step.drafted else 0
+    for node, token in zip(step.path, step.committed[first:], strict=False):
         likely = [each for each, _ in step.nodes[node].draft_top[:RANKS]]
         if likely:
             rank = str(likely.index(token) + 1) if token in likely else "missing"
             drafted = tree.token[list(tree.children[node])]
-            yield int(tree.depth[node]) + 2 - verified, rank, token in drafted
+            yield int(tree.depth[node]) + 1 + first, rank, token in drafted

@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.table_runner import table_pair
 from support.traces import TREE, step_of
 
+import speclab
 from speclab.drafters import setting_names
 from speclab.errors import ExpressionError, SettingsError
 from speclab.trace.conditions import LONGEST, STEP_FIELDS, compiled, parse
@@ -92,6 +94,23 @@ def test_every_field_is_read_from_a_step():
         for name, read in STEP_FIELDS.items()
         if name != "route"
     )
+
+
+@pytest.mark.parametrize(
+    ("root", "likely", "path", "candidates"),
+    [("drafted", 2, (), (0, 1)), ("drafted", 1, (0, 1), (0, 1)), ("verified", 2, (0,), (1, 2))],
+)
+def test_entropy_is_of_the_path_alone(root, likely, path, candidates):
+    """The draft proposes token 1 and nothing else, the target nearly always token `likely`."""
+    target = [0.04, 0.04, 0.04]
+    target[likely] = 0.92
+    pair = table_pair(lambda _: target, lambda _: [0.0, 1.0, 0.0], 3)
+    strategy = speclab.DynaTree.paper().changed(root=root, node_budget=2 + (root == "verified"))
+    step = speclab.Session(pair, strategy, [0, 2]).step()
+    assert step.path == path
+    assert tuple(step.drafted)[:2] == candidates
+    # a rejected drafted root leaves no row, so there is no entropy to compare
+    assert parse("entropy > 0", NAMES)(step) is bool(path)
 
 
 def test_a_condition_is_a_function_an_expression_or_nothing():
