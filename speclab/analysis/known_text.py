@@ -14,7 +14,7 @@ import numpy as np
 from speclab.errors import NotRecordedError
 from speclab.models.answer import KEPT, Answer, Ids, TopTokens
 from speclab.models.runner import Runner
-from speclab.models.source import Kept
+from speclab.models.source import Target
 from speclab.settings import SessionSettings
 from speclab.trace.records import Trace
 from speclab.tree import Bools
@@ -151,9 +151,8 @@ class KnownAnswer(Answer):
         return self._text.top(self._places, k)
 
 
-class KnownTarget:
-    """Stands in for the target: its cache contains places, and everything but the passes comes from
-    the real runner.
+class KnownTarget(Target):
+    """Stands in for the target: its cache contains places.
 
     `asked`: an empty copy of the target that runs every pass, too, for the answers off the text.
     """
@@ -163,17 +162,16 @@ class KnownTarget:
         self._asked = asked
         self._places: list[Place] = []
         self.length = self.calls = self.rows = 0
-        self.kept = Kept(0, 0, ())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._text.pair.target, name)
+        self.vocab_size = text.pair.target.vocab_size
+        self.context = text.pair.target.context
 
     def logits(
         self,
         tokens: Sequence[int],
         positions: Sequence[int] | None = None,
         visible: Bools | None = None,
-        **_: Any,
+        *,
+        topk: int = 0,
     ) -> Answer:
         """As of a runner."""
         first = self.length
@@ -207,13 +205,6 @@ class KnownTarget:
         self.length = length
         if self._asked is not None:
             self._asked.crop(length)
-
-    def watch(self, layers: Sequence[int]) -> None:
-        self._text.watch(layers)
-
-    @property
-    def hidden(self) -> HiddenStates | None:
-        return self._text.states
 
     def _above(self, visible: Bools) -> list[int]:
         """The slot of each row's parent: the last slot that the row sees apart from its own."""

@@ -6,10 +6,9 @@ A known answer decides which drafted tokens its target accepts, so the decoding 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,8 @@ from speclab.errors import NotRecordedError, PromptError, SpeclabError
 from speclab.loading.loader import Loader
 from speclab.loading.presets import find
 from speclab.models.answer import TopTokens
+from speclab.models.cache import KVCache
+from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 from speclab.prompts import is_conversation
 from speclab.trace.log import Logged, read_log
@@ -44,6 +45,24 @@ LEARNS = (
 )
 ALONE = "Each answer alone, as if it were the first."
 INEXACT = "it also learns from the target's other answers, which a log does not have"
+
+
+class _Log(Runner):
+    """The target of a log: it has ids, and no model."""
+
+    def __init__(self, ids: int) -> None:
+        self.name = "the log"
+        self.model = None
+        self.vocab_size = ids
+        self.context = None
+        self.device = torch.device("cpu")
+        self.cache = KVCache()
+
+    def check_unchanged(self, *, whole: bool) -> None:
+        """There is nothing to change."""
+
+    def fork(self, length: int = 0, target: Runner | None = None, *, lean: bool = True) -> Runner:
+        return self
 
 
 class _Answered(Text):
@@ -94,13 +113,9 @@ def replay_texts(
     import pandas as pd
 
     ids = IDS if tokenizer is None else len(tokenizer)
-    nothing = SimpleNamespace(
-        name="the log", vocab_size=ids, model=None, context=None, device=torch.device("cpu"),
-        check_unchanged=lambda whole: None,
-    )  # fmt: skip
     earlier = SuffixAutomaton(LONGEST)
-    memory = {EARLIER: earlier} if learn else {}
-    pair = ModelPair(nothing, tokenizer=tokenizer, shared_state=memory)  # type: ignore[arg-type]
+    memory: dict[Hashable, Any] = {EARLIER: earlier} if learn else {}
+    pair = ModelPair(_Log(ids), tokenizer=tokenizer, shared_state=memory)
     columns = [
         "prompt",
         "kind",

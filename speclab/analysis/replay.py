@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +21,10 @@ from speclab.drafters import cost
 from speclab.drafters.base import Draft, Strategy, checked
 from speclab.drafters.by_hand import ByHand
 from speclab.engine.acceptance import Rule
-from speclab.engine.decode import iterate, runners, start
+from speclab.engine.decode import Decoding, iterate, runners, start
 from speclab.engine.record import record
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError, SettingsError, named
-from speclab.models.runner import Runner
 from speclab.pair import ModelPair, checked_pair
 from speclab.trace.records import Step, Trace
 
@@ -178,6 +177,7 @@ class Replayer:
             _check(self._text)
         else:
             self._text = session
+        self._target = self._text.pair.target.fork()  # runs no pass; heads read its hidden states
         self._ask_target = ask_target
 
     def __repr__(self) -> str:
@@ -198,13 +198,17 @@ class Replayer:
         pair = self._known_pair()
         new = len(text.tokens) - len(prompt)
         settings = session_settings(text.trace).changed(max_new_tokens=new, check=False)
-        decoding = start(pair, checked(strategy), prompt, settings)
+        asked = text.pair.target.fork() if self._ask_target else None
+        known = KnownTarget(text, asked)
+        decoding = start(pair, checked(strategy), prompt, settings, target=known)
+        text.watch(self._target.cache.watched)
+        self._target.cache.hidden = text.states
         passes = []
         while not decoding.finished:
             check()
-            before = _calls_and_rows(pair)
+            before = _calls_and_rows(decoding)
             iteration = iterate(decoding)
-            (_, rows), *drafts = (_calls_and_rows(pair) - before).tolist()
+            (_, rows), *drafts = (_calls_and_rows(decoding) - before).tolist()
             outcome = iteration.outcome
             nodes = len(outcome.tree) + len(iteration.draft.extra.token)
             passes.append(
@@ -215,19 +219,19 @@ class Replayer:
 
     def _known_pair(self) -> ModelPair:
         text = self._text
-        asked = text.pair.target.fork() if self._ask_target else None
-        target = cast("Runner", KnownTarget(text, asked))
         draft = text.pair.draft and text.pair.draft.fork()
-        heads = tuple(head.fork(0, target) for head in text.pair.heads)
+        heads = tuple(head.fork(0, self._target) for head in text.pair.heads)
         # indexed texts, which depend on no prompt
         shared = text.pair.shared_state
         indexed: dict[Hashable, Any] = {key: shared[key] for key in shared if isinstance(key, str)}
-        return replace(text.pair, target=target, draft=draft, heads=heads, shared_state=indexed)
+        return replace(
+            text.pair, target=self._target, draft=draft, heads=heads, shared_state=indexed
+        )
 
 
-def _calls_and_rows(pair: ModelPair) -> Any:
+def _calls_and_rows(decoding: Decoding) -> Any:
     """The calls and rows of each runner so far, `[runners, 2]`."""
-    return np.array([(each.calls, each.rows) for each in runners(pair)])
+    return np.array([(runner.calls, runner.rows) for runner in decoding.runners])
 
 
 def _doubt(text: Text, pair: ModelPair, strategy: Strategy) -> str:

@@ -28,8 +28,7 @@ from speclab.tree import Bools, CandidateSampling, DraftTree, Floats
 if TYPE_CHECKING:
     from speclab.loading.presets import Offer
     from speclab.models.answer import Answer
-    from speclab.models.runner import Runner
-    from speclab.models.source import DraftSource
+    from speclab.models.source import DraftSource, Target
     from speclab.pair import ModelPair
 
 Root = Literal["verified", "drafted"]
@@ -266,7 +265,7 @@ class Drafter:
     def __init__(self, settings: Strategy) -> None:
         self.settings = settings
 
-    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Answer:
+    def prefill(self, target: Target, prompt_ids: Sequence[int]) -> Answer:
         """Runs the prompt through the target; returns the row after it.
 
         A drafter may read more rows on the way.

@@ -19,7 +19,7 @@ from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
     from speclab.models.answer import Answer
-    from speclab.models.runner import Runner
+    from speclab.models.source import Target
     from speclab.pair import ModelPair
 
 Width = Annotated[int, Field(ge=1, le=16, title="k", description="successors kept of each token")]
@@ -92,7 +92,7 @@ class TableDrafter(Drafter):
         self.table = TransitionTable(min(width, pair.target.vocab_size), pairs=pairs)
         self._before_root = NO_TOKEN
 
-    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Answer:
+    def prefill(self, target: Target, prompt_ids: Sequence[int]) -> Answer:
         """Runs the prompt and learns all its rows (GOOSE, appendix C.1), in one pass unless it is long."""
         most = max(1, min(PREFILL_ROWS, PREFILL_LOGITS // target.vocab_size))
         previous = NO_TOKEN

@@ -36,7 +36,7 @@ from speclab.engine.stopwatch import Stopwatch
 from speclab.engine.targets import RowProcessor, Targets
 from speclab.errors import CancelledError, ContextExceededError, SettingsError
 from speclab.models.answer import Answer
-from speclab.models.source import DraftSource
+from speclab.models.source import DraftSource, Target
 from speclab.pair import ModelPair
 from speclab.sampling import PositionalRng, RngPurpose
 from speclab.settings import SessionSettings
@@ -56,7 +56,7 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     `propose` drafts in place of the drafter.
     """
     drafter = decoding.drafter
-    prefix_length = decoding.pair.target.length
+    prefix_length = decoding.target.length
     strategy = drafter.settings
     lengths, calls = decoding.lengths_and_calls()
     watch = Stopwatch(decoding.pair.target.device)
@@ -101,7 +101,7 @@ def draft_tree(decoding: Decoding, propose: Propose) -> Draft:
         propose(decoding.context()),
         decoding.context(),  # another one, since a drafter may write into its own
         type(decoding.drafter.settings).__name__,
-        decoding.pair.target.vocab_size,
+        decoding.target.vocab_size,
         decoding.drafter.root,
     )
     decoding.check()
@@ -114,15 +114,15 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
 
     Extra rows, which are not candidates, follow the nodes in the same pass; no node sees them.
     """
-    target, tree, extra = decoding.pair.target, draft.tree, draft.extra  # n nodes, m extra rows
-    prefix = target.length
+    tree = draft.tree  # n nodes
+    extra = draft.extra  # m rows
+    prefix = decoding.target.length
     # siblings share a position: prefix length + depth, as each would have in the text
     positions = [prefix + depth for depth in (*tree.depth.tolist(), *extra.depth)]
     # [n + m, n + m] bool: a node's ancestors and itself; the runner adds the prefix columns
     mask = extra.below(tree.ancestor_mask())
-    answer = target.logits(
-        [*tree.token.tolist(), *extra.token], positions, mask, topk=decoding.topk
-    )
+    tokens = [*tree.token.tolist(), *extra.token]
+    answer = decoding.target.logits(tokens, positions, mask, topk=decoding.topk)
     nodes = answer[: len(tree)]  # [n, V] on demand
 
     # a processor reads the text that a node stands for: the prefix and the path to it
@@ -192,7 +192,7 @@ def cut(
 
 def commit(decoding: Decoding, prefix_length: int, draft: Draft, outcome: Outcome) -> None:
     """Appends the committed tokens and keeps their cache rows; all other rows of the pass are dropped."""
-    target = decoding.pair.target
+    target = decoding.target
     drafter = decoding.drafter
     if drafter.rebuild:  # the paper's way (section 3.5): catch_up runs the committed tokens again
         target.crop(prefix_length)
@@ -214,11 +214,13 @@ def start(
     prompt_ids: Sequence[int],
     settings: SessionSettings,
     process: RowProcessor | None = None,
+    target: Target | None = None,
 ) -> Decoding:
     """Prefills the prompt and commits the first token.
 
     Args:
         process: transforms the target's logits, instead of the processors of its generation_config.
+        target: answers in the place of the pair's own.
 
     Raises:
         ContextExceededError: prompt and new tokens do not fit the target's context.
@@ -226,10 +228,10 @@ def start(
     if process is None:
         pair.rules.warn(pair.target.name)
     decoding = _decoding(
-        pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids), process
+        pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids), process, target
     )
     # one pass over the prompt; its last row predicts the first token
-    answer = decoding.drafter.prefill(pair.target, decoding.tokens)
+    answer = decoding.drafter.prefill(decoding.target, decoding.tokens)
     first = decoding.targets(answer[-1:], [len(prompt_ids)], lambda _: list(prompt_ids))
     decoding.tokens.append(first.choose(0))
     decoding.catch_up()
@@ -267,6 +269,7 @@ def _decoding(
     tokens: list[int],
     prompt_length: int,
     process: RowProcessor | None = None,
+    target: Target | None = None,
 ) -> Decoding:
     if process is None:
         process = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
@@ -279,7 +282,9 @@ def _decoding(
             f"{name}.drafter(pair) returned {drafter!r}: return a Drafter, as in return "
             f"{name}Drafter(self)"
         )
-    decoding = Decoding(pair, drafter, settings, tokens, prompt_length, process)
+    decoding = Decoding(
+        pair, target or pair.target, drafter, settings, tokens, prompt_length, process
+    )
     longest = pair.target.context
     new = settings.max_new_tokens
     if longest is not None and prompt_length + new > longest:
@@ -319,6 +324,7 @@ class Decoding:
     """
 
     pair: ModelPair
+    target: Target
     drafter: Drafter
     settings: SessionSettings
     tokens: list[int]
@@ -349,9 +355,9 @@ class Decoding:
         return self.settings.stop_at_eos and token in self.pair.eos_ids
 
     def context(self) -> Context:
-        target = self.pair.target
-        longest = target.context or 1 << 30
-        return Context([*self.tokens], longest - 1 - target.length, self.check, self.settings)
+        longest = self.target.context or 1 << 30
+        last = longest - 1 - self.target.length
+        return Context([*self.tokens], last, self.check, self.settings)
 
     def targets(
         self, answer: Answer, positions: Sequence[int], ids: Callable[[int], list[int]]
@@ -362,11 +368,10 @@ class Decoding:
 
     def catch_up(self) -> None:
         """Runs committed tokens that the target's cache is missing; after a gather there are none."""
-        target = self.pair.target
         held = self.held
-        missing = self.tokens[target.length : held]
+        missing = self.tokens[self.target.length : held]
         if missing:
-            answer = target.logits(missing)
+            answer = self.target.logits(missing)
             self.after_text = self.targets(answer[-1:], [held], lambda _: self.tokens[:held])
 
     def check(self) -> None:
@@ -376,9 +381,14 @@ class Decoding:
                 "Stopped before this iteration was committed: step again to continue."
             )
 
+    @property
+    def runners(self) -> tuple[Target | DraftSource, ...]:
+        """Target, draft if there is one, heads."""
+        return self.target, *runners(self.pair)[1:]
+
     def lengths_and_calls(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Cache length and calls so far of every runner."""
-        models = runners(self.pair)
+        models = self.runners
         return tuple(runner.length for runner in models), tuple(runner.calls for runner in models)
 
     def snapshot(self) -> Snapshot:
@@ -394,7 +404,7 @@ class Decoding:
         del self.tokens[snapshot.tokens :]
         self.after_text = snapshot.after_text
         self.drafter.restore(snapshot.learned)
-        for runner, length in zip(runners(self.pair), snapshot.lengths, strict=True):
+        for runner, length in zip(self.runners, snapshot.lengths, strict=True):
             runner.crop(min(length, runner.length))
 
 

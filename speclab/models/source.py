@@ -113,6 +113,32 @@ class WholePass:
             ) from None
 
 
+class Target(Protocol):
+    """What the decoding loop asks of a target: passes over a text, and a cache of their rows.
+
+    `length`: entries in the cache. `calls`, `rows`: passes so far, and rows of all of them.
+    """
+
+    length: int
+    calls: int
+    rows: int
+    vocab_size: int
+    context: int | None
+
+    def logits(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int] | None = None,
+        visible: Bools | None = None,
+        *,
+        topk: int = 0,
+    ) -> Answer: ...
+
+    def keep(self, prefix: int, slots: Sequence[int]) -> None: ...
+
+    def crop(self, length: int) -> None: ...
+
+
 class DraftSource(ABC):
     """The contract of what drafts, batch 1.
 

@@ -46,7 +46,7 @@ def looked(tree: DraftTree, accepted: Sequence[int], committed: int, drafted_roo
         candidates = bool(tree.children[accepted[-1]])
     else:
         candidates = drafted_root or len(tree) > 1
-    return len(accepted) + 1 if candidates and not ended else len(accepted)
+    return len(accepted) + 1 if not ended and candidates else len(accepted)
 
 
 def loops(tokens: Sequence[int]) -> bool:
