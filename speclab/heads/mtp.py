@@ -82,8 +82,7 @@ class MtpHead(DraftModule):
 class MtpRunner(HeadRunner, runs=MtpHead):
     """A `HeadRunner` of MTP layers.
 
-    Its feature at a position is the output of every layer, then the depth in the tree: `[layers *
-    hidden + 1]`.
+    Its feature at a position is the output of every layer: `[layers * hidden]`.
     """
 
     model: MtpHead
@@ -94,11 +93,12 @@ class MtpRunner(HeadRunner, runs=MtpHead):
         self.cache = KVCache(range(len(head.layers) - 1))
         self._columns: list[int] = []  # the position of each entry's token
 
-    def _rows(self, rows: HeadRows, *, fuse: bool, last_only: bool) -> tuple[Tensor, Tensor]:
-        tokens, features, positions, visible = rows
+    def _rows(self, rows: HeadRows, *, last_only: bool) -> tuple[Tensor, Tensor]:
+        tokens, features, positions, visible, depths = rows
         count = len(tokens)
         last = len(self.model.layers) - 1
-        self._columns = [*self._columns[: self.length], *(position + 1 for position in positions)]
+        new = [position + 1 for position in positions]
+        self._columns = self._columns[: self.length] + new  # forks share the old list
         columns = to_device(self._columns, self.device)
         token_positions = columns[self.length :]
         hidden = to_device(
@@ -107,15 +107,19 @@ class MtpRunner(HeadRunner, runs=MtpHead):
         )
         mask = self.model.plan.build(hidden, token_positions, columns, self.dtype)
         embedded = self._embed(to_device(tokens, self.device))
-        depth = torch.zeros_like(token_positions) if fuse else features[:, -1].long() + 1
-        above = features if fuse else features[:, :-1].unflatten(1, (last + 1, -1))
+        if depths is None:
+            depth = torch.zeros_like(token_positions)
+            above = features
+        else:
+            depth = to_device(depths, self.device)
+            above = features.unflatten(1, (last + 1, -1))
         store = self.cache.hidden
         before = features.new_zeros((1, last, self.config.hidden_size))
         if store is not None and self.length:
             before = store.rows(self.length - 1, self.length, range(last)).view_as(before)
         outputs: list[Tensor] = []
         for layer in range(last + 1):
-            if fuse:  # of a text: the layer before, at the token before
+            if depths is None:  # of a text: the layer before, at the token before
                 reads = torch.cat((before[:, layer - 1], outputs[-1][:-1])) if layer else above
             else:  # of a tree: the layer before at the parent, or below the layer's depth its own
                 reads = torch.where(
@@ -129,7 +133,7 @@ class MtpRunner(HeadRunner, runs=MtpHead):
             store.append(out[:, :last])
         answers = out[torch.arange(count, device=self.device), depth.clamp(max=last)]
         logits = self._logits_of(answers[-1:] if last_only else answers)
-        return logits, torch.cat((out.flatten(1), depth[:, None].to(out.dtype)), dim=1)
+        return logits, out.flatten(1)
 
 
 def load_mtp(target: Runner, loader: Loader) -> MtpRunner:

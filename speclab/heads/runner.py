@@ -28,12 +28,13 @@ from speclab.tree import Bools
 
 
 class HeadRows(NamedTuple):
-    """The input of a head's pass: `m` rows."""
+    """The input of a head's pass: `m` rows, of the text or of a tree."""
 
     tokens: Sequence[int]  # m ids
     features: Tensor  # [m, …]; the target's states, or the head's own output at each row's parent
     positions: Sequence[int]  # m positions; that of the newest committed entry is `length - 1`
     visible: Bools | None = None  # [m, c] as in `Runner.logits`; None: causal order
+    depths: Sequence[int] | None = None  # m, of drafted tokens below the text; None: of the text
 
 
 class HeadRunner(DraftSource):
@@ -101,7 +102,8 @@ class HeadRunner(DraftSource):
     def after_nodes(self, tree: Columns, nodes: Sequence[int], topk: int = 0) -> Answer:
         tokens, positions, visible = self._tree.add(tree, nodes, self.length)
         above = torch.stack([self._feature[tree.parent[node]] for node in nodes])
-        answer, features = self.forward(HeadRows(tokens, above, positions, visible), topk)
+        depths = [position + 1 - self._tree.prefix for position in positions]
+        answer, features = self.forward(HeadRows(tokens, above, positions, visible, depths), topk)
         self._feature.update(zip(nodes, features, strict=True))
         return answer
 
@@ -120,21 +122,19 @@ class HeadRunner(DraftSource):
         positions = range(self.length, self.length + len(tokens))
         visible = np.tri(len(tokens), dtype=np.bool_) if len(tokens) > 1 and self.length else None
         rows = HeadRows(tokens, states, positions, visible)
-        return self.forward(rows, topk, fuse=True, last_only=last_only)
+        return self.forward(rows, topk, last_only=last_only)
 
     @torch.inference_mode()
     def forward(
-        self, rows: HeadRows, topk: int = 0, *, fuse: bool = False, last_only: bool = False
+        self, rows: HeadRows, topk: int = 0, *, last_only: bool = False
     ) -> tuple[Answer, Tensor]:
         """A pass over rows, appended to the cache: an answer of `m` rows, and features `[m, hidden]`.
 
-        Args:
-            fuse: features are the target's states.
-            last_only: answer for the last row alone.
+        `last_only`: answer for the last row alone.
         """
         rows = rows._replace(features=rows.features.to(self.dtype))
         with self.whole_pass(len(rows.tokens)):
-            logits, out = self._rows(rows, fuse=fuse, last_only=last_only)
+            logits, out = self._rows(rows, last_only=last_only)
             answer = self._answer(logits, topk)
         self._count(len(rows.tokens))
         return answer, out
@@ -145,7 +145,9 @@ class HeadRunner(DraftSource):
     def run_rows(self, rows: int) -> Answer:
         above = self._feature[0].expand(rows, -1)
         visible = np.eye(rows, dtype=np.bool_)
-        return self.forward(HeadRows([0] * rows, above, [self.length] * rows, visible))[0]
+        return self.forward(HeadRows([0] * rows, above, [self.length] * rows, visible, [1] * rows))[
+            0
+        ]
 
     def _states(self, end: int) -> Tensor:
         """The target's hidden states from `length` to `end`."""
@@ -181,9 +183,11 @@ class HeadRunner(DraftSource):
         self.rows += rows
         self.length += rows
 
-    def _rows(self, rows: HeadRows, *, fuse: bool, last_only: bool) -> tuple[Tensor, Tensor]:
+    def _rows(self, rows: HeadRows, *, last_only: bool) -> tuple[Tensor, Tensor]:
         """Logits of the rows, or of the last, and features of all."""
-        features = self.model.fused(rows.features) if fuse else rows.features
+        features = rows.features
+        if rows.depths is None:
+            features = self.model.fused(features)
         embedded = self._embed(to_device(self.shown(rows.tokens), self.device))
         mask = self._mask(rows.visible, len(rows.tokens))
         angles = self._angles_at(rows.positions)

@@ -41,7 +41,7 @@ class Mirror(DraftModule):
 
 
 class MirrorRunner(HeadRunner, runs=Mirror):
-    def _rows(self, rows, *, fuse, last_only):
+    def _rows(self, rows, *, last_only):
         out = self.model.turn(rows.features)
         entry = out[None, None]
         self.cache.update(entry, entry, 0)

@@ -85,7 +85,9 @@ def rows_of(head, text, states, tree):
         above = torch.stack([features[below + tree.parent[node]] for node in level])
         places = [len(text) - 2 + depth] * len(level)
         visible = tree.ancestor_mask()[level, 1 : level[-1] + 1]
-        answer, new = head.forward(HeadRows(tree.token[level].tolist(), above, places, visible))
+        answer, new = head.forward(
+            HeadRows(tree.token[level].tolist(), above, places, visible, [depth] * len(level))
+        )
         rows += [*answer.rows]
         features += [*new]
     return torch.stack(features), torch.stack(rows)
