@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from speclab.engine.decode import Decoding, iterate, runners, start
 from speclab.engine.record import record
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError, SettingsError, named
+from speclab.models.runner import Runner
 from speclab.pair import ModelPair, checked_pair
 from speclab.trace.records import Step, Trace
 
@@ -177,7 +178,6 @@ class Replayer:
             _check(self._text)
         else:
             self._text = session
-        self._target = self._text.pair.target.fork()  # runs no pass; heads read its hidden states
         self._ask_target = ask_target
 
     def __repr__(self) -> str:
@@ -216,6 +216,11 @@ class Replayer:
             )
         assert decoding.tokens == text.tokens
         return Replay(strategy, tuple(passes), text.pair, _doubt(text, pair, strategy))
+
+    @cached_property
+    def _target(self) -> Runner:
+        """An empty copy of the target, which runs no pass; heads read its hidden states."""
+        return self._text.pair.target.fork()
 
     def _known_pair(self) -> ModelPair:
         text = self._text
