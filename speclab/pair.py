@@ -177,8 +177,9 @@ class ModelPair:
             assert self.tokenizer is not None
             ids = list(encoded(self.tokenizer, prompt)["input_ids"])
             # a rendered chat template begins with the token that the tokenizer adds, too
-            if plain[:1] == ids[:1] == [self.tokenizer.bos_token_id]:
-                ids = ids[ids[1 : len(plain) + 1] == plain :]
+            first = [self.tokenizer.bos_token_id]
+            if plain[:1] == ids[:1] == first and ids[1 : len(plain) + 1] == plain:
+                ids = ids[1:]
         else:
             ids = whole_numbers(prompt)
         if not ids:

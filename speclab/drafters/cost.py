@@ -102,8 +102,14 @@ def expected_tokens() -> Floats:
     """
     levels = [np.ones(1)]
     for _ in range(LEVELS):
-        levels.append(np.sort(np.outer(levels[-1], ACCEPTED), axis=None)[: -MOST - 1 : -1])
-    return -np.sort(-np.concatenate(levels))[:MOST].cumsum()
+        levels.append(_largest(np.outer(levels[-1], ACCEPTED).ravel()))
+    return _largest(np.concatenate(levels)).cumsum()
+
+
+def _largest(values: Floats) -> Floats:
+    """The `MOST` largest, in descending order."""
+    ordered = np.sort(values)[::-1]
+    return ordered[:MOST]
 
 
 def seconds(runner: DraftSource, rows: int) -> float:

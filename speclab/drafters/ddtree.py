@@ -85,7 +85,9 @@ class DDTreeDrafter(DraftPassDrafter):
         after = successors(every, passes.at_depths if conditioned else None)
         root = context.tokens[-1]
         tree, pops = best_paths(after, root, budget - 1, self.source, passes.context.max_depth)
-        shared = [] if conditioned else [_marginal(d, top) for d, top in enumerate(every, start=1)]
+        if conditioned:
+            return tree.draft(*pops)
+        shared = [_marginal(depth, top) for depth, top in enumerate(every, start=1)]
         return tree.draft(*shared, *pops)
 
 
@@ -104,13 +106,16 @@ def successors(
 
     def after(_: int, depth: int, token: int) -> TopK:
         # the first row has read the root; behind the last one the block ends
-        if not depth or depth >= len(every):
-            return () if depth or not every else every[0]
+        if depth >= len(every):
+            return ()
+        if depth == 0:
+            return every[0]
         if (depth, token) not in table:  # other likely tokens of this depth will follow soon
-            likely = dict.fromkeys([token, *(each for each, _ in every[depth - 1])])
-            new = [each for each in likely if (depth, each) not in table][:TABLE]
+            likely = {token: 0.0} | dict(every[depth - 1])
+            new = [other for other in likely if (depth, other) not in table][:TABLE]
             tops = at_depths([depth] * len(new), new)
-            table.update(zip([(depth, each) for each in new], tops, strict=True))
+            for other, top in zip(new, tops, strict=True):
+                table[depth, other] = top
         return table[depth, token]
 
     return after
@@ -140,16 +145,21 @@ def best_paths(
         node = tree.add(parent, token, prob_of(log_prob), source)
         options.append(after(parent, depth, token))
         scores.append(-minus_score)
-        values: dict[str, Value] = {"order": node, "rank": rank + 1, "level": depth}
-        values |= {"score": scores[node], "path_prob": exp(scores[node])}
+        values: dict[str, Value] = {
+            "order": node,
+            "rank": rank + 1,
+            "level": depth,
+            "score": scores[node],
+            "path_prob": exp(scores[node]),
+        }
         events.append(Event("pop", node, values))
         push(parent, rank + 1)  # the next sibling
         push(node, 0)  # the first child
     for node, top in enumerate(options):
         if top:
-            tree.successors[node] = Successors(
-                *zip(*((t, prob_of(log)) for t, log in top), strict=True)
-            )
+            tokens = [token for token, _ in top]
+            probs = [prob_of(log_prob) for _, log_prob in top]
+            tree.successors[node] = Successors(tokens, probs)
     return tree, events
 
 

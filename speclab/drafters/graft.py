@@ -8,6 +8,7 @@ sources of GOOSE, go on where they stopped.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar
@@ -89,29 +90,34 @@ class GraftDrafter(TableDrafter):
         phrases = [list(context.tokens[-LONGEST:])]  # what ends in each node
         waiting: list[tuple[float, int, int, int, float, str]] = []
         age = count()
-
-        def offer(node: int) -> None:
-            state, length = self._text.match(phrases[node])
-            # a longer match is more likely to go on as it did (not in the paper); if it does not,
-            # a transition follows, as in GOOSE
-            trust = length / (length + 2)
-            copies = self._text.continuations(state) if length else ()
-            found = [(token, trust * share, "context") for token, _, share in copies]
-            known = zip(*self.successors(tree, node, 1.0 - trust), strict=True)
-            for token, prob, source in [*found, *((*each, "transition") for each in known)]:
-                path_prob = tree.path_prob[node] * prob
-                heappush(waiting, (-path_prob, next(age), node, token, prob, source))
-
         node = 0
         while len(tree) < self.settings.number_of_nodes:
             # leaves of the draft, then each grafted node: all may go on
             for new in range(node, len(tree)):
                 if new:
                     phrases.append([*phrases[tree.parent[new]], tree.token[new]][-LONGEST:])
-                if not tree.children[new] and tree.depth[new] < context.max_depth:
-                    offer(new)
+                if tree.children[new] or tree.depth[new] >= context.max_depth:
+                    continue
+                for token, prob, source in self._followers(tree, new, phrases[new]):
+                    path_prob = tree.path_prob[new] * prob
+                    heappush(waiting, (-path_prob, next(age), new, token, prob, source))
             node = len(tree)
             if not waiting:
                 break
             _, _, parent, token, prob, source = heappop(waiting)
             tree.add(parent, token, prob, source)  # nothing, if the other source gave it before
+
+    def _followers(
+        self, tree: Candidates, node: int, phrase: list[int]
+    ) -> Iterator[tuple[int, float, str]]:
+        """Tokens that may follow a node, with their probabilities and sources."""
+        state, length = self._text.match(phrase)
+        # a longer match is more likely to go on as it did (not in the paper); if it does not,
+        # a transition follows, as in GOOSE
+        trust = length / (length + 2)
+        if length:
+            for token, _, share in self._text.continuations(state):
+                yield token, trust * share, "context"
+        successors = self.successors(tree, node, 1.0 - trust)
+        for token, prob in zip(successors.tokens, successors.probs, strict=True):
+            yield token, prob, "transition"

@@ -437,10 +437,11 @@ class Session:
     def _changed(
         self, strategy: Strategy, changes: dict[str, Any]
     ) -> tuple[SessionSettings, Strategy]:
-        session_changes = {
-            name: value for name, value in changes.items() if name in SessionSettings.model_fields
-        }
-        rest = {name: value for name, value in changes.items() if name not in session_changes}
-        return self.settings.changed(**session_changes), strategy.changed(
-            **rest
-        ) if rest else strategy
+        own: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        for name, value in changes.items():
+            changed = own if name in SessionSettings.model_fields else rest
+            changed[name] = value
+        if rest:
+            strategy = strategy.changed(**rest)
+        return self.settings.changed(**own), strategy

@@ -22,6 +22,8 @@ SAMPLE = 64
 """A step compares so many values of each tensor."""
 BLOCK = 63
 """Words of a partial sum: odd, so that opposite signs show, and seldom a multiple of a row."""
+HOOKS = 0
+"""The fact that lists the user's hooks."""
 _SIMPLE = {int, float, str, bool}
 _CAPTURING = "transformers.utils.output_capturing"  # the library's hooks, which only read
 # what torch keeps in a module is read by name; the others are notes of the library's, in a config too
@@ -46,7 +48,8 @@ class Fingerprint:
     def __init__(self, module: nn.Module, moving: frozenset[int] = frozenset()) -> None:
         marks = self.marks = _Marks(module)
         self.moving = moving
-        self._values = [_values(marks.tensors, moving, whole=whole) for whole in (False, True)]
+        self._sample = _values(marks.tensors, moving, whole=False)
+        self._sums = _values(marks.tensors, moving, whole=True)
         marks.tensors = {}
 
     @torch.inference_mode()
@@ -58,20 +61,23 @@ class Fingerprint:
             hooks: compare the hooks, too.
         """
         now = _Marks(module)
-        if self._differing(now) - self.moving - (set() if hooks else {0}):
+        ignored = self.moving if hooks else self.moving | {HOOKS}
+        differing = self._differing(now)
+        if differing is None or differing - ignored:
             return False
+        before = self._sums if whole else self._sample
         values = _values(now.tensors, self.moving, whole=whole)
-        return all(map(torch.equal, values, self._values[whole]))
+        return all(map(torch.equal, values, before))
 
     def after_a_pass(self, module: nn.Module) -> Fingerprint:
         """As it is now; what has changed since is what every pass changes."""
-        return Fingerprint(module, self._differing(_Marks(module)) - {-1})
+        return Fingerprint(module, self._differing(_Marks(module)) or frozenset())
 
-    def _differing(self, now: _Marks) -> frozenset[int]:
-        """The facts that are others now; -1 if there are more or fewer."""
+    def _differing(self, now: _Marks) -> frozenset[int] | None:
+        """The facts that are others now; None if there are more or fewer."""
         before = self.marks.facts
         if len(now.facts) != len(before):
-            return frozenset({-1})
+            return None
         if now.facts == before:
             return frozenset()
         pairs = enumerate(zip(before, now.facts, strict=True))
@@ -79,7 +85,7 @@ class Fingerprint:
 
 
 class _Marks:
-    """What is cheap to compare: `facts`, one per part, attribute and tensor, after the user's hooks.
+    """What is cheap to compare: `facts`, one per part, attribute and tensor, after the user's `hooks`.
 
     Attributes:
         tensors: by the index of their fact.
@@ -101,8 +107,11 @@ class _Marks:
         kinds = {*map(type, parts)}
         # a notebook defines functions at any time
         homes = {kind.__module__ for kind in kinds} - {"__main__"}
-        for home in functional, *kinds, *map(sys.modules.get, homes):
-            self.facts.append([*filter(callable, vars(home or functional).values())])
+        places: list[object] = [functional, *kinds]
+        places += [sys.modules[home] for home in homes if home in sys.modules]
+        for place in places:
+            functions = [value for value in vars(place).values() if callable(value)]
+            self.facts.append(functions)
 
     def _add(self, part: nn.Module) -> None:
         own = vars(part)
@@ -161,11 +170,10 @@ def _values(tensors: dict[int, Tensor], moving: frozenset[int], *, whole: bool) 
         if index in moving:
             continue
         values = tensor.flatten()
-        # odd, so that the values are in different columns
-        step = len(values) // SAMPLE - 1 | 1
         if whole:
             values = _sum(values)
-        elif step > 0:
+        elif len(values) >= SAMPLE:
+            step = _odd_at_most(len(values) // SAMPLE)  # values of different columns
             values = values[: SAMPLE * step : step]
         groups.setdefault((tensor.device, values.dtype), []).append(values)
     return [torch.cat(values).view(torch.uint8) for values in groups.values()]
@@ -174,8 +182,14 @@ def _values(tensors: dict[int, Tensor], moving: frozenset[int], *, whole: bool) 
 def _sum(flat: Tensor) -> Tensor:
     """A sum of all bits, `[1]` int64: of words of 8 bytes, mixed by block, so that signs and order
     show."""
-    words_fit = flat.nbytes % 8 == 0 == int(flat.storage_offset()) * flat.itemsize % 8
-    words = flat.view(torch.int64 if words_fit else torch.uint8)
+    start = int(flat.storage_offset()) * flat.itemsize
+    aligned = flat.nbytes % 8 == 0 and start % 8 == 0
+    words = flat.view(torch.int64 if aligned else torch.uint8)
     whole = len(words) // BLOCK * BLOCK
     blocks = torch.cat((words[:whole].view(-1, BLOCK).sum(-1), words[whole:]))
-    return (blocks * (blocks >> 31 | 1)).sum()[None]
+    mixed = (blocks >> 31) | 1  # odd, so that no block is lost in the product
+    return (blocks * mixed).sum()[None]
+
+
+def _odd_at_most(number: int) -> int:
+    return number if number % 2 else number - 1
