@@ -31,10 +31,10 @@ def strategies(*, by_hand: bool = True) -> dict[str, type[Strategy]]:
 
 def setting_names() -> tuple[str, ...]:
     """The settings of every strategy, including those defined outside the package."""
-    return (
-        "strategy",
-        *sorted({name for kind in strategies().values() for name in kind.model_fields}),
-    )
+    names: set[str] = set()
+    for kind in strategies().values():
+        names.update(kind.model_fields)
+    return ("strategy", *sorted(names))
 
 
 def from_str(text: str) -> Strategy:
@@ -43,7 +43,7 @@ def from_str(text: str) -> Strategy:
     Raises:
         SettingsError: there is no such strategy, or it does not have these settings.
     """
-    name, given = _parsed(text if "(" in text else f"{text}()")
+    name, given = _parsed(text)
     known = strategies()
     if name not in known:
         raise SettingsError(
@@ -60,9 +60,11 @@ def _import_all() -> None:
 
 
 def _parsed(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and settings of a call; an empty name if it is not a call with literal keyword arguments."""
+    """Name and settings of a name or a call; an empty name if it is neither, or an argument is no literal."""
     try:
         call = ast.parse(text, mode="eval").body
+        if isinstance(call, ast.Name):
+            return call.id, {}
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
             return call.func.id, {
                 str(word.arg): ast.literal_eval(word.value) for word in call.keywords

@@ -81,8 +81,9 @@ class Candidates:
         # what the draft considered after a node, each token with the larger probability
         for node, top in draft.topk.items():
             best = dict(zip(*self.successors.get(nodes[node], Successors()), strict=True))
-            best |= {token: max(prob_of(log), best.get(token, 0.0)) for token, log in top}
-            self.successors[nodes[node]] = Successors([*best], [*best.values()])
+            for token, log_prob in top:
+                best[token] = max(prob_of(log_prob), best.get(token, 0.0))
+            self.successors[nodes[node]] = Successors(list(best), list(best.values()))
         return nodes
 
     def tree(self) -> tuple[DraftTree, list[int]]:
@@ -95,10 +96,11 @@ class Candidates:
         """The finished tree; its events name nodes by their numbers here."""
         tree, order = self.tree()
         place = {node: index for index, node in enumerate(order)}
-        moved = [
-            event if event.node is None else replace(event, node=place[event.node])
-            for event in events
-        ]
+        moved = []
+        for event in events:
+            if event.node is not None:
+                event = replace(event, node=place[event.node])
+            moved.append(event)
         considered = [node for node in order if self.children[node] or node in self.successors]
         tops = {place[node]: partial(self.top, node) for node in considered}
         return Draft(tree, moved, _Tops(tops))
@@ -107,10 +109,10 @@ class Candidates:
         """Possible next tokens of a node, its children included, with the probability that the tree gives them."""
         children = self.children[node]
         probs = dict(zip(*self.successors.get(node, Successors()), strict=True))
-        probs.update((token, self.prob[child]) for token, child in children.items())
-        return tuple(
-            sorted(((token, log(prob)) for token, prob in probs.items()), key=lambda pair: -pair[1])
-        )
+        for token, child in children.items():
+            probs[token] = self.prob[child]
+        top = [(token, log(prob)) for token, prob in probs.items()]
+        return tuple(sorted(top, key=lambda pair: -pair[1]))
 
 
 def followed(outcome: Outcome, part: DraftTree) -> Outcome:

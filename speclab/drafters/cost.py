@@ -88,7 +88,9 @@ def node_budget(strategy: Strategy, pair: ModelPair) -> int:
     # its drafter knows what drafts
     for draft in strategy.changed(node_budget=MOST).drafter(pair.fresh()).runners:
         # a pass per level, about twice as many nodes in each; a block is one pass
-        passes = np.ones(len(rows)) if draft.reach else np.log2(rows)
+        passes = np.log2(rows)
+        if draft.reach:
+            passes = np.ones(len(rows))
         spent += passes * np.interp(rows / passes, ROWS, pass_seconds(draft))
     return int(rows[np.argmax(expected_tokens()[rows - 1] / spent)])
 

@@ -59,11 +59,14 @@ class DDTree(Strategy):
         return {"paper (60 nodes)": cls(node_budget=60, condition="none")}
 
     def missing(self, offer: Offer) -> str:
-        blocks = range(offer.heads) if offer.blocks is None else offer.blocks
-        if blocks and self.head in (None, *blocks):
-            return ""
-        where = "" if self.head is None else f" as head {self.head}"
-        return lacks(self, offer, f"a block head (DFlash){where}")
+        blocks = offer.blocks
+        if blocks is None:
+            blocks = tuple(range(offer.heads))
+        what = "a block head (DFlash)"
+        if self.head is not None:
+            what += f" as head {self.head}"
+        found = self.head in blocks if self.head is not None else bool(blocks)
+        return "" if found else lacks(self, offer, what)
 
     def drafter(self, pair: ModelPair) -> Drafter:
         require(self, pair.offer)

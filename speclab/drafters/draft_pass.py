@@ -89,8 +89,9 @@ class DraftPass:
         room = self.context.max_depth
         if not self._begun and room > 0:
             return self._top([0], self._text(0))  # node 0 is the newest committed token
-        reach = room if self._source.reach is None else min(room, self._source.reach)
-        known = [node for node in nodes if _depth(tree, node) < reach]
+        if self._source.reach is not None:
+            room = min(room, self._source.reach)
+        known = [node for node in nodes if _depth(tree, node) < room]
         if not known:
             return [()] * len(nodes)
         answer = self._source.after_nodes(tree, known, self._wanted)
@@ -127,8 +128,10 @@ class DraftPass:
         from speclab.sampling import draw_independent, draw_without_replacement
 
         probs = self.draft_probs[node]
-        once = self.sampling is CandidateSampling.WITHOUT_REPLACEMENT
-        tokens = (draw_without_replacement if once else draw_independent)(probs, count, self._rng)
+        if self.sampling is CandidateSampling.WITHOUT_REPLACEMENT:
+            tokens = draw_without_replacement(probs, count, self._rng)
+        else:
+            tokens = draw_independent(probs, count, self._rng)
         return tuple((token, log(probs[token])) for token in tokens)
 
     def _top(self, nodes: Sequence[int], answer: Answer) -> list[TopK]:

@@ -87,13 +87,15 @@ class DualDrafter(Drafter):
         )
         self._parts = [GrownDrafter(tree, pair, head) for head in (settings.first, settings.second)]
         self._names = tuple(part.source for part in self._parts)
-        self.runners = tuple(runner for part in self._parts for runner in part.runners)
+        self.runners = tuple(part.runners[0] for part in self._parts)
         self._drafts: list[Draft] = []
 
     def draft(self, context: Context) -> Draft:
         # both heads draft a whole tree with the same budget (section 4); one of them may go unused
         self._drafts = [part.draft(context) for part in self._parts]
-        return (merge if self.settings.mode == "merge" else route)(self._names, self._drafts)
+        if self.settings.mode == "merge":
+            return merge(self._names, self._drafts)
+        return route(self._names, self._drafts)
 
     def commit(self, outcome: Outcome) -> None:
         """Both parts continue from the committed text, whichever tree was verified (section 7)."""
@@ -145,8 +147,9 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
         # the second tree adds what the first one lacks; the path so far decides, not the place
         nodes = union.merge(draft, name)
         for event in draft.events:
-            node = event.node if event.node is None else nodes[event.node]
-            events.append(Event(event.kind, node, {**event.values, "part": name}))
+            if event.node is not None:
+                event = replace(event, node=nodes[event.node])
+            events.append(replace(event, values={**event.values, "part": name}))
     values: dict[str, Value] = {
         "by": "merge",
         "route": "merge",

@@ -210,8 +210,11 @@ class DynaTreeDrafter(GrownDrafter):
 
     def learn(self, outcome: Outcome) -> Adaptation:
         # a verified root is no candidate; a drafted one is (Algorithm 1, line 10)
-        verified = self.root == "verified"
-        drafted = len(outcome.tree) - verified
+        drafted = len(outcome.tree)
+        levels = self._given.base_depth + 3
+        if self.root == "verified":
+            drafted -= 1
+            levels -= 1
         if self.settings.history == "off" or drafted == 0:
             return Adaptation("off" if drafted else "nothing drafted")
         if self.settings.history == "iteration":  # a_r of section 3.3: accepted over drafted tokens
@@ -221,7 +224,6 @@ class DynaTreeDrafter(GrownDrafter):
         # The published code's a_r: committed tokens over the user's D_0 + 2, which deep paths can
         # exceed.
         committed, most = self._prompt
-        levels = self._given.base_depth + (2 if verified else 3)
         self._prompt = (committed + len(outcome.committed), most + levels)
         self._carry()
         return Adaptation("next prompt")
@@ -243,9 +245,8 @@ class DynaTreeDrafter(GrownDrafter):
     def _adjust(self) -> Adaptation:
         kind, values, changes = adjustment(self.settings, self._window)
         before = {name: getattr(self.settings, name) for name in changes}
-        self.settings = self.settings.model_copy(
-            update=changes
-        )  # line 7: the next tree grows by these
+        # line 7: the next tree grows by these
+        self.settings = self.settings.model_copy(update=changes)
         return Adaptation(kind, values, before, changes)
 
 
@@ -285,7 +286,10 @@ def adjustment(now: DynaTree, window: Window) -> tuple[str, dict[str, Value], di
         sure = max(sure, min(round(sure + 0.05, 4), 0.95))
         deep = max(deep, min(round(deep + 0.05, 4), 0.8))
     wanted = {"base_depth": depth, "high_confidence": sure, "deep_probability": deep}
-    changes: dict[str, Value] = {
-        name: value for name, value in wanted.items() if value != getattr(now, name)
-    }
-    return kind if changes else f"{kind}, at bounds", values, changes
+    changes: dict[str, Value] = {}
+    for name, value in wanted.items():
+        if value != getattr(now, name):
+            changes[name] = value
+    if not changes:
+        kind += ", at bounds"
+    return kind, values, changes

@@ -30,10 +30,12 @@ SMOOTHING = 0.3  # weight of the newest iteration in the running acceptance of c
 LONG = 8  # tokens that make a chain long (appendix C.3)
 UNSURE = 0.6  # share of the nodes without confidence: 60 of 100 (authors' code)
 # running acceptance for `mid_ratio` and `high_ratio` (not in the paper)
-MID_ACCEPTANCE, HIGH_ACCEPTANCE = 0.5, 0.8
+MID_ACCEPTANCE = 0.5
+HIGH_ACCEPTANCE = 0.8
 FIRST_ACCEPTANCE = 0.5  # of copies, before any was tried (not in the paper)
 # bounds of a copied token's probability, which is the running acceptance
-CERTAIN, UNLIKELY = 0.99, 0.01
+CERTAIN = 0.99
+UNLIKELY = 0.01
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -94,7 +96,9 @@ class Goose(Strategy):
         """Share of the nodes for the spine, ρ, at this running acceptance of copied tokens (section 4.3)."""
         if acceptance < MID_ACCEPTANCE:
             return self.low_ratio
-        return self.mid_ratio if acceptance < HIGH_ACCEPTANCE else self.high_ratio
+        if acceptance < HIGH_ACCEPTANCE:
+            return self.mid_ratio
+        return self.high_ratio
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return GooseDrafter(self, pair)
@@ -120,7 +124,9 @@ class GooseDrafter(TableDrafter):
         """Algorithm 2, lines 5 to 12: match, then a bypass, a spine tree, or a tree of transitions alone."""
         s = self.settings
         budget = s.number_of_nodes
-        longest = 0 if s.spine == "off" else min(s.max_spine, budget - 1, context.max_depth)
+        longest = min(s.max_spine, budget - 1, context.max_depth)
+        if s.spine == "off":
+            longest = 0
         matches = self._copies.matches(context.tokens, longest)
         chain = matches[0].tokens if matches else ()
         agreeing = sum(match.tokens[0] == chain[0] for match in matches)
@@ -140,7 +146,10 @@ class GooseDrafter(TableDrafter):
             # the table has no more branches: a longer spine
             if len(tree) < budget and length < len(chain):
                 tree = self._spine_tree(context, chain[: length + budget - len(tree)], budget)
-            way = "spine tree" if self._spine else "transitions" if len(tree) > 1 else "plain"
+            if self._spine:
+                way = "spine tree"
+            else:
+                way = "transitions" if len(tree) > 1 else "plain"
         return tree.draft(
             self._decision(way, matches, agreeing), *(match.event for match in matches)
         )
@@ -160,12 +169,14 @@ class GooseDrafter(TableDrafter):
         s = self.settings
         tree = self.rooted(context)
         self._lay_spine(tree, chain)  # step 1
-        rest = budget - len(tree)
-        harmonic = [1 / node for node in range(1, self._spine + 1)] if s.spine_branch_ratio else []
-        along = s.spine_branch_ratio * rest / sum(harmonic) if harmonic else 0.0
-        at_root = (1 - s.spine_branch_ratio) * rest if harmonic else float(rest)
-        # Steps 2 and 3: nodes for branches at the root, and at each node of the spine.
-        shares = [at_root, *(along * weight for weight in harmonic)]
+        rest = float(budget - len(tree))
+        shares = [rest]
+        if self._spine and s.spine_branch_ratio:
+            # Steps 2 and 3: nodes for branches at the root, and at each node of the spine.
+            harmonic = [1 / node for node in range(1, self._spine + 1)]
+            along = s.spine_branch_ratio * rest / sum(harmonic)
+            shares = [(1 - s.spine_branch_ratio) * rest]
+            shares += [along * weight for weight in harmonic]
         self._grow_branches(tree, shares, budget, context.max_depth)
         return tree
 
@@ -181,20 +192,15 @@ class GooseDrafter(TableDrafter):
         def offer(parent: int, rank: int, level: int, point: int) -> None:
             probs = tree.successors[parent].probs
             if rank < len(probs):
-                heappush(
-                    waiting,
-                    (-tree.path_prob[parent] * probs[rank], next(age), parent, rank, level, point),
-                )
+                path_prob = tree.path_prob[parent] * probs[rank]
+                heappush(waiting, (-path_prob, next(age), parent, rank, level, point))
 
         def expand(node: int, level: int, point: int) -> None:
             if level < self.settings.branch_depth and tree.depth[node] < max_depth:
                 # If a copy is right with probability p, a transition of score s has probability (1
                 # - p) s.
-                copied = sum(
-                    tree.prob[child]
-                    for child in tree.children[node].values()
-                    if tree.source[child] == "context"
-                )
+                children = tree.children[node].values()
+                copied = sum(tree.prob[node] for node in children if tree.source[node] == "context")
                 self.successors(tree, node, 1.0 - copied)
                 offer(node, 0, level, point)
 
@@ -238,8 +244,10 @@ class GooseDrafter(TableDrafter):
         tokens, probs = super().successors(tree, node)
         total = sum(probs)
         threshold = self.settings.score_threshold
-        kept = [weight * score for prob in probs if (score := prob / total) >= threshold]
-        successors = tree.successors[node] = Successors(tokens[: len(kept)], kept)
+        scores = [prob / total for prob in probs]
+        weighted = [weight * score for score in scores if score >= threshold]
+        successors = Successors(tokens[: len(weighted)], weighted)
+        tree.successors[node] = successors
         return successors
 
     def learn(self, outcome: Outcome) -> Adaptation:

@@ -133,13 +133,13 @@ def grow(
 
     level = [0]  # line 11: the active frontier
     while level and len(tree) < most:  # line 12
-        stops = {
-            node: stop
-            for node in level
-            if (stop := _gate(shape, tree, node, max_depth)) is not None
-        }
+        stops = {}
         if shape.best:
-            stops = _outranked(shape, tree, level) | stops
+            stops = _outranked(shape, tree, level)
+        for node in level:
+            stop = _gate(shape, tree, node, max_depth)
+            if stop is not None:
+                stops[node] = stop
         # each of them adds a child
         nodes = [node for node in level if node not in stops][: most - len(tree)]
         # line 26, a level per pass
@@ -161,15 +161,14 @@ def grow(
         level = children
     events += [_stop(shape, tree, node, "node_budget") for node in level]
 
-    sources = [root.source[0], *[source] * (len(tree) - 1)]
-    whole = Grown(
-        DraftTree.of(tree.token, tree.parent, tree.log_prob, sources),
-        events,
-        topk,
-        list(range(len(tree))),
-    )
+    sources = [source] * len(tree)
+    sources[0] = root.source[0]
+    grown = DraftTree.of(tree.token, tree.parent, tree.log_prob, sources)
+    whole = Grown(grown, events, topk, list(range(len(tree))))
     kept = _kept(shape, tree, sampled=draw is not None)
-    return whole if len(kept) == len(tree) else _cut(shape, tree, kept, whole)
+    if len(kept) < len(tree):
+        return _cut(shape, tree, kept, whole)
+    return whole
 
 
 def _expand(
@@ -264,11 +263,10 @@ def _kept(shape: Shape, tree: Nodes, *, sampled: bool) -> list[int]:
     if shape.best:  # EAGLE-2: the best of all candidates
         return sorted(tree.best(shape.node_budget, nodes))
     # section 3.3; dropping a sample by its probability would change the output distribution
-    return [
-        node
-        for node in nodes
-        if sampled or node == 0 or tree.path_prob(node) >= shape.prune_probability
-    ]
+    if sampled:
+        return list(nodes)
+    least = shape.prune_probability
+    return [node for node in nodes if node == 0 or tree.path_prob(node) >= least]
 
 
 def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
@@ -283,8 +281,11 @@ def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
     ]
     least = min(map(tree.path_prob, numbers))
     for parent, children in dropped.items():
-        # EAGLE-2 drops hundreds: one event per parent
-        for child in children[:1] if shape.best else children:
+        if shape.best:  # EAGLE-2 drops hundreds: one event per parent
+            shown = children[:1]
+        else:
+            shown = children
+        for child in shown:
             path_prob = tree.path_prob(child)
             values: dict[str, Value] = {"token": tree.token[child], "path_prob": path_prob}
             if shape.best:

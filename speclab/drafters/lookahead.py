@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
@@ -92,12 +93,18 @@ class LookaheadDrafter(Drafter):
         )
         self._read = len(context.tokens)
         self.window = self._fitted(context)
-        tokens = [token for level in self.window for token in level]
+        tokens = list(chain.from_iterable(self.window))
         extra = ExtraRows(tokens[1:], *_rows(len(self.window), len(self.window[0])))
-        guesses = self.pool.after(root) if context.max_depth > 0 else ()
+        guesses: tuple[Ngram, ...] = ()
+        if context.max_depth > 0:
+            guesses = self.pool.after(root)
         tree = _merged(root, [guess[: context.max_depth] for guess in guesses])
-        values: dict[str, Value] = {"by": "pool", "route": "guesses" if guesses else "plain"}
-        values |= {"guesses": len(guesses), "window_rows": len(extra.token)}
+        values: dict[str, Value] = {
+            "by": "pool",
+            "route": "guesses" if guesses else "plain",
+            "guesses": len(guesses),
+            "window_rows": len(extra.token),
+        }
         route = Event("route", None, values)
         matches = [
             Event("match", None, {"by": "pool", "ngram": s.ngram, "token": guess[0]})
@@ -110,8 +117,11 @@ class LookaheadDrafter(Drafter):
         columns = len(self.window[0])
         before = self.pool.size
         newest = outcome.extra[len(outcome.extra) - columns :]
-        answers = tuple(newest.topk(1)[0][:, 0].tolist()) if columns else ()
-        self.pool.add([*zip(*self.window, answers, strict=True)])
+        answers: Ngram = ()
+        if columns:
+            ids, _ = newest.topk(1)
+            answers = tuple(ids[:, 0].tolist())
+        self.pool.add(list(zip(*self.window, answers, strict=True)))
         self.window = (*self.window[1:], answers)
         values = {"columns": columns, "new": self.pool.size - before}
         return Adaptation("pool", values, {"pool": before}, {"pool": self.pool.size})
@@ -125,10 +135,10 @@ class LookaheadDrafter(Drafter):
             text = context.tokens
             draw = Random(0)
             starts = [draw.randrange(len(text)) for _ in range(columns)]
-            window = tuple(
-                tuple(text[(start + level) % len(text)] for start in starts)
-                for level in range(levels)
-            )
+            rows = []
+            for level in range(levels):
+                rows.append(tuple([text[(start + level) % len(text)] for start in starts]))
+            window = tuple(rows)
         first = (context.tokens[-1], *window[0][1:])
         return tuple(level[:columns] for level in (first, *window[1:]))
 
@@ -147,13 +157,14 @@ def _rows(levels: int, columns: int) -> tuple[tuple[int, ...], Bools]:
 def _merged(root: int, guesses: Sequence[Ngram]) -> Candidates:
     """The guesses as one tree; a node's probability is its share of its parent's guesses."""
     tree = Candidates(root)
-    through = Counter(guess[:length] for guess in guesses for length in range(len(guess) + 1))
+    through: Counter[Ngram] = Counter()  # guesses that begin with these tokens
+    for guess in guesses:
+        through.update(guess[:length] for length in range(len(guess) + 1))
     for guess in guesses:
         node = 0
         for depth, token in enumerate(guess):
-            node = tree.add(
-                node, token, through[guess[: depth + 1]] / through[guess[:depth]], "pool"
-            )
+            share = through[guess[: depth + 1]] / through[guess[:depth]]
+            node = tree.add(node, token, share, "pool")
     return tree
 
 
@@ -177,9 +188,9 @@ class NgramPool(Learned[Sequence[Ngram]]):
         for token, *rest in batch:
             before = self.after(token)
             ngram = tuple(rest)
-            after = (ngram, *(other for other in before if other != ngram))[: self._width]
-            self._ngrams[token] = after
-            self.size += len(after) - len(before)
+            after = [ngram] + [other for other in before if other != ngram]
+            self._ngrams[token] = tuple(after[: self._width])
+            self.size += len(self._ngrams[token]) - len(before)
 
     def after(self, token: int) -> tuple[Ngram, ...]:
         """The continuations of `token`, newest first."""

@@ -50,19 +50,24 @@ def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
         return choices
     number = number_kind(type(strategy).model_fields[name]) or int
     now = getattr(strategy, name)
-    middle = number(16 if isinstance(now, str) else now)
+    middle = 16 if isinstance(now, str) else number(now)
     low, high = bounds(type(strategy).model_fields[name], 1 if number is int else SMALLEST)
     start = middle / 8 if low is None else low
     stop = 8 * middle + 8 if high is None else high
     by_ratio = start >= 0 and stop >= WIDE * (start or SMALLEST)
-    spread = (
-        np.geomspace(start or SMALLEST, stop, FINE) if by_ratio else np.linspace(start, stop, FINE)
-    )
-    fine = {start, middle, *(float(f"{value:.2g}") for value in spread)}
+    if by_ratio:
+        spread = np.geomspace(start or SMALLEST, stop, FINE)
+    else:
+        spread = np.linspace(start, stop, FINE)
+    fine = {start, middle}
+    fine.update(float(f"{value:.2g}") for value in spread)
     allowed = [value for value in sorted(map(number, fine)) if _accepts(strategy, name, value)]
     picked = np.linspace(0, len(allowed) - 1, COUNT).round().astype(int)
-    ordered = sorted({middle, *(allowed[index] for index in picked)})
-    return (*ordered, now) if isinstance(now, str) else tuple(ordered)
+    shown = {allowed[index] for index in picked} | {middle}
+    ordered: list[Setting] = sorted(shown)
+    if isinstance(now, str):
+        ordered.append(now)
+    return tuple(ordered)
 
 
 def _choices(strategy: Strategy, name: str) -> tuple[Any, ...]:

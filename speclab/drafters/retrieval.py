@@ -100,9 +100,12 @@ def corpus(pair: ModelPair, source: str) -> SuffixAutomaton:
         )
     key = f"corpus {source}: {hash(tuple(texts))}"
     if key not in pair.shared_state:
+        if pair.tokenizer is None and not source:
+            texts = []
         tokens: list[int] = []
-        for text in texts if source or pair.tokenizer is not None else ():
-            tokens += [*pair.plain_ids(text), BREAK]
+        for text in texts:
+            tokens += pair.plain_ids(text)
+            tokens.append(BREAK)
         pair.shared_state[key] = SuffixAutomaton.of(tokens)
     index: SuffixAutomaton = pair.shared_state[key]
     return index

@@ -115,7 +115,7 @@ class SequoiaDrafter(Drafter):
             context.check()
             below: dict[int, int] = {}
             for (index, node), known in zip(
-                level.items(), next_tokens([*level.values()]), strict=True
+                level.items(), next_tokens(list(level.values())), strict=True
             ):
                 tree.successors[node] = known
                 # the r-th child gets the r-th candidate; where there are fewer, its subtree is left out

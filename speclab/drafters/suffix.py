@@ -95,7 +95,8 @@ class SuffixAutomaton:
         self.recent = state
         while state.link:
             state.count += 1
-            state.before, state.last = state.last, len(self.tokens)
+            state.before = state.last
+            state.last = len(self.tokens)
             state = state.link
 
     def _split(self, whole: Phrases, shorter: Phrases, token: int) -> Phrases:
@@ -140,7 +141,7 @@ class SuffixAutomaton:
 
     def followed(self, state: Phrases) -> int:
         """How often a token follows a phrase: not where the phrase ends the text."""
-        return state.count - (state.last == len(self.tokens))
+        return state.count - 1 if state.last == len(self.tokens) else state.count
 
     def continuations(self, state: Phrases) -> Iterator[tuple[int, Phrases, float]]:
         """What follows a phrase, by token: the token, the state with it, and its share."""

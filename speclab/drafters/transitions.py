@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Width = Annotated[int, Field(ge=1, le=16, title="k", description="successors kept of each token")]
 MOST_PAIRS = 1 << 15  # pairs of tokens in a table; the oldest are dropped
-PREFILL_ROWS, PREFILL_LOGITS = 512, 1 << 24  # most rows and logits of one chunk of a prompt
+PREFILL_ROWS = 512  # most rows of one chunk of a prompt
+PREFILL_LOGITS = 1 << 24  # most logits of one
 NO_TOKEN = -1  # before the first token of a text
 
 
