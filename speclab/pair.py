@@ -77,7 +77,10 @@ class ModelPair:
 
     @property
     def runners(self) -> dict[str, Runner]:
-        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
+        runners = {"target": self.target}
+        if self.draft:
+            runners["draft"] = self.draft
+        return runners
 
     @property
     def vocab_size(self) -> int:
@@ -88,7 +91,7 @@ class ModelPair:
     def head_names(self) -> tuple[str, ...]:
         """Names of the heads in pictures and records, numbered if they are not unique."""
         names = [head.name for head in self.heads]
-        taken = Counter([*names, *self.runners])
+        taken = Counter(names + list(self.runners))
         return tuple(
             name if taken[name] == 1 else f"{name} {index}" for index, name in enumerate(names)
         )
@@ -211,7 +214,7 @@ class ModelPair:
         if self.tokenizer is None:
             return self.decode(ids)
         before = self.decode(prompt).rstrip("\ufffd")  # a character that `ids` complete
-        return self.decode([*prompt, *ids]).removeprefix(before)
+        return self.decode(list(prompt) + list(ids)).removeprefix(before)
 
     def token_texts(self, tokens: Iterable[int]) -> dict[int, str]:
         """Token to text for display: " the"; "<0xE2>" for a part of a character; "#123" for an unknown id."""
@@ -232,7 +235,8 @@ class ModelPair:
     def describe(self) -> dict[str, str | int | float | bool | None]:
         """What runs where, for records."""
         facts: dict[str, str | int | float | bool | None] = {"pair": self.name}
-        names = (*[runner.name for runner in self.runners.values()], *self.head_names)
+        names = [runner.name for runner in self.runners.values()]
+        names += self.head_names
         for (role, source), name in zip(self._sources.items(), names, strict=True):
             facts[role] = name
             facts[f"{role}_parameters"] = self._parameters[role]
@@ -317,7 +321,8 @@ def load_pair(
         models = [unwrapped(source) for source in (target, draft) if source is not None]
         tokenizer, alike = _tokenizer(loader, models, tokenizer)
         runners = [loader.runner(model) for model in models]
-        sources = [*runners, *[load_head(head, runners[0], loader) for head in listed(heads)]]
+        sources: list[Runner | HeadRunner] = list(runners)
+        sources += [load_head(head, runners[0], loader) for head in listed(heads)]
     share_vocabulary(sources, tokenizer)
     name = name or " + ".join(runner.name for runner in runners)
     if len({runner.name for runner in runners}) < len(runners):
@@ -350,7 +355,9 @@ def _tokenizer(
     if isinstance(given, PreTrainedTokenizerBase):
         return given, True
     names = [source for source in sources if not isinstance(source, PreTrainedModel)]
-    every = [loader.tokenizer(name) for name in (names if given is None else [given])]
+    if given is not None:
+        names = [given]
+    every = [loader.tokenizer(name) for name in names]
     tokenizers = [tokenizer for tokenizer in every if tokenizer is not None]
     if given is not None and not tokenizers:
         raise ModelNotFoundError(

@@ -113,8 +113,10 @@ def _rejection(
     accepted: list[int] = []
     trials: list[Trial] = []
     while True:
-        p, random, children = target(node), rng(node), tree.children[node]  # p: [V]
-        q = draft(node) if children else p  # q: [V]
+        p = target(node)  # [V]
+        random = rng(node)
+        children = tree.children[node]
+        q = draft(node) if children else p  # [V]
         for child in children:
             x = int(tree.token[child])
             # q(x) <= p(x): always accept; q(x) > p(x): accept with probability p(x) / q(x)

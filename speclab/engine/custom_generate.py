@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -111,7 +112,8 @@ def _decode(
     others["assistant_model"] = sys._getframe(1).f_locals.get("assistant_model")
     refuse(model, input_ids, generation_config, others)
     padding, ids = input_ids.tensor_split([left_padding(input_ids, others)], 1)
-    with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):
+    models = [model] + [draft for draft in drafts if isinstance(draft, PreTrainedModel)]
+    with borrowed(models):
         pair = pairs.get("last")
         if pair is None or pair.target.model is not model:
             pair = pairs["last"] = _prepared(model, drafts)
@@ -263,7 +265,8 @@ def left_padding(input_ids: Tensor, given: Mapping[str, Any]) -> int:
 @contextmanager
 def borrowed(models: Sequence[PreTrainedModel]) -> Iterator[None]:
     """Sets models to eval mode and to attention that takes a tree mask; restores them at the end."""
-    training = [part for model in models for part in model.modules() if part.training]
+    parts = chain.from_iterable(model.modules() for model in models)
+    training = [part for part in parts if part.training]
     attention = [(model, model.config._attn_implementation) for model in models]
     try:
         for part in training:
@@ -281,11 +284,13 @@ def borrowed(models: Sequence[PreTrainedModel]) -> Iterator[None]:
 
 def _prepared(model: PreTrainedModel, drafts: Sequence[Any]) -> ModelPair:
     """The model with its drafts. Their tokenizers must agree, as far as this machine has them."""
-    sources = [model, *(each for each in drafts if not isinstance(each, DraftModule))]
-    tokenizers = [*filter(None, map(_tokenizer_of, sources))]
+    sources = [model] + [draft for draft in drafts if not isinstance(draft, DraftModule)]
+    tokenizers = list(filter(None, map(_tokenizer_of, sources)))
     for tokenizer in tokenizers[1:]:
         compare(tokenizers[0], tokenizer)
-    shared = tokenizers[0] if len(tokenizers) == len(sources) else None
+    shared = None
+    if len(tokenizers) == len(sources):
+        shared = tokenizers[0]
     return load_pair(target=model, heads=drafts, tokenizer=shared)
 
 

@@ -118,16 +118,18 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     extra = draft.extra  # m rows
     prefix = decoding.target.length
     # siblings share a position: prefix length + depth, as each would have in the text
-    positions = [prefix + depth for depth in (*tree.depth.tolist(), *extra.depth)]
+    depths = tree.depth.tolist() + list(extra.depth)
+    positions = [prefix + depth for depth in depths]
     # [n + m, n + m] bool: a node's ancestors and itself; the runner adds the prefix columns
     mask = extra.below(tree.ancestor_mask())
-    tokens = [*tree.token.tolist(), *extra.token]
+    tokens = tree.token.tolist() + list(extra.token)
     answer = decoding.target.logits(tokens, positions, mask, topk=decoding.topk)
     nodes = answer[: len(tree)]  # [n, V] on demand
 
     # a processor reads the text that a node stands for: the prefix and the path to it
     def ids(node: int) -> list[int]:
-        return [*decoding.tokens[:prefix], *tree.token[list(tree.path(node))].tolist()]
+        path: list[int] = tree.token[list(tree.path(node))].tolist()
+        return decoding.tokens[:prefix] + path
 
     targets = decoding.targets(nodes, [position + 1 for position in positions], ids)
     # A drafted root is a candidate too: the pass before predicted its position.
@@ -147,7 +149,8 @@ def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
 def accept(decoding: Decoding, draft: Draft, verification: Verification) -> tuple[Rule, Acceptance]:
     """The rule that fits how the candidates were chosen, and the path that it accepts."""
     rule = rule_for(draft.tree.candidate_sampling, decoding.settings)
-    tree, targets = draft.tree, verification.targets
+    tree = draft.tree
+    targets = verification.targets
     if rule.follows_the_target:  # greedy, and candidates chosen beforehand
         return rule, sample_and_match(tree, targets.choose, verification.root_choice)
 
@@ -344,12 +347,16 @@ class Decoding:
         """Why the text has ended; empty if it has not."""
         if self.ends(self.tokens[-1]):
             return "end of text"
-        return "" if self.room > 0 else "max_new_tokens"
+        if self.room <= 0:
+            return "max_new_tokens"
+        return ""
 
     @property
     def held(self) -> int:
         """Tokens that the target's cache holds between iterations: all, or all but a verified root."""
-        return len(self.tokens) if self.drafter.root == "drafted" else len(self.tokens) - 1
+        if self.drafter.root == "drafted":
+            return len(self.tokens)
+        return len(self.tokens) - 1
 
     def ends(self, token: int) -> bool:
         return self.settings.stop_at_eos and token in self.pair.eos_ids
@@ -357,7 +364,7 @@ class Decoding:
     def context(self) -> Context:
         longest = self.target.context or 1 << 30
         last = longest - 1 - self.target.length
-        return Context([*self.tokens], last, self.check, self.settings)
+        return Context(list(self.tokens), last, self.check, self.settings)
 
     def targets(
         self, answer: Answer, positions: Sequence[int], ids: Callable[[int], list[int]]
@@ -384,7 +391,7 @@ class Decoding:
     @property
     def runners(self) -> tuple[Target | DraftSource, ...]:
         """Target, draft if there is one, heads."""
-        return self.target, *runners(self.pair)[1:]
+        return (self.target, *runners(self.pair)[1:])
 
     def lengths_and_calls(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Cache length and calls so far of every runner."""
@@ -468,4 +475,5 @@ class Iteration:
 
 def runners(pair: ModelPair) -> tuple[DraftSource, ...]:
     """Target, draft if there is one, heads."""
-    return *pair.runners.values(), *pair.heads
+    models: tuple[DraftSource, ...] = tuple(pair.runners.values())
+    return models + pair.heads

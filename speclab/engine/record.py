@@ -140,7 +140,8 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     parents = to_device(tree.parent.clip(0), probs.device)
     tokens = to_device(tree.token.copy(), probs.device)
     entropy = torch.special.entr(probs).sum(-1)
-    parts = [choice_prob, probs[parents, tokens][:, None], entropy[:, None], *topk(probs, NODE_TOP)]
+    parts = [choice_prob, probs[parents, tokens][:, None], entropy[:, None]]
+    parts += topk(probs, NODE_TOP)
     columns = torch.cat(parts, 1).cpu().numpy()  # one transfer; float32 holds every id
     top_probs, ids = np.split(columns[:, 3:], 2, axis=1)
     chosen_prob, token_prob, entropies = columns[:, :3].T.tolist()
@@ -148,10 +149,10 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
         tuple(zip(*row, strict=True))
         for row in zip(ids.astype(int).tolist(), top_probs.tolist(), strict=True)
     ]
-    root_prob = None
+    token_prob[0] = None
     if verification.root is not None:
-        root_prob = float(verification.root.probs(0)[tree.token[0]])
-    return _TargetColumns(choice, chosen_prob, [root_prob, *token_prob[1:]], entropies, top)
+        token_prob[0] = float(verification.root.probs(0)[tree.token[0]])
+    return _TargetColumns(choice, chosen_prob, token_prob, entropies, top)
 
 
 def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[int]:
@@ -250,10 +251,10 @@ def _tokens(
 ) -> set[int]:
     draft = iteration.draft
     outcome = iteration.outcome
-    trees = [outcome.tree, *[proposal.tree for proposal in draft.proposals]]
-    tokens = {*outcome.committed, *target.choice}
-    for tree in trees:
-        tokens.update(tree.token.tolist())
+    tokens = set(outcome.committed)
+    tokens.update(target.choice, outcome.tree.token.tolist())
+    for proposal in draft.proposals:
+        tokens.update(proposal.tree.token.tolist())
     for row in extra:
         tokens.update((row.token, row.target_choice))
     for top in chain(target.top, draft_tops):
@@ -293,7 +294,8 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
         after = before
         for token in tokens:
             after = without(after, token)
-    shown = {*_most_probable(before), *_most_probable(after), *tokens, outcome.committed[-1]}
+    shown = {outcome.committed[-1]}
+    shown.update(_most_probable(before), _most_probable(after), tokens)
     probs = [
         TokenProb(
             token,
@@ -319,15 +321,19 @@ def _most_probable(probs: Probabilities) -> list[int]:
 def _extra(iteration: Iteration, mask: Bools, prefix_seen: Sequence[int]) -> tuple[ExtraRow, ...]:
     rows = iteration.draft.extra
     nodes = len(iteration.outcome.tree)
-    choice = iteration.verification.extra.choice.tolist() if rows.token else []
+    if not rows.token:
+        return ()
+    choice = iteration.verification.extra.choice.tolist()
     sees = [tuple(np.flatnonzero(row).tolist()) for row in mask[nodes:]]
     return tuple(map(ExtraRow, rows.token, rows.depth, sees, prefix_seen[nodes:], choice))
 
 
 def _caches(decoding: Decoding, iteration: Iteration) -> tuple[CacheRecord, ...]:
     pair = decoding.pair
-    drafted = decoding.drafter.runners if iteration.counts.draft_calls else ()
-    names = (*pair.runners, *pair.head_names)
+    ran: list[DraftSource] = [pair.target]
+    if iteration.counts.draft_calls:
+        ran += decoding.drafter.runners
+    names = tuple(pair.runners) + pair.head_names
     return tuple(
         CacheRecord(
             name=name,
@@ -345,5 +351,5 @@ def _caches(decoding: Decoding, iteration: Iteration) -> tuple[CacheRecord, ...]
             slot_bytes=runner.slot_bytes,
         )
         for name, runner, before in zip(names, runners(pair), iteration.lengths, strict=True)
-        if runner is pair.target or runner in drafted
+        if runner in ran
     )

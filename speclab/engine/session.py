@@ -393,12 +393,12 @@ class Session:
             step = record(decoding, iteration, index, self._note if index == self._shared else "")
             ties, fault = self._check(history.tokens, iteration)
             self._history = _History(
-                steps=(*history.steps, step),
-                answers=(*history.answers, kept_answers(iteration)),
-                learned=(*history.learned, (self.strategy, decoding.drafter.snapshot())),
+                steps=history.steps + (step,),
+                answers=history.answers + (kept_answers(iteration),),
+                learned=history.learned + ((self.strategy, decoding.drafter.snapshot()),),
                 tokens=len(decoding.tokens),
                 finished=decoding.finished,
-                cursor=index + (fault is None),
+                cursor=index + 1 if fault is None else index,
                 ties=history.ties + ties,
             )
         except BaseException:

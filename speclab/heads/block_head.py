@@ -58,7 +58,7 @@ class BlockConfig(HeadConfig):
     @property
     def drafted(self) -> int:
         """Tokens that a block drafts."""
-        return self.block_size - (not self.sample_from_anchor)
+        return self.block_size if self.sample_from_anchor else self.block_size - 1
 
 
 class BlockHead(DraftModule):
@@ -139,7 +139,8 @@ class MarginalRunner(HeadRunner):
         self.crop(min(self.length, last - self.spare))  # the same text again
         self._block = self.draft(tokens[last], self._states(last), topk)
         self._tree = TreeRows(last)
-        self._first = int(node < 0)  # the row after node 0, if it is drafted from the first
+        # the row after node 0; the first drafts a root that is not in the text
+        self._first = 1 if node < 0 else 0
         self.reach = len(self._block) - self._first
         return self._block[:1]
 
@@ -192,8 +193,9 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
         before = self.length + len(states)
         with self.whole_pass(len(states) + size):
             # The bare weight, since some families' modules scale embeddings and DFlash does not.
-            masks = [config.mask_token_id] * (size - 1)
-            ids = to_device([*self.shown([token]), *masks], self.device)
+            entries = [config.mask_token_id] * size
+            entries[:1] = self.shown([token])
+            ids = to_device(entries, self.device)
             block = functional.embedding(ids, self._embed.weight)
             features = self.model.fused(states.to(self.dtype))
             angles = self._angles_at(range(self.length, before + size))

@@ -59,7 +59,9 @@ class HeadConfig(BaseModel):
 
     @property
     def kind(self) -> str:
-        return f"EAGLE-3{'.1' * (self.fc_norm or self.norm_output)}" if self.eagle3 else "EAGLE"
+        if not self.eagle3:
+            return "EAGLE"
+        return "EAGLE-3.1" if self.fc_norm or self.norm_output else "EAGLE-3"
 
     @property
     def module(self) -> type[DraftModule]:

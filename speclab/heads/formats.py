@@ -192,7 +192,8 @@ class _Eagle(Folder):
         layers = self.eagle_aux_hidden_state_layer_ids
         if not layers:
             outputs = nested.get("eagle_aux_hidden_state_layer_ids") or []
-            layers = [number + (min(outputs) == 1) for number in outputs]
+            first = 1 if min(outputs, default=0) == 1 else 0
+            layers = [number + first for number in outputs]
         layers = sorted(layers or (2, depth // 2, max(depth - 3, 0)))
         if depth in layers:
             raise ValueError(f"layers {layers}: the last is read before the target's final norm")
@@ -291,28 +292,28 @@ def _json(file: Path) -> dict[str, Any]:
 def _head(
     folder: Path, config: dict[str, Any], kind: type[Folder], tensors: Tensors, target: Runner
 ) -> HeadConfig:
-    parts = [config.get("transformer_layer_config"), config, config.get("dflash_config")]
-    settings = {
-        name: value for part in parts for name, value in (part or {}).items() if value is not None
-    }
+    settings: dict[str, Any] = {}
+    for part in (config.get("transformer_layer_config"), config, config.get("dflash_config")):
+        known = (part or {}).items()
+        settings.update((name, value) for name, value in known if value is not None)
     if settings.get("tie_word_embeddings") and OUTPUT not in tensors and EMBEDDINGS in tensors:
         tensors[OUTPUT] = tensors[EMBEDDINGS]  # as in SGLang
     layer = _layer(folder, settings, tensors)
-    known = _library(settings)().to_dict().keys() | _PARTS
-    fields = kind.model_fields
-    # a key that is off changes nothing, whatever it means
-    own = {
-        n: v
-        for n, v in settings.items()
-        if n in fields or (v and n not in known and not _NOTES.match(n))
-    }
+    ignored = _library(settings)().to_dict().keys() | _PARTS
+    own = {}
+    for name, value in settings.items():
+        # a key that is off changes nothing, whatever it means
+        matters = value and name not in ignored and not _NOTES.match(name)
+        if matters or name in kind.model_fields:
+            own[name] = value
     return kind(**own).head(layer, tensors, target)
 
 
 def _named(config: Mapping[str, Any]) -> str:
     """What a config calls its head: speculators' type, an architecture, or a key that only heads have."""
-    marks = [key for key in ("dflash_config", "medusa_num_heads") if key in config]
-    names = [config.get("speculators_model_type"), *(config.get("architectures") or ()), *marks]
+    names = [config.get("speculators_model_type")]
+    names += config.get("architectures") or ()
+    names += [key for key in ("dflash_config", "medusa_num_heads") if key in config]
     return str(next(filter(None, names), ""))
 
 
@@ -325,7 +326,7 @@ def _renamed(name: str) -> str:
 def _weights_of(folder: Path) -> list[Path]:
     """The files of a head's weights: safetensors, perhaps in shards, or a pickle."""
     for end in (".safetensors", ".bin", ".pt"):
-        files = {*folder.glob(f"*{end}")}
+        files = set(folder.glob(f"*{end}"))
         for index in folder.glob(f"*{end}.index.json"):  # names shards that may be missing
             files |= {folder / name for name in _json(index)["weight_map"].values()}
         if files:
@@ -339,7 +340,10 @@ def read_tensors(files: Sequence[Path]) -> Tensors:
     Raises:
         ModelNotFoundError: a file is missing, damaged, or a pickle of more than tensors.
     """
-    return {name: tensor for file in files for name, tensor in _tensors_of(file).items()}
+    tensors: Tensors = {}
+    for file in files:
+        tensors.update(_tensors_of(file))
+    return tensors
 
 
 def _tensors_of(file: Path) -> Tensors:

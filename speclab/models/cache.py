@@ -166,8 +166,7 @@ class KVCache(Cache):
             prefix: entries that stay in place.
             slots: absolute, increasing, from `prefix` on.
         """
-        bounds = [prefix - 1, *slots, self.length]
-        assert all(low < high for low, high in pairwise(bounds))
+        assert all(low < high for low, high in pairwise([prefix - 1, *slots, self.length]))
         # slots that are where they shall be: all of a chain's, the first of a tree's path
         in_place = 0
         while in_place < len(slots) and slots[in_place] == prefix + in_place:
@@ -192,12 +191,15 @@ class KVCache(Cache):
         """The first `length` entries in new storage."""
         copied = KVCache()
         copied.layers = [layer.copy(length) for layer in self.layers]
-        copied.hidden = self.hidden.copy(length) if self.hidden is not None else None
+        if self.hidden is not None:
+            copied.hidden = self.hidden.copy(length)
         return copied
 
     @property
     def _filled(self) -> list[BufferLayer]:
-        every = self.layers if self.hidden is None else [*self.layers, self.hidden]
+        every = list(self.layers)
+        if self.hidden is not None:
+            every.append(self.hidden)
         return [layer for layer in every if layer.is_initialized]
 
 

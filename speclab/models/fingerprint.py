@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from itertools import chain
 from typing import Any
 
 import torch
@@ -93,18 +94,16 @@ class _Marks:
 
     def __init__(self, module: nn.Module) -> None:
         # torch gives each registration a number of its own
-        self.hooks = [
-            *every_module._global_forward_hooks,
-            *every_module._global_forward_pre_hooks,
-        ]
+        self.hooks = list(every_module._global_forward_hooks)
+        self.hooks += every_module._global_forward_pre_hooks
         self.facts: list[object] = [self.hooks, *ALL_ATTENTION_FUNCTIONS.values()]
         self.tensors: dict[int, Tensor] = {}
         self._held: list[object] = []  # facts are ids of these, which no other object may get
         self._known: set[int] = set()
-        parts = [*module.modules()]
-        for part in parts:
+        kinds: set[type] = set()
+        for part in module.modules():
             self._add(part)
-        kinds = {*map(type, parts)}
+            kinds.add(type(part))
         # a notebook defines functions at any time
         homes = {kind.__module__ for kind in kinds} - {"__main__"}
         places: list[object] = [functional, *kinds]
@@ -120,16 +119,17 @@ class _Marks:
             type(part),
             type(part).forward,
             part.training,
-            [*map(id, part._modules.values())],
+            list(map(id, part._modules.values())),
         )
-        for key, hook in (*part._forward_hooks.items(), *part._forward_pre_hooks.items()):
-            if hook.__module__ != _CAPTURING:
-                self.hooks.append(key)
+        for hooks in (part._forward_hooks, part._forward_pre_hooks):
+            self.hooks += [key for key, hook in hooks.items() if hook.__module__ != _CAPTURING]
         # rotary frequencies that are computed anew for a long text
         if "dynamic" in str(own.get("rope_type")):
             return
-        attributes = [value for name, value in own.items() if name not in _IGNORED]
-        for value in (*attributes, *part._parameters.values(), *part._buffers.values()):
+        values = [value for name, value in own.items() if name not in _IGNORED]
+        values += part._parameters.values()
+        values += part._buffers.values()
+        for value in values:
             self.facts.append(value if type(value) in _SIMPLE else self._plain(value))
 
     def _id(self, thing: object) -> int:
@@ -145,7 +145,8 @@ class _Marks:
             return value
         inner = vars(value) if isinstance(value, PreTrainedConfig) else value
         if isinstance(inner, dict):
-            inner = [each for entry in inner.items() if entry[0] not in _IGNORED for each in entry]
+            entries = [entry for entry in inner.items() if entry[0] not in _IGNORED]
+            inner = list(chain.from_iterable(entries))
         if id(value) in self._known or not isinstance(inner, list | tuple | set):
             return self._id(value)
         self._known.add(id(value))

@@ -79,11 +79,11 @@ class PathRunner(Runner):
     ) -> tuple[Tensor, None]:
         if mask is None:
             self._drafted = []
-            self._text = [*self._text, *tokens.tolist()]
+            self._text = self._text + tokens.tolist()
             logits = self._catch_up(every=not last_only)
         else:
             self._catch_up()
-            self._drafted = [*self._drafted, *tokens.tolist()]
+            self._drafted = self._drafted + tokens.tolist()
             logits = self._by_paths(mask)
         self.rows -= len(tokens)  # they were counted as they ran
         return logits, None
@@ -94,8 +94,11 @@ class PathRunner(Runner):
         new = self._text[held:]
         rows = torch.empty(1, 1, 0)
         # from an empty cache every family reads a whole text
-        step = 1 if self.by_level and held else max(len(new), 1)
-        for part in to_device(new, self.device).split(step) if new else ():
+        step = 1 if self.by_level and held else len(new)
+        parts: Sequence[Tensor] = ()
+        if new:
+            parts = to_device(new, self.device).split(step)
+        for part in parts:
             self._held = 0  # a pass that fails may have changed the state in place
             rows, states, self._state = self._run(
                 part[None], self._state, self.cache.watched, last_only=not every
@@ -171,10 +174,10 @@ class PathRunner(Runner):
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         """As in `Runner`: the kept drafted tokens run on the kept cache."""
         # drafted tokens ran on copies alone: what is kept of them runs on the kept cache now
-        every = [*self._text, *self._drafted]
+        every = self._text + self._drafted
         self.kept = Kept(self.length, prefix, tuple(slots))
         with self.whole_pass(len(slots), prefix):
-            self._become([*every[:prefix], *[every[slot] for slot in slots]])
+            self._become(every[:prefix] + [every[slot] for slot in slots])
             if self._held < self.length:
                 self._catch_up()
                 self.calls += 1
@@ -186,13 +189,13 @@ class PathRunner(Runner):
 
     def _become(self, text: list[int], drafted: Sequence[int] = ()) -> None:
         pairs = zip(self._text, text, strict=False)
-        same = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         # a recurrent state cannot go back, and what a pass left that failed is none
         if not 0 < self._held <= same:
             self._forget()
         self.cache.shorten(min(same, self.hidden.length if self.hidden else 0))
         self._text = text
-        self._drafted = [*drafted]
+        self._drafted = list(drafted)
         self.length = len(text) + len(drafted)
 
     def fork(self, length: int = 0, target: Runner | None = None, *, lean: bool = True) -> Runner:

@@ -48,9 +48,11 @@ def check_trees(runner: Runner) -> Runner:
     Raises:
         UnsupportedModelError: none of them gives the logits of plain passes; what was measured.
     """
-    kinds = (Runner, PathRunner, LevelRunner)
+    kinds: list[type[Runner]] = [PathRunner, LevelRunner]
+    if _masked(runner.model.config):
+        kinds.insert(0, Runner)
     problems = []
-    for kind in kinds if _masked(runner.model.config) else kinds[1:]:
+    for kind in kinds:
         tried = runner if kind is Runner else runner.beside(runner.model, kind)
         problem = _problem(tried)
         if problem and tried.lean is not None:
@@ -74,7 +76,7 @@ def _refused(
 def _masked(config: PreTrainedConfig) -> bool:
     """Whether a tree mask is worth a try."""
     kinds = getattr(config.get_text_config(decoder=True), "layer_types", None) or ()
-    return {*kinds} <= {FULL, SLIDING}
+    return set(kinds) <= {FULL, SLIDING}
 
 
 def _problem(runner: Runner) -> str:
@@ -92,7 +94,9 @@ def _problem(runner: Runner) -> str:
         raise _refused(probe, reason, nonfinite_advice(probe.dtype)) from None
     except Exception as error:  # a foreign module may raise anything
         return f"pass fails ({type(error).__name__}: {str(error)[:24].strip()})"
-    return "" if difference <= bound else f"logits differ by {difference:.2g}"
+    if difference > bound:
+        return f"logits differ by {difference:.2g}"
+    return ""
 
 
 @torch.inference_mode()
@@ -112,10 +116,12 @@ def measure(runner: Runner, seed: int = 0) -> tuple[float, float]:
     want = torch.empty_like(got)
     for leaf in _LEAVES:
         path = np.array(tree.path(leaf))
-        text = torch.tensor([[*prefix, *tree.token[path].tolist()]], device=runner.device)
-        # as `generate` does: some families count positions from padding if none are given
-        options = {"position_ids": torch.arange(text.shape[1], device=runner.device)[None]}
-        out = runner.model(text, use_cache=False, **(options if masked else {}))
+        text = torch.tensor([prefix + tree.token[path].tolist()], device=runner.device)
+        options = {}
+        if masked:
+            # as `generate` does: some families count positions from padding if none are given
+            options["position_ids"] = torch.arange(text.shape[1], device=runner.device)[None]
+        out = runner.model(text, use_cache=False, **options)
         want[path] = out.logits[0, len(prefix) :, :ids]
     # then the last path is kept: its last row again, from the cache that the tree left
     runner.keep(len(prefix), [len(prefix) + node for node in path[:-1]])

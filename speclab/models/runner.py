@@ -357,8 +357,10 @@ def _context(config: Any) -> int | None:
     first = next((bound for bound in bounds if isinstance(bound, int)), None)
     rope = getattr(config, "rope_parameters", None) or {}
     # some families have settings for each kind of layer
-    kinds = rope.values() if all(isinstance(kind, dict) for kind in rope.values()) else [rope]
-    reached = [trained_positions(kind.get("rope_type"), kind, first) for kind in kinds or [{}]]
+    kinds = list(rope.values())
+    if not kinds or not all(isinstance(kind, dict) for kind in kinds):
+        kinds = [rope]
+    reached = [trained_positions(kind.get("rope_type"), kind, first) for kind in kinds]
     return min([reach for reach in reached if reach is not None], default=None)
 
 
@@ -374,4 +376,6 @@ def trained_positions(kind: str | None, rope: Mapping[str, Any], longest: int | 
     stretched = {"yarn": original, "linear": longest}.get(str(kind))
     if stretched and rope.get("factor"):
         return int(stretched * rope["factor"])
-    return min(longest or original, original) if original and kind == "longrope" else longest
+    if original and kind == "longrope":
+        return min(longest or original, original)
+    return longest

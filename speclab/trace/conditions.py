@@ -32,10 +32,10 @@ _ALLOWED = (
 
 
 def _value(step: Step, kind: str, name: str) -> Any:
-    values = [
-        event.values[name] for event in step.events if event.kind == kind and name in event.values
-    ]
-    return values[0] if values else None
+    for event in step.events:
+        if event.kind == kind and name in event.values:
+            return event.values[name]
+    return None
 
 
 def _changed(step: Step) -> list[str]:

@@ -75,10 +75,11 @@ class TreeEdit:
                 raise SettingsError(
                     f"Node {parent} already has this token as a child, node {child}: add another."
                 )
-        columns = tree.token.tolist(), tree.parent.tolist(), tree.log_prob.tolist(), tree.source
-        new = token, parent, self._log_prob(parent, token), HAND
         grown, _ = DraftTree.grown(
-            *([*column, value] for column, value in zip(columns, new, strict=True))
+            tree.token.tolist() + [token],
+            tree.parent.tolist() + [parent],
+            tree.log_prob.tolist() + [self._log_prob(parent, token)],
+            [*tree.source, HAND],
         )
         return replace(self, tree=grown)
 

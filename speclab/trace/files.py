@@ -82,8 +82,8 @@ def _unpacked(packed: bytes, name: str, max_bytes: int) -> bytes:
 
 
 def _wrong_fields(trace: Trace) -> Iterator[str]:
-    texts = [trace.texts, *[step.texts for step in trace.steps]]
-    if max(map(len, texts)) > MAX_TEXTS:
+    most = max([len(step.texts) for step in trace.steps], default=0)
+    if max(most, len(trace.texts)) > MAX_TEXTS:
         yield f"texts has more than {MAX_TEXTS:,} entries"
     for number, step in enumerate(trace.steps):
         if step.index != number:
@@ -103,7 +103,8 @@ def _wrong_fields(trace: Trace) -> Iterator[str]:
             "residual": [0 if step.residual is None else step.residual.node or 0],
         }
         wrong = [field for field, length in lengths.items() if length != n]
-        wrong += ["gaps"] * (len(step.gaps) not in (0, n))
+        if len(step.gaps) not in (0, n):
+            wrong.append("gaps")
         wrong += [field for field, nodes in numbers.items() if max(nodes, default=0) >= n]
         if max(chain.from_iterable(row.sees for row in step.extra), default=0) >= rows:
             wrong.append("extra")

@@ -382,9 +382,12 @@ class Trace:
 
     def tokens_at(self, cursor: int) -> list[int]:
         """Generated ids after `cursor` iterations, including the prefill's first token."""
-        committed = [token for step in self.steps[:cursor] for token in step.committed]
-        first = [] if self.first_token is None else [self.first_token]
-        return [*first, *committed]
+        tokens: list[int] = []
+        if self.first_token is not None:
+            tokens.append(self.first_token)
+        for step in self.steps[:cursor]:
+            tokens += step.committed
+        return tokens
 
     def prompt_parts(self) -> list[tuple[str, int, int]]:
         """The prompt as runs of tokens: (role, or "" for the chat template's own tokens; start;
@@ -394,16 +397,15 @@ class Trace:
         """
         parts = []
         end = 0
-        for message in sorted(
-            [message for message in self.messages if message.stop], key=attrgetter("start")
-        ):
+        known = [message for message in self.messages if message.stop]
+        for message in sorted(known, key=attrgetter("start")):
             if end < message.start:
                 parts.append(("", end, message.start))
             parts.append((message.role, message.start, message.stop))
             end = message.stop
-        return (
-            [*parts, ("", end, len(self.prompt_ids))] if 0 < end < len(self.prompt_ids) else parts
-        )
+        if 0 < end < len(self.prompt_ids):
+            parts.append(("", end, len(self.prompt_ids)))
+        return parts
 
     @property
     def metrics(self) -> Metrics:
