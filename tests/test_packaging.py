@@ -151,7 +151,6 @@ class Absent(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Absent())
 import speclab
-from speclab import host
 """
 MODELS = {"torch", "transformers", "tokenizers", "safetensors"}
 LAB = {"plotly", "ipywidgets", "IPython", "ipykernel", "traitlets", "jupyterlab", "jupyter_client"}
