@@ -313,7 +313,8 @@ def load_pair(
         draft = preset.draft
         tokenizer = tokenizer or preset.tokenizer
         dtype = dtype or preset.dtype
-        heads = preset.heads if heads is None else heads
+        if heads is None:
+            heads = preset.heads
     else:
         name = ""
     loader = Loader(parse_device(device), parse_dtype(dtype), report)

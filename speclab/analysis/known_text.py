@@ -60,8 +60,9 @@ class Text:
     def below(self, place: Place, token: int) -> Place:
         """The place of a token that follows a place."""
         position, off = place
-        on_text = not off and self.tokens[position + 1 : position + 2] == [token]
-        return (position + 1, ()) if on_text else (position, (*off, token))
+        if not off and self.tokens[position + 1 : position + 2] == [token]:
+            return position + 1, ()
+        return position, (*off, token)
 
     def top(self, places: Sequence[Place], k: int) -> TopTokens:
         """The most probable tokens after places, as in `Answer.topk`."""
@@ -99,8 +100,9 @@ class Text:
 
     def watch(self, layers: Sequence[int]) -> None:
         """Provide the hidden states of these layers, from the decoding or by one more pass over the text."""
-        layers = sorted({*(self.states.layers if self.states else ()), *layers})
-        if not layers or (self.states and layers == [*self.states.layers]):
+        known = () if self.states is None else self.states.layers
+        layers = sorted({*known, *layers})
+        if layers == list(known):
             return
         kept = self.pair.target.hidden
         needed = len(self.tokens) - 1

@@ -50,13 +50,14 @@ INEXACT = "it also learns from the target's other answers, which a log does not 
 class _Log(Runner):
     """The target of a log: it has ids, and no model."""
 
+    name = "the log"
+    model = None
+    context = None
+    device = torch.device("cpu")
+    cache = KVCache()
+
     def __init__(self, ids: int) -> None:
-        self.name = "the log"
-        self.model = None
         self.vocab_size = ids
-        self.context = None
-        self.device = torch.device("cpu")
-        self.cache = KVCache()
 
     def check_unchanged(self, *, whole: bool) -> None:
         """There is nothing to change."""

@@ -143,11 +143,14 @@ class _Text:
         config = self._config
         pair = self._pair
         sampled = bool(config.do_sample)
+        seed = 0
+        if sampled:
+            seed = int(torch.randint(2**63 - 1, ()))
         settings = SessionSettings(
             # the library checks the length after it appends a token
             max_new_tokens=max(1, (criteria.max_length or config.max_length) - self.ids.shape[1]),
             temperature=float(sampled),
-            seed=int(torch.randint(2**63 - 1, ())) if sampled else 0,
+            seed=seed,
             stop_at_eos=False,  # a criterion ends the text
         )
         pair.target.allow_nonfinite = config.remove_invalid_values is True
@@ -245,11 +248,13 @@ def left_padding(input_ids: Tensor, given: Mapping[str, Any]) -> int:
     length = input_ids.shape[1]
     # generate may have derived one from pad_token_id, the other from the mask
     mask = given.get("attention_mask")
-    mask = torch.ones_like(input_ids) if mask is None else mask
+    if mask is None:
+        mask = torch.ones_like(input_ids)
     padded = int((mask[0] != 0).long().argmax())
     counted = torch.arange(length - padded, device=input_ids.device)
-    positions = given.get("position_ids")
-    positions = counted if positions is None else positions.flatten()[padded:]
+    positions = counted
+    if given.get("position_ids") is not None:
+        positions = given["position_ids"].flatten()[padded:]
     if (
         mask.shape != input_ids.shape
         or not bool((mask[:, padded:] == 1).all())

@@ -146,13 +146,17 @@ class Session:
         self._note = note
         self._begun: tuple[Sequence[Step], Snapshot | None] = ((), None)
         decoding.topk = KEPT
-        self._checker = Checker(decoding) if settings.check else None
+        self._checker: Checker | None = None
+        ties = 0
+        if settings.check:
+            self._checker = Checker(decoding)
+            ties = self._checker.compare(first)
         self._history = past._replace(
             learned=(*past.learned, (strategy, decoding.drafter.snapshot())),
             tokens=len(decoding.tokens),
             finished=decoding.finished,
             cursor=self._shared,
-            ties=0 if self._checker is None else self._checker.compare(first),
+            ties=ties,
         )
 
     def __repr__(self) -> str:
@@ -336,15 +340,16 @@ class Session:
         """
         with self._lock:
             history = self._history
-            at = history.cursor if at is None else at
+            if at is None:
+                at = history.cursor
             if not self._has(at):
                 raise SettingsError(
                     f"Cannot fork at iteration {at}: choose one from 0 to {len(history.steps)}; a "
                     "strategy is given as strategy=…."
                 )
-            chosen, other = self._changed(
-                self.strategy if strategy is None else checked(strategy), settings
-            )
+            if strategy is None:
+                strategy = self.strategy
+            chosen, other = self._changed(checked(strategy), settings)
             shared = self._length(at)
             generated = shared - self._decoding.prompt_length
             if generated > chosen.max_new_tokens:
@@ -353,11 +358,14 @@ class Session:
                     "earlier."
                 )
             strategy_there, learned = history.learned[at]
-            continues = strategy_there == other
-            note = self._note if at == self._shared else ""
-            if not continues:
-                note = "" if other.by_hand else FRESH
-            decoding = resume(self._decoding, shared, other, chosen, learned if continues else None)
+            note = ""
+            if strategy_there != other:
+                learned = None
+                if not other.by_hand:
+                    note = FRESH
+            elif at == self._shared:
+                note = self._note
+            decoding = resume(self._decoding, shared, other, chosen, learned)
             past = history._replace(
                 steps=history.steps[:at], answers=history.answers[:at], learned=history.learned[:at]
             )
@@ -428,11 +436,8 @@ class Session:
         return isinstance(index, Integral) and index in range(len(self.steps) + 1)
 
     def _length(self, steps: int) -> int:
-        return (
-            self._decoding.prompt_length
-            + 1
-            + sum(len(step.committed) for step in self.steps[:steps])
-        )
+        committed = sum(len(step.committed) for step in self.steps[:steps])
+        return self._decoding.prompt_length + 1 + committed
 
     def _changed(
         self, strategy: Strategy, changes: dict[str, Any]

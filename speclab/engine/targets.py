@@ -77,9 +77,11 @@ class Targets:
 
     def _draw(self, index: int) -> None:
         # On a device draw all rows in one transfer; on the CPU only the row that is needed.
-        alone = self._process is not None or self.answer.logits.device.type == "cpu"
-        rows = [index] if alone else range(len(self.answer))
-        logits = self.row(index)[None] if alone else self.answer.logits
+        rows: Sequence[int] = range(len(self.answer))
+        logits = self.answer.logits
+        if self._process is not None or logits.device.type == "cpu":
+            rows = [index]
+            logits = self.row(index)[None]
         uniforms = [uniform(self.settings.seed, self._positions[row]) for row in rows]
         self._chosen.update(
             zip(rows, inverse_cdf(transform(logits, self.settings), uniforms), strict=True)

@@ -163,11 +163,13 @@ class Head(DraftModule):
         x, read = self._read(embeddings, features)
         causal = mask is None and x.shape[1] > 1
         x = self.layers[0](x, read, read, angles, mask, cache, causal=causal)
-        return normed(self.norm, x) if self.config.norm_output else x
+        return normed(self.norm if self.config.norm_output else None, x)
 
     def read_out(self, features: Tensor) -> Tensor:
         """The input of the output matrix for features `[..., hidden]`."""
-        return features if self.config.norm_output else normed(self.norm, features)
+        if self.config.norm_output:
+            return features
+        return normed(self.norm, features)
 
 
 class Eagle3Head(Head):
@@ -195,8 +197,10 @@ class Eagle3Head(Head):
     def _read(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
         layer = cast("Any", self.layers[0])
         hidden = normed(layer.hidden_norm, features)
-        x = hidden if self.config.norm_before_residual else features
-        return x, torch.cat((normed(layer.input_layernorm, embeddings), hidden), dim=-1)
+        read = torch.cat((normed(layer.input_layernorm, embeddings), hidden), dim=-1)
+        if self.config.norm_before_residual:
+            return hidden, read
+        return features, read
 
 
 class DecoderLayer(nn.Module):

@@ -69,7 +69,9 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
 def _check_target(config: HeadConfig, target: Runner, *, own_embeddings: bool) -> None:
     text = target.model.config.get_text_config(decoder=True)
     depth = text.num_hidden_layers
-    embeddings = config.vocab_size if own_embeddings else text.vocab_size
+    embeddings = text.vocab_size
+    if own_embeddings:
+        embeddings = config.vocab_size
     reason = ""
     if config.states_size != text.hidden_size:
         reason = f"needs hidden states of width {config.states_size}, but {target.name} has {text.hidden_size}"

@@ -131,7 +131,9 @@ class _Block(Folder):
     def head(self, layer: dict[str, Any], tensors: Tensors, target: Runner) -> BlockConfig:
         outputs = [number + 1 for number in self.target_layer_ids]
         # DeepSpec's heads draft from the newest token's own entry, too; others must say so.
-        anchor = bool(self.markov_rank and outputs and not self.dspark_bonus_anchor)
+        anchor = self.sample_from_anchor
+        if anchor is None:
+            anchor = bool(self.markov_rank and outputs and not self.dspark_bonus_anchor)
         return BlockConfig(
             target=self.target,
             layers=tuple(outputs or self.aux_hidden_state_layer_ids),
@@ -139,9 +141,7 @@ class _Block(Folder):
             block_size=self.block_size,
             mask_token_id=self.mask_token_id,
             markov_rank=self.markov_rank,
-            sample_from_anchor=anchor
-            if self.sample_from_anchor is None
-            else self.sample_from_anchor,
+            sample_from_anchor=anchor,
             temperature=self.marginal_temperature,
             **layer,
         )

@@ -62,7 +62,9 @@ class MtpHead(DraftModule):
     ) -> Tensor:
         """The output of one layer for rows `[m, hidden]` at positions `[m]`, which are appended to the cache."""
         kind = self.kinds[layer]
-        mask = (mask[kind] if isinstance(mask, dict) else mask).clone()
+        if isinstance(mask, dict):
+            mask = mask[kind]
+        mask = mask.clone()
         cached = mask.shape[-1] - len(token_positions)
         mask[..., max(layer - cached, 0) :, :layer] = torch.finfo(mask.dtype).min
         options = {"layer_type": kind} if self.turns_by_kind else {}
@@ -101,10 +103,9 @@ class MtpRunner(HeadRunner, runs=MtpHead):
         self._columns = self._columns[: self.length] + new  # forks share the old list
         columns = to_device(self._columns, self.device)
         token_positions = columns[self.length :]
-        hidden = to_device(
-            np.logical_not(np.tri(count, dtype=np.bool_) if visible is None else visible),
-            self.device,
-        )
+        if visible is None:
+            visible = np.tri(count, dtype=np.bool_)
+        hidden = to_device(np.logical_not(visible), self.device)
         mask = self.model.plan.build(hidden, token_positions, columns, self.dtype)
         embedded = self._embed(to_device(tokens, self.device))
         if depths is None:
@@ -132,8 +133,9 @@ class MtpRunner(HeadRunner, runs=MtpHead):
         if store is not None:
             store.append(out[:, :last])
         answers = out[torch.arange(count, device=self.device), depth.clamp(max=last)]
-        logits = self._logits_of(answers[-1:] if last_only else answers)
-        return logits, out.flatten(1)
+        if last_only:
+            answers = answers[-1:]
+        return self._logits_of(answers), out.flatten(1)
 
 
 def load_mtp(target: Runner, loader: Loader) -> MtpRunner:

@@ -120,7 +120,9 @@ class HeadRunner(DraftSource):
         the tokens. `topk`: as in `Runner.logits`.
         """
         positions = range(self.length, self.length + len(tokens))
-        visible = np.tri(len(tokens), dtype=np.bool_) if len(tokens) > 1 and self.length else None
+        visible = None
+        if len(tokens) > 1 and self.length:
+            visible = np.tri(len(tokens), dtype=np.bool_)
         rows = HeadRows(tokens, states, positions, visible)
         return self.forward(rows, topk, last_only=last_only)
 
@@ -192,7 +194,8 @@ class HeadRunner(DraftSource):
         mask = self._mask(rows.visible, len(rows.tokens))
         angles = self._angles_at(rows.positions)
         out: Tensor = self._packed()(embedded[None], features[None], angles, mask, self.cache)[0]
-        return self._logits_of(self.model.read_out(out[-1:] if last_only else out)), out
+        last = out[-1:] if last_only else out
+        return self._logits_of(self.model.read_out(last)), out
 
     def _logits_of(self, read: Tensor) -> Tensor:
         """Logits of the draft vocabulary."""

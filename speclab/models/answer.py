@@ -55,8 +55,12 @@ class Answer:
     def __getitem__(self, index: slice | Sequence[int]) -> Answer:
         """Some of the rows."""
         rows = index if isinstance(index, slice) else np.asarray(index, np.int64)
-        top = None if self._top is None else (self._top[0][rows], self._top[1][rows])
-        choice = None if self._choice is None else self._choice[rows]
+        top = None
+        choice = None
+        if self._top is not None:
+            top = (self._top[0][rows], self._top[1][rows])
+        if self._choice is not None:
+            choice = self._choice[rows]
         return Answer(
             self._logits[rows], choice=choice, top=top, ids=self._ids, vocab_size=self._vocab_size
         )
@@ -94,7 +98,9 @@ class Answer:
         if self._choice is not None:
             return self._choice
         best = cast("Ids", self._logits.argmax(-1).cpu().numpy())
-        return best if self._ids is None else self._ids[best]
+        if self._ids is None:
+            return best
+        return self._ids[best]
 
     def log_probs(self) -> Tensor:
         """`[n, V]` float32 on the device, nats; not cached, since reusing memory is twice as fast."""

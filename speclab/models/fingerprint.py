@@ -174,7 +174,9 @@ def _values(tensors: dict[int, Tensor], moving: frozenset[int], *, whole: bool) 
         if whole:
             values = _sum(values)
         elif len(values) >= SAMPLE:
-            step = _odd_at_most(len(values) // SAMPLE)  # values of different columns
+            step = len(values) // SAMPLE
+            if step % 2 == 0:
+                step -= 1  # odd, so that the values are in different columns
             values = values[: SAMPLE * step : step]
         groups.setdefault((tensor.device, values.dtype), []).append(values)
     return [torch.cat(values).view(torch.uint8) for values in groups.values()]
@@ -190,7 +192,3 @@ def _sum(flat: Tensor) -> Tensor:
     blocks = torch.cat((words[:whole].view(-1, BLOCK).sum(-1), words[whole:]))
     mixed = (blocks >> 31) | 1  # odd, so that no block is lost in the product
     return (blocks * mixed).sum()[None]
-
-
-def _odd_at_most(number: int) -> int:
-    return number if number % 2 else number - 1

@@ -60,7 +60,9 @@ class Linear(nn.Module):
             return product
         # on a GPU, and in half precision: the library's product
         outputs = [F.linear(rows, part.weight, part.bias) for part in self.parts]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+        if len(outputs) == 1:
+            return outputs[0]
+        return torch.cat(outputs, dim=-1)
 
 
 def attention(
@@ -78,9 +80,10 @@ def attention(
             query, keys, values, mask, is_causal=causal, enable_gqa=group > 1
         )
     # fast kernels take a mask or shared keys, but not both: heads that share keys become rows
-    repeated = None if mask is None else mask.repeat(*(1,) * (mask.ndim - 2), group, 1)
+    if mask is not None:
+        mask = mask.repeat(*(1,) * (mask.ndim - 2), group, 1)
     together = query.reshape(batch, keys.shape[1], group * rows, dim)
-    out = F.scaled_dot_product_attention(together, keys, values, repeated)
+    out = F.scaled_dot_product_attention(together, keys, values, mask)
     return out.reshape(batch, heads, rows, dim)
 
 
@@ -140,7 +143,9 @@ class _NeoXLayer(_Layer):
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         attended = rows + self._attention(_normed(self.before_attention, rows), angles, mask, cache)
         # Pythia: x + Attn(LN1(x)) + MLP(LN2(x)), so the MLP does not wait for the attention
-        read = _normed(self.before_mlp, rows if self.parallel else attended)
+        if not self.parallel:
+            rows = attended
+        read = _normed(self.before_mlp, rows)
         return attended + self.down(self.act(self.up(read)))
 
     def _attention(
@@ -227,8 +232,12 @@ class LeanForward:
             states.append(rows)
         # as in the library's hidden_states: the last one is normed
         rows = states[-1] = _normed(self._norm, rows)
-        wanted = torch.stack([states[layer] for layer in layers], dim=1) if layers else None
-        return self.output(rows[-1:] if last_only else rows), wanted
+        wanted = None
+        if layers:
+            wanted = torch.stack([states[layer] for layer in layers], dim=1)
+        if last_only:
+            rows = rows[-1:]
+        return self.output(rows), wanted
 
     def _angles(self, positions: Tensor, length: int) -> Angles:
         """Angles of `positions`, from tables computed by the module's own rule."""

@@ -152,11 +152,10 @@ class Runner(DraftSource):
         total = self.length + len(tokens)
         with self.whole_pass(len(tokens)):
             self._reserve(total)
-            row_positions = (
-                self._slots[self.length : total]
-                if positions is None
-                else to_device(positions, self.device)
-            )
+            if positions is None:
+                row_positions = self._slots[self.length : total]
+            else:
+                row_positions = to_device(positions, self.device)
             mask = self._mask(row_positions, visible)
             rows, states = self._pass(
                 to_device(self.shown(tokens), self.device), row_positions, mask, last_only=causal

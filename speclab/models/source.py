@@ -243,7 +243,9 @@ class DraftSource(ABC):
 
     def whole_pass(self, rows: int, length: int | None = None) -> WholePass:
         """Every change of the cache by a model or in place runs in it; `length`: by default all entries."""
-        return WholePass(self, rows, self.length if length is None else length)
+        if length is None:
+            length = self.length
+        return WholePass(self, rows, length)
 
     def crop(self, length: int) -> None:
         """Drops the entries from `length` on; moves nothing."""
