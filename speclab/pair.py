@@ -313,8 +313,7 @@ def load_pair(
         draft = preset.draft
         tokenizer = tokenizer or preset.tokenizer
         dtype = dtype or preset.dtype
-        if heads is None:
-            heads = preset.heads
+        heads = preset.heads if heads is None else heads
     else:
         name = ""
     loader = Loader(parse_device(device), parse_dtype(dtype), report)
@@ -322,8 +321,7 @@ def load_pair(
         models = [unwrapped(source) for source in (target, draft) if source is not None]
         tokenizer, alike = _tokenizer(loader, models, tokenizer)
         runners = [loader.runner(model) for model in models]
-        sources: list[Runner | HeadRunner] = list(runners)
-        sources += [load_head(head, runners[0], loader) for head in listed(heads)]
+        sources = [*runners, *[load_head(head, runners[0], loader) for head in listed(heads)]]
     share_vocabulary(sources, tokenizer)
     name = name or " + ".join(runner.name for runner in runners)
     if len({runner.name for runner in runners}) < len(runners):

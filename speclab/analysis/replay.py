@@ -198,9 +198,8 @@ class Replayer:
         pair = self._known_pair()
         new = len(text.tokens) - len(prompt)
         settings = session_settings(text.trace).changed(max_new_tokens=new, check=False)
-        asked = text.pair.target.fork() if self._ask_target else None
-        known = KnownTarget(text, asked)
-        decoding = start(pair, checked(strategy), prompt, settings, target=known)
+        target = KnownTarget(text, text.pair.target.fork() if self._ask_target else None)
+        decoding = start(pair, checked(strategy), prompt, settings, target=target)
         text.watch(self._target.cache.watched)
         self._target.cache.hidden = text.states
         passes = []

@@ -43,7 +43,7 @@ def from_str(text: str) -> Strategy:
     Raises:
         SettingsError: there is no such strategy, or it does not have these settings.
     """
-    name, given = _parsed(text)
+    name, given = _parsed(text if "(" in text else f"{text}()")
     known = strategies()
     if name not in known:
         raise SettingsError(
@@ -60,11 +60,9 @@ def _import_all() -> None:
 
 
 def _parsed(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and settings of a name or a call; an empty name if it is neither, or an argument is no literal."""
+    """Name and settings of a call; an empty name if it is not a call with literal keyword arguments."""
     try:
         call = ast.parse(text, mode="eval").body
-        if isinstance(call, ast.Name):
-            return call.id, {}
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
             return call.func.id, {
                 str(word.arg): ast.literal_eval(word.value) for word in call.keywords

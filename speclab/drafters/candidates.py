@@ -96,11 +96,10 @@ class Candidates:
         """The finished tree; its events name nodes by their numbers here."""
         tree, order = self.tree()
         place = {node: index for index, node in enumerate(order)}
-        moved = []
-        for event in events:
-            if event.node is not None:
-                event = replace(event, node=place[event.node])
-            moved.append(event)
+        moved = [
+            event if event.node is None else replace(event, node=place[event.node])
+            for event in events
+        ]
         considered = [node for node in order if self.children[node] or node in self.successors]
         tops = {place[node]: partial(self.top, node) for node in considered}
         return Draft(tree, moved, _Tops(tops))

@@ -110,8 +110,7 @@ def expected_tokens() -> Floats:
 
 def _largest(values: Floats) -> Floats:
     """The `MOST` largest, in descending order."""
-    ordered = np.sort(values)[::-1]
-    return ordered[:MOST]
+    return np.sort(values)[::-1][:MOST]
 
 
 def seconds(runner: DraftSource, rows: int) -> float:

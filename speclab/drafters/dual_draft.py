@@ -147,9 +147,8 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
         # the second tree adds what the first one lacks; the path so far decides, not the place
         nodes = union.merge(draft, name)
         for event in draft.events:
-            if event.node is not None:
-                event = replace(event, node=nodes[event.node])
-            events.append(replace(event, values={**event.values, "part": name}))
+            node = None if event.node is None else nodes[event.node]
+            events.append(Event(event.kind, node, {**event.values, "part": name}))
     values: dict[str, Value] = {
         "by": "merge",
         "route": "merge",

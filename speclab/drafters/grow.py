@@ -281,10 +281,8 @@ def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
     ]
     least = min(map(tree.path_prob, numbers))
     for parent, children in dropped.items():
-        if shape.best:  # EAGLE-2 drops hundreds: one event per parent
-            shown = children[:1]
-        else:
-            shown = children
+        # EAGLE-2 drops hundreds: one event per parent
+        shown = children[:1] if shape.best else children
         for child in shown:
             path_prob = tree.path_prob(child)
             values: dict[str, Value] = {"token": tree.token[child], "path_prob": path_prob}

@@ -95,9 +95,7 @@ class LookaheadDrafter(Drafter):
         self.window = self._fitted(context)
         tokens = list(chain.from_iterable(self.window))
         extra = ExtraRows(tokens[1:], *_rows(len(self.window), len(self.window[0])))
-        guesses: tuple[Ngram, ...] = ()
-        if context.max_depth > 0:
-            guesses = self.pool.after(root)
+        guesses = self.pool.after(root) if context.max_depth > 0 else ()
         tree = _merged(root, [guess[: context.max_depth] for guess in guesses])
         values: dict[str, Value] = {
             "by": "pool",

@@ -64,10 +64,9 @@ def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
     allowed = [value for value in sorted(map(number, fine)) if _accepts(strategy, name, value)]
     picked = np.linspace(0, len(allowed) - 1, COUNT).round().astype(int)
     shown = {allowed[index] for index in picked} | {middle}
-    ordered: list[Setting] = sorted(shown)
     if isinstance(now, str):
-        ordered.append(now)
-    return tuple(ordered)
+        return (*sorted(shown), now)
+    return tuple(sorted(shown))
 
 
 def _choices(strategy: Strategy, name: str) -> tuple[Any, ...]:

@@ -9,7 +9,6 @@ with the smallest product of ranks.
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import product
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
@@ -77,8 +76,9 @@ def template(node_budget: int, successors: int) -> tuple[tuple[int, int], ...]:
     level = range(1)
     for size in LEVELS:
         children = []
-        for node, rank in product(level, range(successors)):
-            children.append((nodes[node][0] * FIRST / (rank + 1), node, rank))
+        for node in level:
+            prob = nodes[node][0] * FIRST
+            children += [(prob / (rank + 1), node, rank) for rank in range(successors)]
         chosen = sorted(children, key=lambda child: (-child[0], child[1:]))[: ceil(size * scale)]
         level = range(len(nodes), len(nodes) + len(chosen))
         nodes += sorted(chosen, key=lambda child: child[1:])

@@ -143,14 +143,11 @@ class _Text:
         config = self._config
         pair = self._pair
         sampled = bool(config.do_sample)
-        seed = 0
-        if sampled:
-            seed = int(torch.randint(2**63 - 1, ()))
         settings = SessionSettings(
             # the library checks the length after it appends a token
             max_new_tokens=max(1, (criteria.max_length or config.max_length) - self.ids.shape[1]),
             temperature=float(sampled),
-            seed=seed,
+            seed=int(torch.randint(2**63 - 1, ())) if sampled else 0,
             stop_at_eos=False,  # a criterion ends the text
         )
         pair.target.allow_nonfinite = config.remove_invalid_values is True
@@ -293,9 +290,7 @@ def _prepared(model: PreTrainedModel, drafts: Sequence[Any]) -> ModelPair:
     tokenizers = list(filter(None, map(_tokenizer_of, sources)))
     for tokenizer in tokenizers[1:]:
         compare(tokenizers[0], tokenizer)
-    shared = None
-    if len(tokenizers) == len(sources):
-        shared = tokenizers[0]
+    shared = tokenizers[0] if len(tokenizers) == len(sources) else None
     return load_pair(target=model, heads=drafts, tokenizer=shared)
 
 

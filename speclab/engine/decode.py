@@ -58,7 +58,8 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     drafter = decoding.drafter
     prefix_length = decoding.target.length
     strategy = drafter.settings
-    lengths, calls = decoding.lengths_and_calls()
+    lengths = decoding.lengths
+    calls = decoding.calls
     watch = Stopwatch(decoding.pair.target.device)
 
     draft = draft_tree(decoding, propose or drafter.draft)  # candidates: a tree of n nodes
@@ -73,9 +74,7 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     adaptation = drafter.learn(outcome)  # what the drafter changes for the next iteration
     watch.mark("learn")
 
-    spent = tuple(
-        now - then for now, then in zip(decoding.lengths_and_calls()[1], calls, strict=True)
-    )
+    spent = tuple(now - then for now, then in zip(decoding.calls, calls, strict=True))
     return Iteration(
         prefix_length=prefix_length,
         strategy=strategy,
@@ -393,15 +392,19 @@ class Decoding:
         """Target, draft if there is one, heads."""
         return (self.target, *runners(self.pair)[1:])
 
-    def lengths_and_calls(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Cache length and calls so far of every runner."""
-        models = self.runners
-        return tuple(runner.length for runner in models), tuple(runner.calls for runner in models)
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Entries in the cache of every runner."""
+        return tuple(runner.length for runner in self.runners)
+
+    @property
+    def calls(self) -> tuple[int, ...]:
+        """Passes so far of every runner."""
+        return tuple(runner.calls for runner in self.runners)
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(
-            len(self.tokens), self.after_text, self.drafter.snapshot(), self.lengths_and_calls()[0]
-        )
+        learned = self.drafter.snapshot()
+        return Snapshot(len(self.tokens), self.after_text, learned, self.lengths)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Undoes a partial iteration without running a model.

@@ -197,10 +197,8 @@ class Eagle3Head(Head):
     def _read(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
         layer = cast("Any", self.layers[0])
         hidden = normed(layer.hidden_norm, features)
-        read = torch.cat((normed(layer.input_layernorm, embeddings), hidden), dim=-1)
-        if self.config.norm_before_residual:
-            return hidden, read
-        return features, read
+        x = hidden if self.config.norm_before_residual else features
+        return x, torch.cat((normed(layer.input_layernorm, embeddings), hidden), dim=-1)
 
 
 class DecoderLayer(nn.Module):

@@ -55,12 +55,8 @@ class Answer:
     def __getitem__(self, index: slice | Sequence[int]) -> Answer:
         """Some of the rows."""
         rows = index if isinstance(index, slice) else np.asarray(index, np.int64)
-        top = None
-        choice = None
-        if self._top is not None:
-            top = (self._top[0][rows], self._top[1][rows])
-        if self._choice is not None:
-            choice = self._choice[rows]
+        top = None if self._top is None else (self._top[0][rows], self._top[1][rows])
+        choice = None if self._choice is None else self._choice[rows]
         return Answer(
             self._logits[rows], choice=choice, top=top, ids=self._ids, vocab_size=self._vocab_size
         )

@@ -109,8 +109,7 @@ class _Marks:
         places: list[object] = [functional, *kinds]
         places += [sys.modules[home] for home in homes if home in sys.modules]
         for place in places:
-            functions = [value for value in vars(place).values() if callable(value)]
-            self.facts.append(functions)
+            self.facts.append(list(filter(callable, vars(place).values())))
 
     def _add(self, part: nn.Module) -> None:
         own = vars(part)
