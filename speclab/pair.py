@@ -327,12 +327,12 @@ def load_pair(
     if len({runner.name for runner in runners}) < len(runners):
         runners[1].name = f"the draft {runners[1].name}"
     report("Checking how the models verify trees…")
-    checked: list[Any] = [
-        check_trees(source) if isinstance(source, Runner) else source for source in sources
-    ]
-    draft_runner = checked[1] if len(runners) > 1 else None
-    own_heads = tuple(checked[len(runners) :])
-    return ModelPair(checked[0], draft_runner, own_heads, tokenizer, name, alike=alike).fresh()
+    checked: list[Any] = []
+    for source in sources:
+        checked.append(check_trees(source) if isinstance(source, Runner) else source)
+    own_draft = checked[1] if len(runners) > 1 else None
+    others = tuple(checked[len(runners) :])
+    return ModelPair(checked[0], own_draft, others, tokenizer, name, alike=alike).fresh()
 
 
 def _preset(name: str, draft: object) -> Preset:
