@@ -29,7 +29,7 @@ MODELS = GROUND | {"models", "loading", "heads", "pair"}
 ENGINE = MODELS | {"trace", "theory", "sampling", "drafters", "engine"}
 ARROWS = {
     "errors": set(),
-    "course": {"errors", "host"},
+    "course": {"errors", "host", "trace"},
     "recorder": set(),
     "display": {"errors"},
     "tree": {"display", "errors"},
