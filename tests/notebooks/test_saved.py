@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import time
 from base64 import b64decode
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
+from support.processes import ended
 
 from speclab.lab import _browser
 
@@ -96,12 +96,7 @@ def test_a_browser_that_never_answers_is_ended_and_not_asked_again(monkeypatch, 
     monkeypatch.setattr(_browser, "LONGEST", 3)
     assert _browser.pngs(['{"data": []}']) == []
     pid = int((tmp_path / "pid").read_text())
-    for _ in range(100):  # a process that was killed is gone a moment later
-        if not os.path.exists(f"/proc/{pid}"):
-            break
-        time.sleep(0.1)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    assert ended(pid)
     (tmp_path / "pid").unlink()
     assert _browser.pngs(['{"data": []}']) == []
     assert not (tmp_path / "pid").exists()

@@ -1,0 +1,23 @@
+"""Processes that a test has started or stopped."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+
+def ended(pid: int) -> bool:
+    """Whether a process ends within ten seconds; one that only waits to be reaped has ended."""
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        with suppress(OSError):  # Linux
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state == "Z":
+                return True
+        time.sleep(0.1)
+    return False
