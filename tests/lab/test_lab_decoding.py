@@ -189,6 +189,7 @@ def test_stop_ends_a_run_and_what_was_decoded_stays(make, sent, pair, held):
 def test_ctrl_c_in_a_cell_stops_what_runs_and_keeps_what_was_decoded(make, monkeypatch, held):
     lab = make(max_new_tokens=200)
     stop = lab.stop
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def ctrl_c():
         assert held.begun.wait(PATIENCE)
@@ -200,8 +201,11 @@ def test_ctrl_c_in_a_cell_stops_what_runs_and_keeps_what_was_decoded(make, monke
 
     monkeypatch.setattr(lab, "stop", stopped)
     threading.Thread(target=ctrl_c).start()
-    with pytest.raises(KeyboardInterrupt):
-        lab.run(held)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lab.run(held)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert lab.wait(PATIENCE)
     assert 1 < len(lab.session.token_ids) < 200
     assert lab.step() is lab.session.steps[-1]

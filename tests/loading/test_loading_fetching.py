@@ -132,7 +132,9 @@ def test_a_download_has_an_end(index, monkeypatch):
 def test_a_fetch_that_is_stopped_leaves_nothing_and_nobody(index, monkeypatch, how):
     monkeypatch.setenv("STUCK", "1")
     monkeypatch.setenv("SPECLAB_CACHE", str(index.folder.parents[1]))
-    command = [sys.executable, "-m", "speclab", "fetch"]
+    # whatever started the tests may ignore Ctrl-C
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heard}; from speclab.cli import app; app()", "fetch"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as fetch:
         half: list[Path] = []
         for _ in range(600):
