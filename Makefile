@@ -20,8 +20,6 @@ NBVAL := --nbval-current-env --nbval-cell-timeout 180 --nbval-sanitize-with note
 unit model notebooks strict browser night faults bare: export OMP_NUM_THREADS = 1
 # kaleido takes this for its Chrome: what passes here passes on a machine without one.
 unit model notebooks strict: export BROWSER_PATH = $(shell command -v false)
-# A home in which nobody has worked.
-unit: export HOME = $(CURDIR)/$(VENV)/home
 
 # What is wrong with the environment that is here, such as an old Python: it is then removed and made again.
 ifneq ($(origin PYTHON),file)
@@ -76,7 +74,7 @@ check: $(TESTS) ## lint, format, types, of Python and JavaScript
 	$(BIN)/python scripts/check_javascript.py
 
 unit: $(TESTS) ## tests without models
-	$(PYTEST) $(CODE) -m 'not model'
+	HOME=$(CURDIR)/$(VENV)/home $(PYTEST) $(CODE) -m 'not model' # a home in which nobody has worked
 
 model: $(TESTS) ## tests on trained and random models and on a device double, and of the wheel
 	$(PYTEST) $(CODE) -m model

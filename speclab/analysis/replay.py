@@ -140,7 +140,7 @@ def replay(session: Session, strategy: Strategy, pair: ModelPair | None = None) 
 
 def _verified_by(pair: ModelPair, trace: Trace) -> Trace:
     """The trees of a run as another target verifies them, each after the text of that run."""
-    if any(step.root_choice is not None for step in trace.steps):
+    if any(0 in step.drafted for step in trace.steps):
         raise SettingsError("The root of these trees is drafted: choose root='verified'.")
     text = checked_pair(pair).encode([*trace.prompt_ids, *trace.token_ids])
     decoding = start(pair.fresh(), ByHand(), trace.prompt_ids, session_settings(trace))
