@@ -11,10 +11,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from speclab import Lab
-from speclab.lab._commands import commands
 from speclab.lab._runs import Until
-from speclab.lab._tasks import FormStrategy, Tasks
+from speclab.lab._setup import FormStrategy
+from speclab.lab.lab import every_command
 
 TYPES = Path(__file__).parents[1] / "speclab" / "types.d.ts"
 BLOCK = re.compile(r"(?s)(/\*\* What the page tells the kernel[^\n]*\ntype Message =\n).*?;\n\n")
@@ -45,7 +44,7 @@ def script_type(hint: Any) -> str:
 def written() -> str:
     """The text of the file with the commands as they are."""
     lines = []
-    for name, command in sorted({**commands(Tasks), **commands(Lab)}.items()):
+    for name, command in sorted(every_command().items()):
         fields = [f'do: "{name}"']
         for field, info in command.fields.model_fields.items():
             optional = "" if info.is_required() else "?"

@@ -8,22 +8,22 @@ from speclab import (
     theory as theory,
     views as views,
 )
-from speclab.analysis import (
+from speclab.features.replay import curves as curves
+from speclab.features.routes import (
     attribution as attribution,
-    curves as curves,
     routing as routing,
 )
-from speclab.analysis.compare import (
+from speclab.features.compare import (
     Comparison as Comparison,
     compare as compare,
 )
-from speclab.analysis.nodes import nodes as nodes
-from speclab.analysis.replay import (
+from speclab.features.nodes import nodes as nodes
+from speclab.features.replay import (
     Replay as Replay,
     Replayer as Replayer,
     replay as replay,
 )
-from speclab.analysis.whatif import (
+from speclab.features.whatif import (
     WhatIf as WhatIf,
     what_if as what_if,
 )

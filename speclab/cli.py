@@ -222,7 +222,7 @@ def replay(
     ] = True,
 ) -> None:
     """Replay a log of prompts and answers without a model: what strategies would have accepted."""
-    from speclab.analysis.logs import read_and_replay
+    from speclab.features.replay.logs import read_and_replay
 
     frame, words = read_and_replay(file, strategies, pair, learn=learn)
     typer.echo(words)

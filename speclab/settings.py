@@ -71,6 +71,11 @@ class SessionSettings(Settings):
     stop_at_eos: bool = Field(True, description="stop at the end-of-text token")
     check: bool = Field(False, description="compare every commit with the target decoding alone")
 
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> Self:
+        """The session's among the settings of a recorded run."""
+        return cls(**{name: value for name, value in recorded.items() if name in cls.model_fields})
+
 
 def number_kind(field: FieldInfo) -> type[int] | type[float] | None:
     """The number type of a setting; int for a setting that may also be "auto"; None for other types."""

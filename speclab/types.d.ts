@@ -186,7 +186,7 @@ interface Shape {
 // ---- pictures
 
 interface Words {
-  numbers: { name: string; part: string; whole: string; format: string; definition: string }[];
+  numbers?: { name: string; part: string; whole: string; format: string; definition: string }[];
   /** Columns of the table of nodes: head, field, and form if it has one. */
   facts: string[][];
   [group: string]: any;
@@ -424,13 +424,13 @@ interface Curve {
 /** `on`: true, or for how many more iterations. */
 interface Guess {
   on: boolean | number;
-  asked: number | null;
   tries: number;
   right: number;
   sentence: string;
 }
 
-/** `tick`: index into the positions of the iteration; `guess.asked`: index of the one guessed. */
+/** `tick`: index into the positions of the iteration; `veiled`: index of one whose outcome is hidden.
+ *  What features add is there with them only. */
 interface State {
   header: Header | null;
   run: number | null;
@@ -441,14 +441,15 @@ interface State {
   tab: string;
   status: Status;
   catalog: Partial<Catalog> | null;
-  preview: { index: number; what_if: WhatIf | null } | null;
-  curve: Curve | null;
-  pinned: { step: Step | null } | null;
-  compared: { rows: Values[] } | null;
-  diffed: Diff | null;
-  runs: Run[];
+  veiled: number | null;
   gone: string;
-  guess: Guess;
+  preview: { index: number; what_if: WhatIf | null } | null;
+  curve?: Curve;
+  pinned?: { step: Step | null };
+  compared?: { rows: Values[] };
+  diffed?: { diff: Diff | null };
+  runs?: Run[];
+  guess?: Guess;
   form: boolean;
   rows: boolean;
   marks: boolean;
@@ -541,6 +542,67 @@ interface Context {
   kernel: boolean;
   /** Saves what the stage shows. */
   picture: (format: "svg" | "png") => void;
+}
+
+/** What a feature adds to the page (views/page/features.js). */
+interface Feature {
+  name: string;
+  /** Its part of the state, at first. */
+  state?: Partial<State>;
+  /** Answers an event of its own; null for those of others. */
+  reduce?(state: State, event: PageEvent): [State, Message[]] | null;
+  /** Changes what a message of the kernel has made of the state. */
+  after?(state: State, message: PageEvent, before: State): State;
+  /** What it is on a page. */
+  page?(context: Context): Partial<FeaturePage>;
+}
+
+/** The methods that a page calls; each may be missing. */
+interface FeaturePage {
+  name: string;
+  /** Whether it has a tab, labelled WORDS.tabs[name]. */
+  tab?: boolean;
+  /** Whether its tab is in the menu only. */
+  hidden?(state: State): boolean;
+  /** What its tab depends on; it is drawn again when one of these changes. */
+  watched?(state: State): any[];
+  /** What it shows in a tab, its own or another. `step`: null while its outcome is veiled. */
+  parts?(tab: string, state: State, shown: { step: Step | null; width: number }): any[];
+  /** Entries of the menu. */
+  entries?(): HTMLElement[];
+  /** Brings its own elements up to date. */
+  update?(state: State, plot: Plot): void;
+  /** A row above the timeline. */
+  above?(state: State): HTMLElement | null;
+  /** A figure beside the tree. */
+  second?(step: Step, position: Position, width: number): Figure | null;
+  /** What it adds to a setting that has a slider. */
+  cell?(name: string, values: any[]): SettingCell;
+  /** The settings were drawn: their cells, their values, and the iteration that they decoded. */
+  settled?(cells: Record<string, any>, values: Values, step: Step): void;
+  /** What it says at the end of the story, in place of what was kept. */
+  story?(state: State): string[];
+  besideStory?(state: State): HTMLElement[];
+  /** What it says after the score. */
+  score?(state: State): string[];
+  /** The page was built in this element. */
+  mounted?(element: HTMLElement): void;
+  /** The page has sent a message, or heard one. */
+  sent?(message: Message): void;
+  heard?(event: PageEvent): void;
+}
+
+type FeatureMethod = Exclude<keyof FeaturePage, "name" | "tab">;
+
+interface SettingCell {
+  elements: HTMLElement[];
+  update(state: State, plot: Plot): void;
+}
+
+/** The features on one page; `all` calls a method of each that has it. */
+interface Features {
+  pages: FeaturePage[];
+  all(method: FeatureMethod, ...values: any[]): any[];
 }
 
 /** Draws a figure in a place if the key changed. */

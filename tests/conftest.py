@@ -14,7 +14,7 @@ from speclab.loading.presets import SMOLLM2
 
 TIERS = {
     **dict.fromkeys(
-        ("analysis", "clinic", "heads", "lab", "loading", "models", "training"), "model"
+        ("features", "clinic", "heads", "lab", "loading", "models", "training"), "model"
     ),
     "browser": "browser",
     "double": "double",
@@ -68,7 +68,7 @@ def pass_seconds():
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        tier = TIERS.get(item.path.parent.name)
+        tier = TIERS.get(item.path.relative_to(Path(__file__).parent).parts[0])
         if tier is not None:
             item.add_marker(tier)
 

@@ -16,7 +16,6 @@ from support.view_samples import five_nodes, trace
 
 import speclab
 from speclab import DraftTree, DynaTree, TreeEdit, views
-from speclab.analysis import curves
 from speclab.errors import (
     ContextExceededError,
     FinishedError,
@@ -26,6 +25,7 @@ from speclab.errors import (
     SettingsError,
     SpeclabError,
 )
+from speclab.features.replay import curves
 from speclab.lab.prediction import Prediction
 from speclab.trace.edit import HAND, MOST
 

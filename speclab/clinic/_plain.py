@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from speclab.analysis.known_text import session_settings
 from speclab.clinic._detectors import GREEDY
 from speclab.clinic._lines import precision
 from speclab.errors import SettingsError
@@ -117,7 +116,7 @@ class Oracle:
             length += len(step.committed)
         self.steps = tuple(steps)
         # another decoder's logits are recorded before temperature and top-p
-        self.settings = SessionSettings() if self.outside else session_settings(trace)
+        self.settings = SessionSettings() if self.outside else SessionSettings.of(trace.settings)
         own = precision(str(pair.target.dtype))
         recorded = precision(str(trace.models.get("target_dtype") or own))
         self.dtype = own if recorded == "float32" else recorded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from inspect import isabstract
@@ -10,9 +11,10 @@ from pkgutil import iter_modules
 from typing import Any
 
 from speclab.drafters.base import DEFINED, Strategy
-from speclab.errors import SettingsError
+from speclab.errors import NotRecordedError, SettingsError
+from speclab.trace.records import Step
 
-__all__ = ["Strategy", "from_str", "setting_names", "strategies"]
+__all__ = ["Strategy", "from_str", "in_force", "setting_names", "strategies"]
 
 
 def strategies(*, by_hand: bool = True) -> dict[str, type[Strategy]]:
@@ -51,6 +53,28 @@ def from_str(text: str) -> Strategy:
             f"{', '.join(known)}."
         )
     return known[name](**given)
+
+
+def in_force(step: Step) -> Strategy:
+    """The strategy of a step with the settings used in it.
+
+    Raises:
+        NotRecordedError: the strategy is not defined here.
+    """
+    values = dict(step.settings)
+    kind = strategies().get(str(values.pop("strategy", "")))
+    if kind is None:
+        raise NotRecordedError(
+            f"No strategy is called {step.settings.get('strategy')!r} here: import or define it."
+        )
+    lists: dict[str, Any] = {}
+    for name, value in values.items():
+        if str(value)[:1] in tuple("([{"):
+            with suppress(
+                ValueError, SyntaxError, MemoryError, RecursionError
+            ):  # then it is a text
+                lists[name] = ast.literal_eval(str(value))
+    return kind(**(values | lists))
 
 
 @cache

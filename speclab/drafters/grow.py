@@ -2,7 +2,7 @@
 
 A fixed tree and a chain are special cases. EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858,
 section 4) grows at its most probable nodes, and is then cut to the most probable of all candidates.
-A recorded step can replace the draft model: `speclab.analysis.whatif`.
+A recorded step can replace the draft model: `speclab.features.whatif`.
 """
 
 from __future__ import annotations

@@ -24,23 +24,46 @@ class Command:
     """A message of the page, and the method that answers it.
 
     `fields`: the fields of the message. `busy`: what the page shows while the method works.
-    `where`: the place in the page that shows its error.
+    `where`: the place in the page that shows its error. `at_once`: it does not wait for the running
+    work, and must not touch a session.
     """
 
     method: str
     fields: type[BaseModel]
     busy: str
     where: str
+    at_once: bool
 
 
-def command(busy: str = "", where: str = "page") -> Callable[[Method], Method]:
+def command(
+    busy: str = "", where: str = "page", *, at_once: bool = False
+) -> Callable[[Method], Method]:
     """Marks a method as the answer to a message; the arguments are those of `Command`."""
 
     def mark(method: Method) -> Method:
-        method.__dict__["command"] = busy, where
+        method.__dict__["command"] = busy, where, at_once
         return method
 
     return mark
+
+
+def method(busy: str = "") -> Callable[[Method], Method]:
+    """Marks a method of a part that `Lab` offers in Python; `busy` is shown while it works."""
+
+    def mark(method: Method) -> Method:
+        method.__dict__["offered"] = busy
+        return method
+
+    return mark
+
+
+def methods(owner: type) -> Mapping[str, str]:
+    """The methods of a class that `Lab` offers, and what the page shows while they work."""
+    return {
+        name: function.offered
+        for name, function in vars(owner).items()
+        if hasattr(function, "offered")
+    }
 
 
 @cache
@@ -51,8 +74,7 @@ def commands(owner: type) -> Mapping[str, Command]:
         for name, method in vars(kind).items():
             before, prefix, message = name.partition(PREFIX)
             if before in ("", "_") and prefix and hasattr(method, "command"):
-                busy, where = method.command
-                found[message] = Command(name, fields_of(method), busy, where)
+                found[message] = Command(name, fields_of(method), *method.command)
     return found
 
 

@@ -14,6 +14,7 @@ from speclab.drafters import setting_names, strategies
 from speclab.drafters.base import Strategy
 from speclab.errors import PromptError, SettingsError
 from speclab.files import byte_count
+from speclab.lab._messages import Message
 from speclab.loading.presets import PRESETS, Offer, Preset, find
 from speclab.prompts import PromptInput, as_messages, examples, is_conversation
 from speclab.settings import SessionSettings
@@ -23,7 +24,6 @@ from speclab.views.run_data import WORDS, strategy_data
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
-Message = dict[str, Any]
 FORM = ("models", "strategy", "session", "prompt")
 """The parts of the setup; the page shows an error of a part beside its fields."""
 CURRENT = "current settings"

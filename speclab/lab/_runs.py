@@ -6,6 +6,7 @@ worker's thread, and nothing else touches a session.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NotRequired
 
@@ -19,11 +20,11 @@ from speclab.lab._state import PHASES, LabState
 from speclab.lab._worker import Worker
 from speclab.trace.conditions import Condition, compiled
 from speclab.trace.records import Step, Trace
-from speclab.views.run_data import step_data
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.engine.session import Session
+    from speclab.lab._parts import Part
     from speclab.pair import ModelPair
 
 UNTIL = {"accepts_fewer": "accepted < {}", "nodes_more": "nodes > {}", "expression": "{}"}
@@ -62,51 +63,59 @@ def letters(number: int) -> str:
     return before + chr(ord("A") + last)
 
 
-class Runs(LabState):
-    """The state of a lab with all runs, one of which is shown."""
+class Runs:
+    """All runs of a lab, one of which is shown.
 
-    worker: Worker
-    session: Session | None = None
-    _pair: ModelPair | None = None
-    _loaded: ModelChoice | None = None  # the choice that `_pair` was loaded for
-    _all: tuple[Run, ...] = ()
-    _made: tuple[str, ...] = ()  # the family of every run, also of closed ones
-    _shown: Run | None = None
-    _working: Session | None = None  # runs, but is not shown
+    `session`: of the run shown, None for a file. `all`: the runs that were not closed. `working`: a
+    session that decodes but is not shown. `parts`: what else the lab consists of, which is told
+    when a run is shown, decoded or left.
+    """
+
+    def __init__(self, state: LabState, worker: Worker) -> None:
+        self.state = state
+        self.worker = worker
+        self.session: Session | None = None
+        self.all: tuple[Run, ...] = ()
+        self.working: Session | None = None
+        self.parts: Sequence[Part] = ()
+        self.pair: ModelPair | None = None
+        self._loaded: ModelChoice | None = None  # the choice that `pair` was loaded for
+        self._made: tuple[str, ...] = ()  # the family of every run, also of closed ones
+        self._shown: Run | None = None
 
     def ready_setup(self) -> LabConfig:
         """The setup of the form; raises while one of its parts is refused."""
         for part in FORM:
-            if sentence := self.errors.get(part):
+            if sentence := self.state.errors.get(part):
                 raise SettingsError(sentence)
-        return self.wanted
+        return self.state.wanted
 
     # Models and sessions
 
     def load(self, choice: ModelChoice | None) -> ModelPair:
         """Load the models of a choice once, None for the given pair; if loading fails, the former models stay."""
         if choice is None:
-            self._pair = self.given
-        elif choice != self._loaded or self._pair is None:
+            self.pair = self.state.given
+        elif choice != self._loaded or self.pair is None:
             self.worker.report(f"Loading {choice}", 0.02)
             from speclab.pair import load_pair
 
             def report(_: str) -> None:
                 self.worker.check()
                 # a share of an unknown number of reports: each takes a quarter of what is left
-                done = self.progress or 0.0
+                done = self.state.progress or 0.0
                 self.worker.report(f"Loading {choice}", done + (0.95 - done) / 4)
 
             named: dict[str, Any] = {name: value or None for name, value in asdict(choice).items()}
-            self._pair = load_pair(**named, report=report)
+            self.pair = load_pair(**named, report=report)
         self._loaded = choice
-        assert self._pair is not None
-        return self._pair
+        assert self.pair is not None
+        return self.pair
 
     def start(self) -> Session:
         """A new session with the form's setup, before its first iteration."""
         config = self.ready_setup()
-        busy = self.busy
+        busy = self.state.busy
         pair = self.load(config.models)
         from speclab.engine.session import Session
 
@@ -115,7 +124,7 @@ class Runs(LabState):
         self.worker.report(busy)
         session = Session(pair, config.strategy, config.prompt, **config.settings.model_dump())
         name = type(config.strategy).__name__
-        self._add(name, session.trace, session=session, config=config)
+        self.add(name, session.trace, session=session, config=config)
         return session
 
     def _ready(self, start: str = "here") -> Session:
@@ -123,21 +132,21 @@ class Runs(LabState):
         wanted = self.ready_setup()
         if self._shown is None:
             return self.start()
-        session, applied = self._live()
-        if start == "start" or self.starts_over:
+        session, applied = self.live()
+        if start == "start" or self.state.starts_over:
             return self.start()
         if wanted != applied:
-            return self._fork(self.cursor, wanted.strategy, **wanted.settings.model_dump())
-        session.goto(self.cursor)
+            return self._fork(self.state.cursor, wanted.strategy, **wanted.settings.model_dump())
+        session.goto(self.state.cursor)
         return session
 
     def _fork(self, at: int, strategy: Strategy | None, **settings: Any) -> Session:
         """Fork the session after `at` iterations, and show the fork."""
-        session, old = self._live()
+        session, old = self.live()
         fork = session.fork(at, strategy, **settings)
         config = replace(old, strategy=fork.strategy, settings=fork.settings)
         name = short_name(old, config)
-        self._add(name, fork.trace, at, session=fork, config=config, cursor=fork.cursor)
+        self.add(name, fork.trace, at, session=fork, config=config, cursor=fork.cursor)
         return fork
 
     # Decode and move
@@ -168,22 +177,22 @@ class Runs(LabState):
 
         def each(step: Step) -> bool:
             if condition(step):
-                self.message = f"Stopped: {reason}."
+                self.state.message = f"Stopped: {reason}."
                 return True
             if self.worker.due():
                 self._update(session)
                 share = len(session.token_ids) / session.settings.max_new_tokens
-                self.worker.report(self.busy, share)
+                self.worker.report(self.state.busy, share)
             return self.worker.cancelled.is_set()
 
-        self.message = ""
+        self.state.message = ""
         try:
             session.run(until=each)
         finally:
             self._update(session)
-        if not session.done and not self.message:
-            self.message = "Stopped."
-        return self.step
+        if not session.done and not self.state.message:
+            self.state.message = "Stopped."
+        return self.state.step
 
     def _condition(self, session: Session, kind: str, value: Any = "") -> Condition | None:
         """A condition of the page; None for the end of the text."""
@@ -195,97 +204,80 @@ class Runs(LabState):
 
     def back(self) -> Step | None:
         """Show the previous iteration; None at the beginning. No model call."""
-        return self.goto(max(0, self.cursor - 1))
+        return self.goto(max(0, self.state.cursor - 1))
 
     def goto(self, index: int) -> Step | None:
         """Show the text after `index` iterations; no model call."""
-        count = len(self.steps)
+        count = len(self.state.steps)
         if not 0 <= index <= count:
             raise SettingsError(f"There is no iteration {index}: {count} are decoded.")
-        self.arrive(index)
+        self.state.arrive(index)
         self.place()
-        return self.step
+        return self.state.step
 
     def place(self) -> None:
         """Move the session to the current iteration, and drop what belongs to another one."""
-        if self.session is not None and self.live:
-            self.session.goto(self.cursor)
-        if self.edits and self.edits[-1].step is not self.step:
-            self.leave_edits()
-        self.moved()
+        if self.session is not None and self.state.live:
+            self.session.goto(self.state.cursor)
+        for part in self.parts:
+            part.moved()
+        self.state.moved()
 
     def show_phase(self, name: str) -> None:
         """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
         if name not in PHASES:
             raise SettingsError(f"There is no phase {name!r}: choose one of {', '.join(PHASES)}.")
-        self.phase = name
+        self.state.phase = name
 
     def select(self, node: int | None) -> None:
         """Select a node of the current tree, or none."""
-        step = self.step
+        step = self.state.step
         if node is not None and (step is None or not 0 <= node < len(step.tree)):
             raise SettingsError(f"There is no node {node} in the iteration shown.")
-        self.selected = node
+        self.state.selected = node
 
     def fork(self, /, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Fork at the cursor with other settings; the former session stays unchanged."""
         if self._shown is None:
             self._ready()
-        return self._fork(self.cursor, strategy, **settings)
+        return self._fork(self.state.cursor, strategy, **settings)
 
     @command("Decoding again")
     def on_redo(self) -> Step:
         """Decode the current iteration again in a fork with the form's settings, the old one pinned."""
-        old = self.step
+        old = self.state.step
         wanted = self.ready_setup()
-        if old is None or self.new_run:
+        if old is None or self.state.new_run:
             return self.on_step()
-        if not self.pending:
+        if not self.state.pending:
             raise SettingsError("No setting has changed: change one, then apply it.")
-        self._fork(self.cursor - 1, wanted.strategy, **wanted.settings.model_dump())
-        self.show("pinned", step=step_data(old))
-        return self.on_step()
-
-    def pin(self) -> None:
-        """Pin the current iteration next to later ones (tab Compare), or unpin it."""
-        step = self.step
-        if self.panels.get("pinned") or step is None:
-            self.hide("pinned")
-        else:
-            self.show("pinned", step=step_data(step))
+        self._fork(self.state.cursor - 1, wanted.strategy, **wanted.settings.model_dump())
+        step = self.on_step()
+        for part in self.parts:
+            part.decoded_again(old)
+        return step
 
     # The run shown
 
     def open_trace(self, trace: Trace, name: str) -> None:
         """Show a recorded run."""
-        self._add(name, trace, cursor=min(1, len(trace.steps)))
-
-    @command(where="compare")
-    def on_switch(self, run: int) -> None:
-        """Show another run, by its number, at its last position."""
-        self._show(self._numbered(run))
-
-    @command()
-    def on_close(self, run: int) -> None:
-        """Forget a run that is not shown."""
-        closed = self._numbered(run)
-        if closed is not self._shown:
-            self._all = tuple([other for other in self._all if other is not closed])
-            self._list_runs()
+        self.add(name, trace, cursor=min(1, len(trace.steps)))
 
     def cancel(self) -> None:
         """Stop the running iteration, from any thread; earlier iterations are kept."""
-        for session in (self.session, self._working):
+        for session in (self.session, self.working):
             if session is not None:
                 session.cancel()
 
     def free(self) -> None:
         """Release sessions, caches and models."""
-        self.session = self._pair = self._shown = self._working = self.given = None
-        self._all = self.edits = ()
-        self.panels = {}
+        self.session = self.pair = self._shown = self.working = self.state.given = None
+        self.all = ()
+        self.state.panels = {}
+        for part in self.parts:
+            part.free()
 
-    def _add(self, name: str, trace: Trace, at: int = -1, **fields: Any) -> None:
+    def add(self, name: str, trace: Trace, at: int = -1, **fields: Any) -> None:
         """Show a new run, such as `B Goose`; with `at` a fork of the run shown, such as
         `A2 τ_ℓ 0.75 from 4`."""
         family = letters(len({*self._made})) if at < 0 else self.shown().family
@@ -295,54 +287,46 @@ class Runs(LabState):
         words = [label, name, f"from {at}" if at >= 0 else ""]
         number = len(self._made) - 1
         run = Run(number, " ".join(filter(None, words)), family, trace, at=at, **fields)
-        self._all = (*self._all, run)
-        self._show(run)
+        self.all = (*self.all, run)
+        self.show(run)
 
-    def _numbered(self, number: int) -> Run:
-        for run in self._all:
+    def numbered(self, number: int) -> Run:
+        """A run by its number; raises if it was closed."""
+        for run in self.all:
             if run.number == number:
                 return run
         raise SettingsError(f"There is no run {number}: it was closed.")
 
-    def _show(self, run: Run) -> None:
+    def forget(self, run: Run) -> None:
+        """Forget a run, unless it is shown."""
+        if run is not self._shown:
+            self.all = tuple([other for other in self.all if other is not run])
+
+    def show(self, run: Run) -> None:
+        """Show a run at its last position."""
         if self._shown is not None:
-            self._shown.cursor = self.cursor
+            self._shown.cursor = self.state.cursor
         self._shown = run
         if run.session is not None and run.config is not None:
             self.session = run.session
             self.session.goto(run.cursor)
-            self.applied = run.config
-            self.wanted = run.config
-        self.number = run.number
-        self.live = run.session is not None
-        self.trace = run.trace
-        self.hide("curve")
+            self.state.applied = run.config
+            self.state.wanted = run.config
+        self.state.number = run.number
+        self.state.live = run.session is not None
+        self.state.trace = run.trace
         self._settle(run.cursor)
 
     def _update(self, session: Session) -> None:
         """Show what the session shown has decoded."""
         assert self._shown is not None
-        self.trace = self._shown.trace = session.trace
+        self.state.trace = self._shown.trace = session.trace
         self._settle(session.cursor)
 
     def _settle(self, cursor: int) -> None:
-        self.arrive(cursor)
-        self.leave_edits()
-        self.hide("preview", "diffed")
-        self._list_runs()
-
-    def _list_runs(self) -> None:
-        rows = [
-            {
-                "number": run.number,
-                "at": run.at,
-                "name": run.name,
-                "iterations": len(run.trace.steps),
-                "shown": run is self._shown,
-            }
-            for run in sorted(self._all, key=lambda run: (len(run.family), run.family))
-        ]
-        self.show("runs", runs=rows)
+        self.state.arrive(cursor)
+        for part in self.parts:
+            part.decoded()
 
     def shown(self) -> Run:
         """The run shown; raises if there is none."""
@@ -350,7 +334,7 @@ class Runs(LabState):
             raise SettingsError("There is no run yet: Step decodes the first iteration.")
         return self._shown
 
-    def _live(self) -> tuple[Session, LabConfig]:
+    def live(self) -> tuple[Session, LabConfig]:
         """The session shown and its setup; raises if a file is shown."""
         run = self.shown()
         if run.session is None or run.config is None:

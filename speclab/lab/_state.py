@@ -1,36 +1,29 @@
-"""The state of the lab, and what goes to the page: messages, checked against the list in
-views/messages.json, and the changes of the state that the page has yet to receive.
-"""
+"""The state of the lab, and the changes of it that the page has yet to receive."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from importlib.resources import files
 from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, create_model
-from pydantic_core import from_json
 from traitlets import Bool, Dict, Float, HasTraits, Instance, Int, List, Tuple, Unicode
 
 from speclab.lab._form import (
     FORM,
     LabConfig,
-    Message,
     catalog,
     differences,
     missing,
     offered,
     on_screen,
 )
+from speclab.lab._messages import Message, to_page
 from speclab.trace.records import Step, Trace
 from speclab.views.run_data import run_header, step_data
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
-    from speclab.trace.edit import TreeEdit
 
 PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
 
@@ -44,9 +37,10 @@ class LabState(HasTraits):
     a node. `busy`: the running work, empty when idle; `progress`: its share that is done, None if
     unknown. `message`: its result. `errors`: sentences by place, newest last. `wanted`: the setup
     that the next Step applies; `applied`: that of the current run. `panels`: what stage and tabs
-    show (preview, curve, pinned, …), empty if nothing; `posts`: messages to send once. `edits`: of
-    the tree shown, newest last. `guess`: whether the user guesses before verifying.
-    `given`: the pair that the lab was given.
+    show (preview, curve, pinned, …), empty if nothing; `posts`: messages to send once. `guess`:
+    whether the user guesses before verifying. `given`: the pair that the lab was given. `named`: the
+    user named models, so an opened run is checked against them. `by_hand`: whether the tree shown
+    was edited.
     """
 
     trace = Instance(Trace, allow_none=True)
@@ -63,8 +57,9 @@ class LabState(HasTraits):
     applied = Instance(LabConfig, allow_none=True)
     panels = Dict()
     posts = List(Tuple())
-    edits: tuple[TreeEdit, ...] = ()
+    by_hand = Bool()
     guess = Bool()
+    named = Bool()
     given: ModelPair | None = None
 
     @property
@@ -96,11 +91,6 @@ class LabState(HasTraits):
         open_end = self.trace.finished in {"", "max_new_tokens" if longer else ""}
         return self.new_run or (self.cursor == len(self.steps) and not open_end)
 
-    @property
-    def diff(self) -> Any:
-        """The comparison shown of two runs."""
-        return self.panels.get("diffed", {}).get("diff")
-
     def fail(self, where: str, sentence: str) -> None:
         """Show an error next to its cause, in the words of the page."""
         if where != "until":  # a condition has the names of Python
@@ -124,12 +114,6 @@ class LabState(HasTraits):
         self.message = ""
         self.mend(set(self.errors) - set(FORM))
 
-    def leave_edits(self) -> None:
-        """Drop the tree built by hand."""
-        if self.edits:
-            self.edits = ()
-            self.hide("preview")
-
     def show(self, panel: str, /, **fields: Any) -> None:
         """Show a panel; it stays until it is shown again or hidden."""
         self.panels = {**self.panels, panel: fields}
@@ -142,28 +126,6 @@ class LabState(HasTraits):
     def post(self, name: str, /, **fields: Any) -> None:
         """Send the page a message once."""
         self.posts.append((name, fields))
-
-
-@cache
-def _fields(group: str, name: str) -> type[BaseModel]:
-    """The fields of a message as a pydantic model; those that may be None may be absent."""
-    listed = from_json(files("speclab.views").joinpath("messages.json").read_bytes())
-    fields: dict[str, Any] = {
-        field: (kind, None if "None" in kind else ...)
-        for field, kind in listed[group][name].items()
-    }
-    return create_model(name, __config__=ConfigDict(extra="forbid", strict=True), **fields)
-
-
-def to_page(name: str, /, **fields: Any) -> Message:
-    """A message to the page.
-
-    Raises:
-        KeyError: the list has no such message.
-        ValueError: it has other fields.
-    """
-    _fields("to_page", name).model_validate(fields)
-    return {"type": name, **fields}
 
 
 class Outbox:
@@ -274,7 +236,7 @@ class Outbox:
         at_end = state.cursor == len(state.steps)
         ended = bool(finished) and at_end and not state.pending
         errors = [{"where": name, "sentence": words} for name, words in state.errors.items()]
-        plain = ("busy", "progress", "message", "live", "pending", "guess")
+        plain = ("busy", "progress", "message", "live", "pending", "guess", "by_hand")
         return {
             **{name: getattr(state, name) for name in plain},
             "error": errors[-1] if errors else None,
@@ -283,5 +245,4 @@ class Outbox:
             "wanted": state.wanted.data(),
             "new_run": state.starts_over,
             "missing": missing(offered(state.wanted.models, state.given)),
-            "by_hand": bool(state.edits),
         }

@@ -17,18 +17,21 @@ from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import CancelledError
-from speclab.lab._commands import command, commands
+from speclab.lab._commands import Command, command, commands, methods
 from speclab.lab._form import LabConfig, ModelChoice, chats_with, offered, refuse_empty
+from speclab.lab._messages import kept_panels
+from speclab.lab._parts import feature_parts
+from speclab.lab._runs import Runs
 from speclab.lab._saved import Saved
-from speclab.lab._state import Outbox
-from speclab.lab._tasks import Tasks
+from speclab.lab._setup import Setup
+from speclab.lab._state import LabState, Outbox
 from speclab.lab._worker import Worker
 from speclab.loading.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
 from speclab.settings import SessionSettings
 from speclab.trace.records import Trace
 from speclab.views import export_html
-from speclab.views.modules import joined
+from speclab.views.modules import page_with_features
 from speclab.views.run_data import plotly_js, style
 
 if TYPE_CHECKING:
@@ -45,16 +48,16 @@ _log = logging.getLogger(__name__)
 
 
 def _waiting(
-    work: Callable[Concatenate[Tasks, Given], Result], busy: str = ""
+    work: Callable[Concatenate[Any, Given], Result], busy: str = "", owner: type = Runs
 ) -> Callable[Concatenate[Lab, Given], Result]:
-    """A method of `Tasks` as one of the lab: it waits until the worker's thread has done it.
+    """A method of a part as one of the lab: it waits until the worker's thread has done it.
 
     `busy`: what the page shows meanwhile.
     """
 
     @wraps(work)
     def method(lab: Lab, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return lab._do(partial(work, lab.state, *args, **named), busy)
+        return lab._do(partial(work, lab._part(owner), *args, **named), busy)
 
     return method
 
@@ -88,7 +91,7 @@ class Lab(AnyWidget):
             invalid.
     """
 
-    _esm = joined(Path(__file__).with_name("screen.js"))
+    _esm = page_with_features(Path(__file__).with_name("screen.js"))
     _css = style()
 
     cursor = Int()
@@ -128,42 +131,41 @@ class Lab(AnyWidget):
             refuse_empty(prompt)
         wanted = LabConfig(choice, checked(strategy), prompt, SessionSettings(**settings))
         super().__init__()
-        self.state = Tasks(wanted=wanted, guess=predict)
+        self.state = LabState(wanted=wanted, guess=predict, named=pair is not None)
         self.state.given = given
-        self.state.named = pair is not None
-        self.state.worker = self._worker = Worker(self.state, self._flush)
+        self._worker = Worker(self.state, self._flush)
+        self._runs = Runs(self.state, self._worker)
+        self._runs.parts = [kind(self._runs) for kind in feature_parts()]
+        self._parts = (self._runs, Setup(self._runs), *self._runs.parts)
         self._outbox = Outbox(self.state, self.send)
         self._saved = Saved(self.state)
         self._mirror()
         self.on_msg(self._receive)
         if trace is not None:
             name = str(trace.settings.get("strategy", "run"))
-            self._do(partial(self.state.open_trace, trace, name))
+            self._do(partial(self._runs.open_trace, trace, name))
             return
         if given is not None:
-            self._do(self.state.start)
-        self._worker.submit(self.state.on_step, "Decoding the first iteration", "start")
+            self._do(self._runs.start)
+        self._worker.submit(self._runs.on_step, "Decoding the first iteration", "start")
 
     @property
     def session(self) -> Session | None:
         """The session; None until the models are loaded."""
-        return self.state.session
+        return self._runs.session
 
-    step = _waiting(Tasks.on_step, "Decoding")
-    back = _waiting(Tasks.back)
-    goto = _waiting(Tasks.goto)
-    run = _waiting(Tasks.run, "Decoding")
-    show_phase = _waiting(Tasks.show_phase)
-    select = _waiting(Tasks.select)
-    fork = _waiting(Tasks.fork, "Forking")
-    pin = _waiting(Tasks.pin)
-    check = _waiting(Tasks.on_check, "Checking")
-    diff = _waiting(Tasks.diff_with, "Comparing two runs")
+    step = _waiting(Runs.on_step, "Decoding")
+    back = _waiting(Runs.back)
+    goto = _waiting(Runs.goto)
+    run = _waiting(Runs.run, "Decoding")
+    show_phase = _waiting(Runs.show_phase)
+    select = _waiting(Runs.select)
+    fork = _waiting(Runs.fork, "Forking")
 
     def stop(self) -> None:
         """Stop the running work, from any thread; decoded iterations are kept."""
         self._worker.stop()
-        self.state.cancel()
+        self._runs.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is running, at most `timeout` seconds; False if work is left."""
@@ -175,7 +177,8 @@ class Lab(AnyWidget):
 
     def export(self, path: str | os.PathLike[str]) -> Path:
         """Write the run as one HTML page that steps through its iterations without a kernel."""
-        return export_html(self.state.shown().trace, path, diff=self.state.diff)
+        trace = self._runs.shown().trace
+        return export_html(trace, path, panels=kept_panels(self.state.panels))
 
     def close(self) -> None:
         """End the thread and free widgets, session and caches."""
@@ -184,52 +187,58 @@ class Lab(AnyWidget):
             self.stop()
             worker.close()
             self.unobserve_all()
-            self.state.free()
+            self._runs.free()
             self.layout.close()
         super().close()
 
     # From the page.
 
     def _receive(self, _widget: object, content: Any, _buffers: object) -> None:
-        """Handle a message of the page, on any thread: by a command of the lab at once, or by one of
-        its state on the worker's thread."""
+        """Handle a message of the page, on any thread: at once, or on the worker's thread."""
         try:
             name, fields = from_page(content)
         except (TypeError, KeyError, ValueError) as error:
             _log.warning("the page sent %r, which was ignored: %s", content, error)
             return
-        if name in commands(Lab):
-            getattr(self, commands(Lab)[name].method)(**fields)
-            return
-        asked = commands(Tasks)[name]
-        work = partial(getattr(self.state, asked.method), **fields)
-        self._worker.submit(work, asked.busy, asked.where)
+        for owner in (self, *self._parts):
+            asked = commands(type(owner)).get(name)
+            if asked is not None:
+                break
+        assert asked is not None
+        work = partial(getattr(owner, asked.method), **fields)
+        if asked.at_once:
+            work()
+        else:
+            self._worker.submit(work, asked.busy, asked.where)
+
+    def _part(self, kind: type) -> Any:
+        """The part of this class."""
+        for part in self._parts:
+            if isinstance(part, kind):
+                return part
+        raise LookupError(kind)
 
     def _queue(self, work: Callable[..., object], *args: Any) -> None:
         """Queue a move; it replaces one of the same kind that waits."""
         self._worker.submit(partial(work, *args), where="page", key=work.__name__)
 
-    @command()
+    @command(at_once=True)
     def _on_plotly(self) -> None:
         self.send({"plotly": True}, [plotly_js()])
 
-    @command()
+    @command(at_once=True)
     def _on_hello(self) -> None:
         self._outbox.greet()
 
-    @command()
+    @command(at_once=True)
     def _on_stop(self) -> None:
         self.stop()
 
-    @command()
-    def _on_guess(self, on: bool | int) -> None:
-        self.state.guess = bool(on)  # a number of iterations is for the live page
-
-    @command()
+    @command(at_once=True)
     def _on_picture(self, cursor: int, images: list[Any]) -> None:
         self._saved.picture(cursor, images)
 
-    @command()
+    @command(at_once=True)
     def _on_shown(
         self,
         cursor: int,
@@ -251,7 +260,7 @@ class Lab(AnyWidget):
         state.phase = phase
         state.selected = node
         if moved:
-            self._queue(state.place)
+            self._queue(self._runs.place)
         else:
             self._mirror()
 
@@ -263,7 +272,7 @@ class Lab(AnyWidget):
         name = change["name"]
         value = change["new"]
         if value != getattr(self.state, name):
-            self._queue(getattr(self.state, MOVES[name]), value)
+            self._queue(getattr(self._runs, MOVES[name]), value)
 
     def _mirror(self) -> None:
         """Copy the state to the traits."""
@@ -312,6 +321,18 @@ def from_page(content: Any) -> tuple[str, dict[str, Any]]:
     """
     name = content["do"]
     fields = {key: value for key, value in content.items() if key != "do"}
-    every = {**commands(Tasks), **commands(Lab)}
-    every[name].fields.model_validate(fields)
+    every_command()[name].fields.model_validate(fields)
     return name, fields
+
+
+def every_command() -> dict[str, Command]:
+    """All that the page may ask, by the names of the messages."""
+    found: dict[str, Command] = {}
+    for kind in (Lab, Runs, Setup, *feature_parts()):
+        found.update(commands(kind))
+    return found
+
+
+for _kind in feature_parts():
+    for _name, _busy in methods(_kind).items():
+        setattr(Lab, _name, _waiting(getattr(_kind, _name), _busy, _kind))

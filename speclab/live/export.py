@@ -22,7 +22,7 @@ from speclab.errors import SpeclabError, UnsupportedModelError
 from speclab.files import write_whole
 from speclab.loading.presets import find
 from speclab.prompts import examples
-from speclab.views.modules import joined
+from speclab.views.modules import joined, page_with_features
 from speclab.views.run_data import SCRIPTS as PAGE
 from speclab.views.run_data import page_style, plotly_js, strategy_data
 
@@ -83,7 +83,7 @@ def export_live(path: str | os.PathLike[str], pair: str = "mini") -> Path:
         "wanted": _first(),
     }
     parts = {
-        "page.js.gz": _packed(joined(PAGE / "page.js")),
+        "page.js.gz": _packed(page_with_features(PAGE / "page.js")),
         "worker.js.gz": _packed(f"const LAB = {json.dumps(lab)};\n{joined(SCRIPTS / 'worker.js')}"),
         "plotly.js.gz": plotly_js(),
         "index.html": index().encode(),

@@ -12,33 +12,31 @@ one of these functions, because importing it would hide the function.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speclab.errors import NotRecordedError
+from speclab.features import PICTURES
 from speclab.files import write_whole
 from speclab.trace.records import Event, Step, Trace, step_of, trace_of
 from speclab.views.drawing import Phase, ThemeName, call, position, template
 from speclab.views.drawing import figure as _figure
 from speclab.views.exported_page import page
 from speclab.views.networks import graph, node_id, tree_nodes
-from speclab.views.run_data import curve_data, run_steps, what_if_data
+from speclab.views.run_data import run_steps
 from speclab.views.static_html import text
 
 if TYPE_CHECKING:
-    import pandas as pd
     from networkx import DiGraph
     from plotly.graph_objects import Figure
 
-    from speclab.analysis.compare import Comparison
-    from speclab.analysis.curves import Curve
-    from speclab.analysis.whatif import WhatIf
     from speclab.engine.session import Session
 
 __all__ = [
-    "cache", "compare", "curve", "event_words", "export_html", "graph", "marginals", "mask",
-    "metrics", "node", "ranks", "replays", "residual", "template", "text", "timeline", "tree", "whatif",
+    "cache", "event_words", "export_html", "graph", "mask", "metrics", "node", "template", "text",
+    "timeline", "tree", *PICTURES,
 ]  # fmt: skip
 
 
@@ -139,25 +137,6 @@ def node(step: Step, selected: int = 0, *, theme: ThemeName = "light") -> Figure
     return _figure(theme, "nodeFigure", step, _node_of(step, selected))
 
 
-def residual(step: Step, *, theme: ThemeName = "light") -> Figure:
-    """Where sampling stopped: the target's and the draft's distribution, and the residual that the
-    target drew from.
-
-    Raises:
-        NotRecordedError: the iteration drew nothing, as at temperature 0.
-    """
-    if step_of(step).residual is None:
-        raise NotRecordedError(
-            "This iteration drew from no residual: decode at a temperature above 0."
-        )
-    return _figure(theme, "residualFigure", step)
-
-
-def whatif(step: Step, found: WhatIf, *, theme: ThemeName = "light") -> Figure:
-    """The tree that another setting would have drafted (`speclab.what_if`), over the tree of the iteration."""
-    return _figure(theme, "whatIfFigure", step_of(step), what_if_data(found))
-
-
 def timeline(
     trace: Trace | Session, cursor: int | None = None, *, theme: ThemeName = "light"
 ) -> Figure:
@@ -187,97 +166,25 @@ def metrics(
     return _figure(theme, "metricsFigure", steps, first)
 
 
-def compare(comparison: Comparison, *, theme: ThemeName = "light") -> Figure:
-    """Tokens per iteration of the runs of `speclab.compare(…)`, one bar each."""
-    rates = [run.trace and run.trace.metrics.tokens_per_iteration for run in comparison.runs]
-    return _figure(theme, "compareFigure", [run.name for run in comparison.runs], rates)
-
-
-def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:
-    """Tokens per iteration over the range of a setting, from replays (`speclab.analysis.curves`)."""
-    figure = _figure(theme, "curveFigure", curve_data(found))
-    title = found.name.replace("_", " ")
-    return figure.update_layout(height=240, margin_b=44, xaxis_title_text=title)
-
-
-def marginals(
-    runs: Mapping[str, Sequence[Trace | Session]], *, theme: ThemeName = "light"
-) -> Figure:
-    """Whether the probabilities that drafters stated came true, on and off the accepted path.
-
-    Above, over the stated probability, the share of drafted tokens that equal the target's choice
-    after their parent; below, over depth, that of the most probable child of each node. A draft
-    model and an EAGLE head know the parent, so both lines agree; a block head does not.
-
-    Args:
-        runs: by the name of a drafter, what it decoded.
-
-    Raises:
-        NotRecordedError: a drafter drafted nothing, or the target's choices were not recorded.
-        SettingsError: `runs` is no mapping, or empty.
-    """
-    # needs pandas, which is slow to import
-    from speclab.views.marginals_picture import draw_marginals
-
-    return draw_marginals(runs, theme)
-
-
-def ranks(
-    runs: Trace | Session | Sequence[Trace | Session], *, theme: ThemeName = "light"
-) -> Figure:
-    """How often the target's token was the draft's most probable one, its second, … by depth.
-
-    So a column says how many children pay at this depth: a tree with r children per node covers its
-    first r rows. "missing" is what the draft did not name among its most probable. Below a depth:
-    how often the drafted trees had the token, of how many positions on the target's path.
-
-    Raises:
-        NotRecordedError: nothing is recorded of what a draft held probable.
-        SettingsError: an argument is not a run.
-    """
-    from speclab.views.ranks_picture import draw_ranks
-
-    return draw_ranks(runs, theme)
-
-
-def replays(frame: pd.DataFrame) -> Figure:
-    """Tokens per iteration on each answer of a log (`analysis.logs.replay_texts`), a point per prompt,
-    and of all prompts with a 95 % interval over them (bootstrap).
-    """
-    import plotly.express as px
-
-    kept = frame[frame.refused == ""]
-    look = {"hover_data": ["prompt", "inexact"], "template": template()}
-    drawn = px.strip(kept, "tokens_per_iteration", "strategy", **look)
-    for name, own in kept.groupby("strategy"):
-        draws = [own, *(own.sample(frac=1, replace=True, random_state=seed) for seed in range(400))]
-        mean, *rates = [each.tokens.sum() / each.iterations.sum() for each in draws]
-        low, high = sorted(rates)[10], sorted(rates)[-10]
-        label = f"{name}: {mean:.2f} ({low:.2f} to {high:.2f})"
-        ends = {"array": [high - mean], "arrayminus": [mean - low]}
-        drawn.add_scatter(x=[mean], y=[name], error_x=ends, name=label)
-    return drawn
-
-
 def export_html(
     trace: Trace | Session,
     path: str | os.PathLike[str],
     *,
     cursor: int | None = None,
-    diff: Mapping[str, Any] | None = None,
+    panels: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
     """Write a run as one page that steps through iterations and phases without a kernel; returns
     the path.
 
     Args:
         cursor: iterations shown when the page opens; by default the first.
-        diff: of this run and another one, `clinic.diff(trace, other).as_dict()`; the tab Check shows
-            both timelines.
+        panels: what the lab shows besides, by the name of its message, as
+            `{"diffed": {"diff": clinic.diff(trace, other).as_dict()}}` for the tab Check.
 
     Raises:
         TraceError: the folder is missing, read-only or full.
     """
-    return write_whole(path, page(trace_of(trace), Path(path).stem, cursor, diff).encode())
+    return write_whole(path, page(trace_of(trace), Path(path).stem, cursor, panels).encode())
 
 
 def event_words(event: Event, texts: Mapping[int, str] | None = None) -> str:
@@ -292,6 +199,13 @@ def _node_of(step: Step, node: int | None) -> int | None:
     if node is not None and not 0 <= node < n:
         raise NotRecordedError(f"There is no node {node}: the tree has {n} nodes, from 0.")
     return node
+
+
+def __getattr__(name: str) -> Any:
+    """The picture of a feature, imported on first use."""
+    if name not in PICTURES:
+        raise AttributeError(f"module 'speclab.views' has no attribute {name!r}")
+    return getattr(import_module(f"speclab.features.{PICTURES[name]}.pictures"), name)
 
 
 def __dir__() -> list[str]:

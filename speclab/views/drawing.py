@@ -13,7 +13,7 @@ from threading import local
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from speclab.errors import SettingsError, SpeclabError
-from speclab.views.modules import joined
+from speclab.views.modules import page_with_features
 from speclab.views.run_data import SCRIPTS, step_data
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def position(phase: Phase, level: int | None) -> Mapping[str, Any]:
 def page_script() -> str:
     """All files of the page but the one that starts an exported page when it is loaded."""
     files = [path for path in SCRIPTS.glob("*.js") if path.name != "exported.js"]
-    return joined(*sorted(files))
+    return page_with_features(*sorted(files))
 
 
 def _engine() -> Callable[[str], str]:

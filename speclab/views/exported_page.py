@@ -10,7 +10,7 @@ from typing import Any
 
 from speclab.drafters import strategies
 from speclab.trace.records import Trace
-from speclab.views.modules import joined
+from speclab.views.modules import page_with_features
 from speclab.views.run_data import (
     SCRIPTS,
     pack,
@@ -30,7 +30,7 @@ NO_SCRIPT = "This page draws the run with scripts, which are off here."
 
 
 def page(
-    trace: Trace, name: str, cursor: int | None = None, diff: Mapping[str, Any] | None = None
+    trace: Trace, name: str, cursor: int | None = None, panels: Mapping[str, Any] | None = None
 ) -> str:
     """A run as one HTML file: the lab's page without a kernel.
 
@@ -41,7 +41,7 @@ def page(
         "header": run_header(trace),
         "cursor": shown,
         "steps": [step_data(step) for step in trace.steps],
-        "diff": diff,
+        "panels": panels or {},
     }
     known = strategies()
     used = sorted({str(step.settings.get("strategy")) for step in trace.steps} & known.keys())
@@ -55,5 +55,5 @@ def page(
         f'<meta name="viewport" content="width=device-width"><style>{page_style()}</style></head><body>'
         f'<main id="page"></main><noscript>{NO_SCRIPT}</noscript>'
         f'<script type="application/json" id="data">{data}</script>'
-        f"<script>{joined(SCRIPTS / 'exported.js')}</script></body></html>"
+        f"<script>{page_with_features(SCRIPTS / 'exported.js')}</script></body></html>"
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from speclab.features import parts_named
+
 _IMPORT = re.compile(
     r'^import (?:(\w+)|\{[^}]*\}) from "([^"]+)"(?: with \{ type: "json" \})?;\n', re.M
 )
@@ -21,6 +23,11 @@ def joined(*entries: Path) -> str:
     for entry in entries:
         _add(entry.resolve(), texts, ())
     return "\n".join(texts.values())
+
+
+def page_with_features(*entries: Path) -> str:
+    """Scripts of the page, after those of all features."""
+    return joined(*parts_named("tab.js"), *entries)
 
 
 def _add(path: Path, texts: dict[Path, str], above: tuple[Path, ...]) -> None:

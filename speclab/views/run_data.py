@@ -6,28 +6,29 @@ import gzip
 import json
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from functools import cache
 from importlib.resources import files
 from inspect import getdoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from speclab.drafters.base import Strategy, measure_of, small_matters
+from speclab.features import parts_named
 from speclab.trace.codecs import TreeColumns, adapter
 from speclab.trace.records import Event, Step, Trace
 from speclab.tree import DraftTree
-
-if TYPE_CHECKING:
-    from speclab.analysis.curves import Curve
-    from speclab.analysis.whatif import WhatIf
 
 Data = dict[str, Any]
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "page"
 """The page's ES modules."""
 WORDS: Data = json.loads((HERE / "words.json").read_text(encoding="utf-8"))
-"""The sentences."""
+"""The sentences of the page and of its features, by group."""
+for _path in parts_named("words.json"):
+    for _group, _entries in json.loads(_path.read_text(encoding="utf-8")).items():
+        if isinstance(_entries, dict):
+            _entries = WORDS.get(_group, {}) | _entries
+        WORDS[_group] = _entries
 LOOKS: Data = json.loads((HERE / "looks.json").read_text(encoding="utf-8"))
 """Colours and symbols."""
 _OF_RUN: Any = {
@@ -85,26 +86,6 @@ def tree_data(tree: DraftTree, recorded: Sequence[int | None]) -> Data:
         "settled": False,
         "texts": {},
     }
-
-
-def what_if_data(found: WhatIf) -> Data:
-    """The tree of a what-if for the page."""
-    return {
-        **tree_data(found.tree, found.recorded),
-        "accepted": list(found.accepted),
-        "bonus": found.bonus,
-        "unknown": list(found.unknown),
-        "settled": found.settled,
-        "by": "settings",
-    }
-
-
-def curve_data(curve: Curve) -> Data:
-    """The replays over a setting for the page."""
-    plain, *points = [asdict(replace(one, strategy=None)) for one in (curve.plain, *curve.points)]
-    here = getattr(curve.strategy, curve.name)
-    values = list(curve.values)
-    return {"name": curve.name, "values": values, "points": points, "plain": plain, "here": here}
 
 
 def strategy_data(kind: type[Strategy]) -> Data:

@@ -12,9 +12,9 @@ from support.strategies import draft_trees
 from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
-from speclab.analysis.routing import followed
 from speclab.drafters.base import Draft
 from speclab.drafters.dual_draft import merge, route
+from speclab.features.routes.routing import followed
 from speclab.pair import ModelPair
 from speclab.tree import DraftTree
 

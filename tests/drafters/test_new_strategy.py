@@ -15,9 +15,9 @@ from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab import Draft, Drafter, DraftTree
-from speclab.analysis.whatif import in_force, what_if
-from speclab.drafters import from_str
+from speclab.drafters import from_str, in_force
 from speclab.drafters.base import DEFINED, ExtraRows
+from speclab.features.whatif import what_if
 from speclab.lab import Lab
 from speclab.trace.records import Event
 from speclab.tree import CandidateSampling

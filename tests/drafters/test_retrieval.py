@@ -14,7 +14,7 @@ from support.table_runner import random_probs, table_pair
 from support.words import word_tokenizer
 
 import speclab
-from speclab.analysis.whatif import in_force
+from speclab.drafters import in_force
 from speclab.drafters.base import Context
 from speclab.drafters.retrieval import LARGEST, RetrievalDrafter, corpus
 from speclab.drafters.suffix import BREAK, SuffixAutomaton

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 from ipywidgets import Dropdown, IntSlider, link
-from lab_tools import PATIENCE, PROMPT, Page
+from support.lab_page import PATIENCE, PROMPT, Page
 
 import speclab
 from speclab import SettingsError
@@ -279,14 +279,6 @@ def test_an_iteration_that_fails_is_undone_and_said_beside_step(page, monkeypatc
     page.do("step")
     assert page.error is None
     assert len(page.steps) == 2
-
-
-def test_a_lab_that_lets_people_guess_says_so_to_the_page_which_ends_it(make, sent):
-    page = Page(make(predict=True), sent)
-    assert page.status["guess"] is True
-    page.do("guess", on=False)
-    page.do("step")
-    assert page.status["guess"] is False
 
 
 def test_a_message_goes_with_the_next_move(page):

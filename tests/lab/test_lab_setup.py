@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import PATIENCE, Page
+from support.lab_page import PATIENCE, Page
 from support.tiny import tiny
 from support.words import word_tokenizer
 

@@ -1,24 +1,19 @@
-"""Messages of the page are commands of the lab; those to the page keep to the list in views/messages.json."""
+"""Messages of the page are commands of the lab and of its features; those to the page are declared."""
 
 from __future__ import annotations
 
-import json
 import re
-from importlib.resources import files
 from typing import Any
 
 import pytest
 
 import speclab
 from scripts.write_types import as_written
-from speclab.lab._commands import commands
+from speclab.lab._messages import messages, to_page
 from speclab.lab._runs import Until
-from speclab.lab._state import to_page
-from speclab.lab._tasks import Tasks
-from speclab.lab.lab import from_page
+from speclab.lab.lab import every_command, from_page
 
-LISTED = json.loads(files("speclab.views").joinpath("messages.json").read_text(encoding="utf-8"))
-COMMANDS = {**commands(Tasks), **commands(speclab.Lab)}
+COMMANDS = every_command()
 VALUES = {int: 0, str: "x", list[str]: [], list[Any]: [], bool | int: False, Until: {"kind": "end"}}
 
 
@@ -65,5 +60,5 @@ def test_the_scripts_know_the_types_of_every_message():
 def test_the_page_sends_and_reads_every_message():
     page = speclab.Lab._esm
     assert set(re.findall(r'\bdo: "(\w+)"', page)) == set(COMMANDS)
-    read = set(re.findall(r'case "(\w+)":', page)) | set(re.findall(r'type === "(\w+)"', page))
-    assert set(LISTED["to_page"]) | set(LISTED["from_host"]) <= read
+    state = set(re.findall(r"\b(\w+)\b", page))
+    assert {*messages()} <= state

@@ -221,26 +221,3 @@ def test_a_broken_cache_is_called_broken():
 
 
 # Distributions
-
-
-def test_target_and_draft_share_their_rows_and_children_are_marked():
-    step = five_nodes()
-    figure = views.node(step, 1)
-    target, draft = figure.data
-    assert target.y == draft.y
-    ticks = figure.layout.yaxis.ticktext
-    (chosen,) = [place for place, tick in enumerate(ticks) if "★ chosen" in tick]
-    assert "node 3 ●" in ticks[chosen]
-    assert (target.x[chosen], draft.x[chosen]) == (step.nodes[1].choice_prob, pytest.approx(0.7))
-    assert target.customdata[chosen] == 3
-
-
-def test_where_sampling_stopped_the_draws_and_the_residual_are_shown():
-    stops = [step for step in recorded() if step.residual is not None]
-    figures = [views.residual(step) for step in stops]
-    for step, figure in zip(stops, figures, strict=True):
-        for name, bars in {"target": figure.data[0], "residual": figure.data[-1]}.items():
-            values = {getattr(token, name) for token in step.residual.tokens}
-            assert {*bars.x} <= values | {None}
-        assert call("quoted", step.bonus, step.texts) in said(figure)
-    assert {len(figure.data) for figure in figures} == {2, 3}, "with q where candidates were drawn"

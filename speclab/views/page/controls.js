@@ -1,13 +1,12 @@
-// The bar, the menu, the runs, the tree built by hand, and the keys.
+// The bar, the menu and the keys.
 
-import { LOOKS, WORDS } from "./data.js";
-import { asks, button, choiceOf, div, made, shows, span } from "./draw.js";
-import { OWN, PHASES } from "./phases.js";
-import { LATER, asking, positionShown, stepShown } from "./state.js";
-import { labelOf } from "./text.js";
+import { WORDS } from "./data.js";
+import { asks, button, choiceOf, div, entryOf, made, span } from "./draw.js";
+import { PHASES } from "./phases.js";
+import { LATER, asking, positionShown } from "./state.js";
 
-/** @param {Context} context */
-export function barOf(context) {
+/** @param {Context} context @param {Features} features */
+export function barOf(context, features) {
   const { state, dispatch, send, live } = context;
   const look = WORDS.controls;
   const back = button("◀", look.back, () => dispatch({ type: "go", cursor: state().cursor - 1 }));
@@ -21,7 +20,7 @@ export function barOf(context) {
   const until = untilOf(context);
   const stop = asks(send, "Stop", { do: "stop" }, look.stop);
   const play = playOf(context);
-  const menu = menuOf(context, until.element, play.start);
+  const menu = menuOf(context, features, until.element, play.start);
   const going = live ? [until.run, stop] : [];
   /** @param {State} now */
   const update = now => {
@@ -36,7 +35,6 @@ export function barOf(context) {
     if (status.error?.where === "until") until.hint.textContent = status.error.sentence;
     stop.hidden = !status.busy;
     until.run.hidden = !stop.hidden;
-    menu.guess.setAttribute("aria-pressed", String(Boolean(now.guess.on)));
     for (const one of phases.querySelectorAll("[data-phase]")) {
       const here = one.dataset.phase === positionShown(now).phase && now.cursor > 0;
       one.setAttribute("aria-pressed", String(here));
@@ -44,7 +42,7 @@ export function barOf(context) {
     }
   };
   return {
-    element: div("sl-bar", back, step, ...going, place, phases, play.element, menu.element),
+    element: div("sl-bar", back, step, ...going, place, phases, play.element, menu),
     update,
     end: play.end
   };
@@ -128,145 +126,28 @@ function untilOf({ send, kernel }) {
   };
 }
 
-/** @param {File} file a saved run @param {(message: Message) => void} send */
-export function openFile(file, send) {
-  const reader = new FileReader();
-  reader.onload = () => {
-    const [, data] = String(reader.result).split(",");
-    send({ do: "open", name: file.name, data });
-  };
-  reader.readAsDataURL(file);
-}
-
-/** @param {Context} context @param {HTMLElement} until @param {() => void} play */
-function menuOf({ state, dispatch, send, live, kernel, picture }, until, play) {
-  const change = () => {
-    openFile(file.files[0], send);
-    file.value = "";
-  };
-  const file = made("input", { type: "file", accept: ".gz,.json,.jsonl", hidden: true, change });
-  /** @param {string} label @param {() => void} click */
-  const entry = (label, click) =>
-    button(label, { class: "sl-entry" }, () => {
-      menu.open = false;
-      click();
-    });
+/**
+ * @param {Context} context
+ * @param {Features} features
+ * @param {HTMLElement} until
+ * @param {() => void} play
+ */
+function menuOf({ state, dispatch, live, picture }, features, until, play) {
   /** @param {"rows" | "marks"} name */
   const flip = name => () => dispatch({ type: "set", values: { [name]: !state()[name] } });
-  const files = [
-    entry("Picture as SVG", () => picture("svg")),
-    entry("Picture as PNG", () => picture("png"))
-  ];
-  if (live)
-    files.push(
-      entry("Save run", () => send({ do: "save", what: "run" })),
-      entry("Open run", () => file.click()),
-      file
-    );
-  if (kernel) files.push(entry("Save page", () => send({ do: "save", what: "page" })));
-  const guess = entry("Guess first", () => dispatch({ type: "guessing", on: !state().guess.on }));
-  guess.title = WORDS.controls.guess.title;
-  const tabs = ["compare", "check"].map(name =>
-    entry(WORDS.tabs[name], () => dispatch({ type: "tab", name }))
+  const entries = made(
+    "div",
+    {},
+    live ? until : null,
+    entryOf("Play phases", play),
+    entryOf("As table", flip("rows")),
+    entryOf("Marks in the text", flip("marks")),
+    ...features.all("entries"),
+    entryOf("Picture as SVG", () => picture("svg")),
+    entryOf("Picture as PNG", () => picture("png"))
   );
-  const views = [entry("As table", flip("rows")), entry("Marks in the text", flip("marks"))];
-  const menu = made(
-    "details",
-    WORDS.controls.menu,
-    made("summary", WORDS.controls.more, "⋯"),
-    made(
-      "div",
-      {},
-      live ? until : null,
-      entry("Play phases", play),
-      guess,
-      ...(kernel ? tabs : []),
-      ...views,
-      ...files
-    )
-  );
-  return { element: menu, guess };
-}
-
-/**
- * The runs and forks of this lab, each with its colour; nothing for one run.
- * @param {State} state
- * @param {(message: Message) => void} send
- */
-export function runsOf({ runs }, send) {
-  if (runs.length < 2) return null;
-  const buttons = runs.map(({ name, number, iterations, shown }) => {
-    const color = LOOKS.sources[number % LOOKS.sources.length];
-    const dot = made("i", { style: `color:${color}` }, "● ");
-    const look = { "aria-pressed": String(shown), "data-run": number };
-    const show = asks(send, "", { do: "switch", run: number }, look);
-    show.append(dot, `${name} · ${iterations}`);
-    const title = `close ${name}`;
-    const close = asks(send, "×", { do: "close", run: number }, { title });
-    close.hidden = shown;
-    return span("sl-run", show, close);
-  });
-  return made("div", WORDS.controls.runs, ...buttons);
-}
-
-/** The row of the node picked in the tree being edited; -1 without one. @param {State} state */
-function editedRow({ node, preview, status }) {
-  if (node === null || node === OWN) return -1;
-  if (typeof node === "string") return Number(node.slice(4)); // new 12
-  return status.by_hand ? preview.what_if.recorded.indexOf(node) : node;
-}
-
-/**
- * What the draft proposed after the selected node and is not its child yet, best first.
- * @param {State} state
- */
-export function freeTokens(state) {
-  const step = stepShown(state);
-  const { tree } = state.status.by_hand ? state.preview.what_if : step;
-  const row = editedRow(state);
-  const taken = tree.token.filter((_, node) => tree.parent[node] === row);
-  const top = step.nodes[state.node]?.draft_top ?? [];
-  return top.map(([token]) => token).filter(token => !taken.includes(token));
-}
-
-/** @param {Context} context */
-export function byHandOf({ state, send }) {
-  const child = made("select", WORDS.controls.child);
-  const typed = made("input", WORDS.controls.token);
-  const hint = span("sl-muted");
-  /** @param {{do: "add", token: number | null, text: string | null} | {do: "prune"}} message */
-  const tell = message => send({ ...message, node: editedRow(state()) });
-  const add = button("Add", {}, () =>
-    tell(
-      child.value && !typed.value
-        ? { do: "add", token: Number(child.value), text: null }
-        : { do: "add", token: null, text: typed.value }
-    )
-  );
-  const prune = button("Prune", {}, () => tell({ do: "prune" }));
-  const undo = asks(send, "Undo", { do: "undo" });
-  const verify = asks(send, "Verify", { do: "verify" }, WORDS.controls.verify);
-  const name = made("b", {}, "By hand");
-  const element = div("sl-byhand", name, hint, child, typed, add, prune, undo, verify);
-  /** @param {State} now */
-  const update = now => {
-    const step = stepShown(now);
-    const off = !step || Boolean(now.status.busy || now.gone);
-    const picked = editedRow(now) >= 0;
-    const top = picked ? freeTokens(now) : [];
-    hint.textContent = picked
-      ? `a child of node ${now.node}:`
-      : "Select a node of the tree, then add a child or prune it.";
-    if (!shows(child, [now.node, top.join()]))
-      child.replaceChildren(
-        ...top.map(token => made("option", { value: token }, labelOf(token, step.texts)))
-      );
-    child.hidden = !top.length;
-    typed.hidden = !picked;
-    add.disabled = prune.disabled = !picked || off;
-    undo.disabled = verify.disabled = off || !now.status.by_hand;
-  };
-  return { element, update };
+  const summary = made("summary", WORDS.controls.more, "⋯");
+  return made("details", WORDS.controls.menu, summary, entries);
 }
 
 /** @param {Context} context @returns {(event: any) => void} */

@@ -7,7 +7,7 @@ import { countsOf, textPieces } from "./metrics.js";
 import { reached } from "./phases.js";
 import { asking, positionShown } from "./state.js";
 import { readable } from "./text.js";
-import { filled, markOf, words } from "./words.js";
+import { filled, words } from "./words.js";
 
 /**
  * An element.
@@ -42,6 +42,25 @@ export function span(name, ...children) {
 /** @param {string} label @param {Record<string, any>} attributes @param {() => void} click */
 export function button(label, attributes, click) {
   return made("button", { type: "button", ...attributes, click }, label);
+}
+
+/**
+ * An entry of the menu, which closes it.
+ * @param {string} label
+ * @param {() => void} click
+ * @param {Record<string, any>} look
+ */
+export function entryOf(label, click, look = {}) {
+  const entry = button(label, { class: "sl-entry", ...look }, () => {
+    entry.closest("details").open = false;
+    click();
+  });
+  return entry;
+}
+
+/** Saves what is at an address. @param {string} href @param {string} name */
+export function saveAs(href, name) {
+  made("a", { href, download: name }).click();
 }
 
 /**
@@ -231,37 +250,10 @@ export function titleOf({ header, steps, cursor, status: { wanted } }) {
  * The payoff: tokens per pass of the target, and the passes that plain decoding needs besides.
  * @param {State} state
  */
-export function scoreWords({ steps, cursor, guess }) {
-  const known = steps.slice(0, guess.asked === cursor - 1 ? cursor - 1 : cursor);
+export function scoreWords(state) {
+  const { steps, cursor } = state;
+  const known = steps.slice(0, asking(state) ? cursor - 1 : cursor);
   const { committed, target_calls: passes } = countsOf(known);
   const values = { rate: committed / passes, saved: committed - passes };
-  const payoff = passes ? words("score", "line", values) : WORDS.score.plain;
-  return guess.tries ? `${payoff} · ${words("score", "guessed", guess)}` : payoff;
-}
-
-/**
- * What a check found, each a button that goes there.
- * @param {State} state
- * @param {(event: PageEvent) => void} dispatch
- */
-export function findingsOf({ steps }, dispatch) {
-  const groups = steps.flatMap(({ findings }) =>
-    Object.values(Object.groupBy(findings, one => one.kind))
-  );
-  const entries = groups.slice(0, 50).map(([finding, ...more]) => {
-    const { node, sentence } = finding;
-    const cursor = finding.iteration + 1;
-    const go = () => {
-      dispatch({ type: "go", cursor });
-      dispatch({ type: "set", values: { node } });
-    };
-    const label = `Iteration ${cursor}${node === null ? "" : `, node ${node}`}: ${markOf(finding)}`;
-    return made(
-      "li",
-      {},
-      button(label, { "data-finding": JSON.stringify([cursor, node]) }, go),
-      ` ${sentence}${more.length ? ` And ${more.length} more.` : ""}`
-    );
-  });
-  return entries.length ? made("ol", { class: "sl-findings" }, ...entries) : null;
+  return passes ? words("score", "line", values) : WORDS.score.plain;
 }

@@ -21,7 +21,7 @@ async function startExported() {
     // "?predict" asks for a guess of the last iteration, if the page opens there
     handle({ type: "guessing", on: location.search.length });
     handle({ type: "run", ...run });
-    handle({ type: "diffed", diff: run.diff });
+    for (const [type, fields] of Object.entries(run.panels)) handle({ type, ...fields });
     const settings = run.steps[0]?.settings ?? {};
     if (!rulesOf(settings)) return;
     handle({ type: "catalog", strategies: data.strategies });

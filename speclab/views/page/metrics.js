@@ -1,12 +1,12 @@
-// Runs over iterations: timeline, metrics, the payoff, the text.
+// Runs over iterations: the timeline, the counts, the text.
 
 import { LOOKS, WORDS } from "./data.js";
 import { layoutOf, noteAt, withValues } from "./figure.js";
-import { decisions, ownKind, shapeOf } from "./phases.js";
+import { decisions, ownKind } from "./phases.js";
 import { joinedBytes } from "./text.js";
-import { filled, markOf, words } from "./words.js";
+import { markOf, words } from "./words.js";
 
-const MOST = 120; // iterations in a picture
+export const MOST = 120; // iterations in a picture
 const LEAST = 16; // iterations that an axis has room for
 
 /**
@@ -19,7 +19,7 @@ export function firstShown(count, cursor) {
 }
 
 /** Accepted tokens that were committed. @param {Step} step */
-function gainedByDraft(step) {
+export function gainedByDraft(step) {
   return Math.min(step.accepted.length, step.committed.length);
 }
 
@@ -28,7 +28,7 @@ function gainedByDraft(step) {
  * @param {number} first
  * @param {number} count
  */
-function iterationAxis(first, count, least = LEAST) {
+export function iterationAxis(first, count, least = LEAST) {
   const every = [1, 2, 5, 10].find(step => count <= 25 * step || step === 10);
   const numbers = Array.from({ length: count }, (_, index) => first + index + 1).filter(
     number => number % every === 0
@@ -96,123 +96,6 @@ export function timelineFigure(
   return { data, layout: layoutOf("timeline", sentence, { annotations: signs, shapes, xaxis }) };
 }
 
-/**
- * Tokens per iteration above milliseconds by phase.
- * @param {Step[]} steps up to the cursor
- * @param {number} first left out
- */
-export function metricsFigure(steps, first = 0) {
-  const shown = steps.slice(first);
-  const x = shown.map(step => step.index + 1);
-  const bar = { ...LOOKS.traces.metrics, x, customdata: x };
-  const accepted = shown.map(gainedByDraft);
-  const own = shown.map((step, index) => step.committed.length - accepted[index]);
-  const data = withValues([
-    { ...bar, ...LOOKS.metrics.accepted, y: accepted },
-    { ...bar, ...LOOKS.metrics.own, y: own },
-    ...Object.entries(LOOKS.phases).map(([name, color]) => ({
-      ...bar,
-      ...LOOKS.metrics.phase,
-      y: shown.map(step => (step.seconds[name] ? 1000 * step.seconds[name] : null)),
-      name,
-      marker: { color },
-      hovertemplate: `%{y:.2f} ms ${name}<extra></extra>`
-    }))
-  ]);
-  const annotations = [
-    noteAt(WORDS.metrics.tokens, 0, 1),
-    noteAt(WORDS.metrics.milliseconds, 0, 0.42)
-  ];
-  const xaxis = iterationAxis(first, shown.length);
-  return { data, layout: layoutOf("metrics", metricsSentence(steps), { annotations, xaxis }) };
-}
-
-/**
- * What a check with the models found, in one line; null if there was none.
- * @param {Step[]} steps
- */
-export function checkVerdict(steps) {
-  const gaps = steps.flatMap(step => step.gaps.filter(Boolean));
-  if (!gaps.length) return null;
-  const found = steps.flatMap(step => step.findings).filter(({ kind }) => kind !== "tie");
-  return words("checked", found.length ? "wrong" : "right", {
-    iterations: steps.filter(step => step.gaps.length).length,
-    rows: gaps.length,
-    findings: found.length,
-    gap: Number(Math.max(...gaps.map(([gap]) => gap)).toPrecision(2))
-  });
-}
-
-/**
- * Quantiles of the gaps by depth, recorded and of the reference; null if nothing was measured.
- * @param {Step[]} steps
- * @returns {Table | null}
- */
-export function gapTable(steps) {
-  /** @type {(number | null)[][][]} */
-  const depths = [];
-  for (const step of steps)
-    step.gaps.forEach(
-      (gap, node) => gap && (depths[shapeOf(step.tree).depth[node]] ??= []).push(gap)
-    );
-  /** @param {(number | null)[][]} gaps @param {number} side */
-  const quantiles = (gaps, side) => {
-    const known = gaps
-      .map(gap => gap[side])
-      .filter(value => value !== null)
-      .sort((a, b) => a - b);
-    return [0.5, 0.9, 1].map(share => {
-      const value = known[Math.round(share * (known.length - 1))];
-      return value === undefined ? "–" : Number(value.toPrecision(2));
-    });
-  };
-  const rows = depths.map((gaps, depth) => [
-    depth,
-    gaps.length,
-    ...quantiles(gaps, 0),
-    ...quantiles(gaps, 1)
-  ]);
-  return rows.length ? { ...WORDS.gaps, rows } : null;
-}
-
-/**
- * Two runs along the text, joined where they part: by iteration the accepted tokens, then the
- * target's own.
- * @param {Diff} diff
- * @returns {Figure}
- */
-export function diffFigure({ passes, names, text, answers, proposals, sentence }) {
-  const { accepted, bonus } = LOOKS.nodes;
-  const data = passes.flatMap((run, side) =>
-    [accepted, bonus].map(({ color }, own) => ({
-      ...LOOKS.traces.passes,
-      y: run.map(() => -side),
-      base: run.map(pass => pass[0] + own * pass[1]),
-      x: run.map(pass => pass[1 + own]),
-      customdata: run.map((_, index) => index + 1),
-      marker: { color }
-    }))
-  );
-  const partings = Object.entries({ text, answers, proposals }).filter(
-    ([, position]) => position !== null
-  );
-  const shapes = partings.map(([, x]) => ({ ...LOOKS.upright, x0: x, x1: x }));
-  const annotations = partings.map(([name, x], index) =>
-    noteAt(words("diff", name), x, 1, { xref: "x", yshift: 14 * index })
-  );
-  const last = Math.max(...passes.map(run => run.at(-1).reduce((sum, count) => sum + count)));
-  const first = Math.max((partings[0]?.[1] ?? 0) - MOST / 2, passes[0][0][0]);
-  return {
-    data,
-    layout: layoutOf("diff", sentence, {
-      shapes,
-      annotations,
-      xaxis: { range: [first, Math.min(first + MOST, last)] },
-      yaxis: { ticktext: names }
-    })
-  };
-}
-
 /** The counts of the steps, added up. @param {Step[]} steps @returns {Record<string, number>} */
 export function countsOf(steps) {
   /** @type {Record<string, number>} */
@@ -221,26 +104,6 @@ export function countsOf(steps) {
     for (const [name, value] of Object.entries(counts))
       total[name] = (total[name] ?? 0) + Number(value);
   return total;
-}
-
-/**
- * Four numbers, each with its definition.
- * @param {Step[]} steps
- * @returns {{name: string, value: string, definition: string}[]}
- */
-export function metricNumbers(steps) {
-  const total = countsOf(steps);
-  return WORDS.numbers.map(({ name, part, whole, format, definition }) => {
-    const value = total[whole] ? total[part] / total[whole] : 0;
-    return { name, definition, value: filled(`{value:${format}}`, { value }) };
-  });
-}
-
-/** @param {Step[]} steps */
-function metricsSentence(steps) {
-  if (!steps.length) return WORDS.metrics.none;
-  const [rate, share, , speed] = metricNumbers(steps).map(one => one.value);
-  return words("metrics", "sentence", { count: steps.length, rate, share, speed });
 }
 
 /**

@@ -1,49 +1,32 @@
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
-import { cacheFigure, cacheKey, cacheLines } from "./caches.js";
-import { compareFigure, compareOf } from "./compare.js";
-import { barOf, byHandOf, keysOf, openFile, runsOf, tabKeysOf, treeKeysOf } from "./controls.js";
+import { cacheFigure } from "./caches.js";
+import { barOf, keysOf, tabKeysOf, treeKeysOf } from "./controls.js";
 import { LOOKS, WORDS } from "./data.js";
 import {
   asks,
   button,
   div,
   drawText,
-  findingsOf,
   later,
   made,
   namesOf,
   plotter,
   rolesOf,
+  saveAs,
   scoreWords,
   shows,
   tableOf,
   titleOf,
   workWords
 } from "./draw.js";
+import { featuresOf } from "./features.js";
 import { maskFigure } from "./mask.js";
-import {
-  checkVerdict,
-  diffFigure,
-  firstShown,
-  gapTable,
-  metricNumbers,
-  metricsFigure,
-  timelineFigure
-} from "./metrics.js";
-import {
-  blockTable,
-  decidedRows,
-  draftsFigure,
-  nodeFigure,
-  nodeRows,
-  pairFigure,
-  residualFigure
-} from "./node.js";
+import { firstShown, timelineFigure } from "./metrics.js";
+import { blockTable, decidedRows, nodeRows } from "./node.js";
 import { OWN, WHOLE, findingsAt, fresh, kindsAt } from "./phases.js";
-import { formOf, previewHere, settingsOf } from "./settings.js";
+import { formOf, settingsOf } from "./settings.js";
 import { asking, firstState, overlayShown, positionShown, reduce, stepShown } from "./state.js";
-import { bytesOf } from "./unpack.js";
 import { treeFigure } from "./tree.js";
 import { markOf, nodeSentence, remarks, story, words } from "./words.js";
 
@@ -65,11 +48,11 @@ export function mount(element, host, Plotly) {
   /** @param {Message} message */
   const send = message => {
     if (!state.gone) host.send(message);
-    if (!kernel) previewHere(context, message);
+    features.all("sent", message);
   };
   const draw = () => {
     frame = 0;
-    drawAll(state, parts, plot, context);
+    drawAll(state, parts, plot, context, features);
   };
   const schedule = () => {
     frame ||= requestAnimationFrame(draw);
@@ -82,20 +65,23 @@ export function mount(element, host, Plotly) {
       if (message.do === "shown") tell(() => send(message));
       else send(message);
     }
-    if (event.type === "file") download(event);
+    features.all("heard", event);
     schedule();
   };
   /** @param {"svg" | "png"} format */
   const picture = async format =>
-    save((await pictureOf(parts.stage, Plotly))[format], `iteration_${state.cursor}.${format}`);
+    saveAs((await pictureOf(parts.stage, Plotly))[format], `iteration_${state.cursor}.${format}`);
   const context = { state: () => state, dispatch, send, live, kernel, picture };
-  const parts = partsOf((globalThis.speclab = context)); // for the console
+  globalThis.speclab = context; // for the console
+  const features = featuresOf(context);
+  const parts = partsOf(context, features);
   element.classList.add("speclab-page");
   element.replaceChildren(parts.top, parts.whole);
   const plot = plotter(Plotly, () => rolesOf(element));
   const keys = keysOf(context);
   host.keys.addEventListener("keydown", keys);
-  pressAndDrop(element, parts.whole, context);
+  takeKeys(element, parts.whole);
+  features.all("mounted", element);
   const forgetLooks = watchLooks(parts.whole, schedule);
   const clock = setInterval(() => state.status.busy && schedule(), 1000);
   const pictures = kernel ? picturesOf(context, parts, Plotly) : null;
@@ -137,28 +123,25 @@ function watchLooks(whole, changed) {
 }
 
 /**
- * A press beside the controls gives the page its keys; a saved run that is dropped is opened.
+ * A press beside the controls gives the page its keys.
  * @param {HTMLElement} element
  * @param {HTMLElement} whole
- * @param {Context} context
  */
-function pressAndDrop(element, whole, { live, send }) {
+function takeKeys(element, whole) {
   const controls = "button, input, select, summary, textarea, label, [tabindex='0']";
   element.addEventListener("pointerdown", event => {
     if (!(/** @type {any} */ (event.target).closest(controls)))
       whole.focus({ preventScroll: true });
   });
-  element.addEventListener("dragover", event => live && event.preventDefault());
-  element.addEventListener("drop", event => {
-    const [file] = event.dataTransfer.files;
-    if (!live || !file) return;
-    event.preventDefault();
-    openFile(file, send);
-  });
 }
 
-/** The elements of the page. @param {Context} context @returns {Values} */
-function partsOf(context) {
+/**
+ * The elements of the page.
+ * @param {Context} context
+ * @param {Features} features
+ * @returns {Values}
+ */
+function partsOf(context, features) {
   const { state, dispatch, live } = context;
   /** @type {Values} */
   const parts = {};
@@ -166,8 +149,8 @@ function partsOf(context) {
     parts[name] = made(tag ?? "div", look);
   const flip = () => dispatch({ type: "set", values: { form: !state().form } });
   const change = live ? button("Change", { class: "speclab-change" }, flip) : null;
-  const tabs = tabsOf(context);
-  const bar = barOf(context);
+  const tabs = tabsOf(context, features);
+  const bar = barOf(context, features);
   const form = formOf(context);
   const { drawn, beside, stage, below, whole } = parts;
   parts.tree.addEventListener("keydown", treeKeysOf(context, parts.tree));
@@ -181,15 +164,14 @@ function partsOf(context) {
   below.append(parts.signs, parts.node);
   whole.append(form.element, bar.element, parts.runs, parts.line, parts.error, parts.text);
   whole.append(parts.status, stage, below, parts.rows, tabs, parts.panel);
-  const settings = settingsOf(context);
-  const byHand = byHandOf(context);
-  const compare = compareOf(context);
-  return { ...parts, change, bar, form, settings, byHand, compare, tabs };
+  const settings = settingsOf(context, features);
+  return { ...parts, change, bar, form, settings, tabs };
 }
 
-/** @param {Context} context */
-function tabsOf(context) {
-  const names = Object.keys(WORDS.tabs).filter(name => context.kernel || name !== "compare");
+/** @param {Context} context @param {Features} features */
+function tabsOf(context, features) {
+  const names = ["settings"];
+  for (const { name, tab } of features.pages) if (tab) names.push(name);
   const buttons = names.map(name =>
     button(WORDS.tabs[name], { role: "tab", "data-tab": name }, () =>
       context.dispatch({ type: "tab", name })
@@ -206,8 +188,9 @@ function tabsOf(context) {
  * @param {Record<string, any>} parts
  * @param {Plot} plot
  * @param {Context} context
+ * @param {Features} features
  */
-function drawAll(state, parts, plot, context) {
+function drawAll(state, parts, plot, context, features) {
   const { status, header } = state;
   const begun = Boolean(header);
   const failed = status.error?.where === "start";
@@ -216,14 +199,15 @@ function drawAll(state, parts, plot, context) {
   for (const name of ["bar", "form"]) parts[name].update(state);
   parts.whole.classList.toggle("sl-begun", begun);
   parts.bar.element.hidden = !begun && !failed;
-  parts.runs.replaceChildren(...[runsOf(state, context.send)].filter(Boolean));
+  parts.runs.replaceChildren(...features.all("above", state).filter(Boolean));
   drawLines(state, parts, context);
   parts.loading.textContent = failed ? status.error.sentence : workWords(status);
   if (begun) {
-    parts.score.textContent = scoreWords(state); // first: the timeline takes what it leaves
-    drawStage(state, parts, plot, context);
+    const score = [scoreWords(state), ...features.all("score", state)];
+    parts.score.textContent = score.join(" · "); // first: the timeline takes what it leaves
+    drawStage(state, parts, plot, context, features);
     drawText(parts.body, state);
-    drawPanel(state, parts, plot, context);
+    drawPanel(state, parts, plot, features);
   }
   drawError(state, parts);
 }
@@ -295,8 +279,9 @@ function drawError({ status: { error } }, { whole, error: line }) {
  * @param {Record<string, any>} parts
  * @param {Plot} plot
  * @param {Context} context
+ * @param {Features} features
  */
-function drawStage(state, parts, plot, context) {
+function drawStage(state, parts, plot, context, features) {
   const step = stepShown(state);
   const now = positionShown(state);
   const commit = Boolean(step) && now.phase === "commit" && step.caches.length > 0;
@@ -304,14 +289,14 @@ function drawStage(state, parts, plot, context) {
   parts.cache.hidden = !commit;
   parts.second.hidden = true;
   const overlay = overlayShown(state);
-  drawPictures(state, parts, plot, context, overlay);
+  drawPictures(state, parts, plot, context, overlay, features);
   const first = firstShown(state.steps.length, state.cursor);
-  const fork = state.runs.find(run => run.shown)?.at;
+  const fork = state.runs?.find(run => run.shown)?.at;
   parts.timeline.style.width = `${44 * Math.max(state.steps.length - first, FEW)}px`;
   plot(
     parts.timeline,
-    ["timeline", state.steps, state.cursor, state.guess.asked, parts.timeline.clientWidth, fork],
-    () => timelineFigure(state.steps, first, state.guess.asked, state.cursor, FEW, fork),
+    ["timeline", state.steps, state.cursor, state.veiled, parts.timeline.clientWidth, fork],
+    () => timelineFigure(state.steps, first, state.veiled, state.cursor, FEW, fork),
     point => context.dispatch({ type: "go", cursor: point.x })
   );
   const kinds = new Set(step && !commit ? Object.values(overlay?.kinds ?? kindsAt(step, now)) : []);
@@ -322,7 +307,7 @@ function drawStage(state, parts, plot, context) {
     made("span", {}, made("i", { style: `color:${color}` }, sign), ` ${plain[name] ?? label}`)
   );
   parts.signs.replaceChildren(...signs);
-  drawSaid(state, parts, overlay, context.dispatch);
+  drawSaid(state, parts, overlay, features);
   parts.node.textContent = step && !commit ? nodeWords(state, overlay) : "";
   parts.rows.hidden = !state.rows || !step || asking(state);
   if (!parts.rows.hidden && !shows(parts.rows, [step])) {
@@ -339,13 +324,15 @@ function drawStage(state, parts, plot, context) {
  * @param {Plot} plot
  * @param {Context} context
  * @param {Drawing | null} overlay
+ * @param {Features} features
  */
 function drawPictures(
   state,
   { stage, drawn, tree, second, given, mask, cache },
   plot,
   { dispatch },
-  overlay
+  overlay,
+  features
 ) {
   const step = stepShown(state);
   const now = positionShown(state);
@@ -363,7 +350,7 @@ function drawPictures(
   const beside = Math.max(width - Math.max(Math.ceil(rows.layout.width), CAPTION) - 20, 240);
   const half = step.proposals.length && beside > NARROW ? beside / 2 : beside;
   const room = width <= NARROW ? width : half;
-  const others = draftsFigure(step, now, room - 20);
+  const others = features.all("second", step, now, room - 20).find(Boolean);
   second.style.order = half < beside ? "" : "1"; // below
   // a preview takes the room that is there, so that nothing moves under the slider
   const held = Math.max(tree.layout?.height ?? 0, rows.layout.height);
@@ -423,39 +410,38 @@ function appear(tree, step, now) {
  * @param {State} state
  * @param {Record<string, any>} parts
  * @param {Drawing | null} overlay
- * @param {(event: PageEvent) => void} dispatch
+ * @param {Features} features
  */
-function drawSaid(state, { said, named }, overlay, dispatch) {
+function drawSaid(state, { said, named }, overlay, features) {
   const step = stepShown(state);
   const names = namesOf(state.header, step);
   named.textContent = words("captions", step?.counts.drafted ? "tree" : "nothing", names);
-  const list = storyOf(state, names, overlay);
+  const list = storyOf(state, names, overlay, features);
   if (shows(said, [state.cursor, JSON.stringify(list)])) return;
   const pieces = list.map(({ text, strong }, part) => [
     part ? " → " : "",
     made(strong ? "b" : "span", {}, list.length > 1 ? `${"①②③"[part]} ${text}` : text)
   ]);
   const start = list.length > 1 ? words("story", "start", { number: state.cursor }) : "";
-  const show = () => dispatch({ type: "guessing", on: false });
-  const skip = asking(state) ? [" ", button("Just show it", WORDS.controls.link, show)] : [];
-  said.replaceChildren(start, ...pieces.flat(), ...skip);
+  const more = features.all("besideStory", state).flatMap(element => [" ", element]);
+  said.replaceChildren(start, ...pieces.flat(), ...more);
 }
 
 /**
  * @param {State} state
  * @param {Values} names
  * @param {Drawing | null} overlay
+ * @param {Features} features
  * @returns {{text: string, strong: boolean}[]}
  */
-function storyOf(state, names, overlay) {
+function storyOf(state, names, overlay, features) {
   const step = stepShown(state);
   if (!step) return [{ text: WORDS.story.before, strong: false }];
   if (overlay) return [{ text: overlay.sentence, strong: true }];
   const now = positionShown(state);
   const question = asking(state) && now.phase === "flatten";
   const list = story(step, question ? WHOLE : now, names);
-  const answer = now.phase === "accept" ? state.guess.sentence : "";
-  const other = asking(state) ? WORDS.guess.ask : answer;
+  const [other] = features.all("story", state);
   if (other) list[2] = { text: other, strong: true };
   else if (now.phase === "all") list[2].text = [list[2].text, ...remarks(step)].join(". ");
   return list;
@@ -477,39 +463,30 @@ function nodeWords(state, overlay) {
  * @param {State} state
  * @param {Record<string, any>} parts
  * @param {Plot} plot
- * @param {Context} context
+ * @param {Features} features
  */
-function drawPanel(state, parts, plot, context) {
-  const step = stepShown(state);
-  /** @type {Values} the menu opens the others */
-  const wanted = {
-    settings: state.status.wanted,
-    compare: state.compared ?? state.pinned?.step,
-    check: state.diffed || state.steps.some(one => one.findings.length || one.gaps.length)
-  };
+function drawPanel(state, parts, plot, features) {
+  const { tab: open } = state;
   for (const tab of parts.tabs.children) {
     const { tab: name } = tab.dataset;
-    tab.setAttribute("aria-selected", String(name === state.tab));
-    tab.tabIndex = name === (state.tab || "caches") ? 0 : -1;
-    tab.hidden = name !== state.tab && name in wanted && !wanted[name];
+    const page = features.pages.find(one => one.name === name);
+    tab.setAttribute("aria-selected", String(name === open));
+    tab.tabIndex = name === (open || "caches") ? 0 : -1;
+    // the menu opens the hidden ones
+    const hidden = page ? page.hidden?.(state) : !state.status.wanted;
+    tab.hidden = name !== open && Boolean(hidden);
   }
-  for (const name of ["settings", "byHand", "compare"]) parts[name].update(state, plot);
-  const shown = [
-    step,
-    state.node,
-    state.pinned,
-    state.compared,
-    parts.panel.clientWidth,
-    asking(state)
-  ];
-  // the list of findings keeps the focus
-  const seen = state.tab === "check" ? [state.status.busy, state.diffed, state.runs] : shown;
-  if (shows(parts.panel, [state.tab, state.steps, ...seen])) return;
-  const list = panelParts(state, parts, context).filter(Boolean);
+  parts.settings.update(state, plot);
+  features.all("update", state, plot);
+  const step = stepShown(state);
+  const plain = [step, state.node, state.pinned, state.compared, asking(state)];
+  const own = features.pages.find(one => one.name === open)?.watched?.(state) ?? plain;
+  if (shows(parts.panel, [open, state.steps, parts.panel.clientWidth, ...own])) return;
+  const list = panelParts(state, parts, features).filter(Boolean);
   const places = list.map(placeOf);
   parts.panel.replaceChildren(...places);
   list.forEach((part, index) => {
-    if (part.data) plot(places[index], [state.tab, part], () => part);
+    if (part.data) plot(places[index], [open, part], () => part);
   });
 }
 
@@ -521,116 +498,22 @@ function placeOf(part) {
 }
 
 /**
- * What a tab shows: elements, sentences, tables and figures.
+ * What a tab shows: elements, sentences, tables and figures. What tells an outcome is there only
+ * when the outcome is.
  * @param {State} state
  * @param {Record<string, any>} parts
- * @param {Context} context
+ * @param {Features} features
  * @returns {any[]}
  */
-function panelParts(state, parts, context) {
-  const { steps, cursor } = state;
-  const node = state.node ?? 0;
-  const asked = asking(state);
-  const step = asked ? null : stepShown(state);
-  if (!step && ["caches", "node", "metrics"].includes(state.tab))
-    return asked ? ["Shown after your guess."] : [];
-  const pinned = state.pinned?.step;
-  const rows = state.compared?.rows;
+function panelParts(state, parts, features) {
+  const { tab } = state;
+  const step = asking(state) ? null : stepShown(state);
   const width = Math.max(parts.panel.clientWidth, 320);
-  const pair = () => pinned && step && pairFigure(pinned, step, ["before", "shown"], width);
-  /** @type {Record<string, () => any[]>} */
-  const tabs = {
-    settings: () => [
-      parts.settings.element,
-      context.live && parts.byHand.element,
-      pinned?.index === step?.index && pair(),
-      ...(step ? [blockTable(step), decidedRows(step)] : [])
-    ],
-    caches: () => [
-      keyLine(step),
-      cacheFigure(step, state.header.prompt_ids.length),
-      ...cacheLines(step)
-    ],
-    node: () => [
-      nodeSentence(step, node),
-      Number.isInteger(node) && nodeFigure(step, node),
-      residualFigure(step)
-    ],
-    metrics: () => [
-      numbersOf(state),
-      metricsFigure(steps.slice(0, cursor), firstShown(cursor, cursor))
-    ],
-    compare: () => [
-      parts.compare.element,
-      rows &&
-        compareFigure(
-          rows.map(run => run.name),
-          rows.map(run => run.tokens_per_iteration)
-        ),
-      pair()
-    ],
-    check: () => checkParts(state, context)
-  };
-  return tabs[state.tab]?.() ?? [];
-}
-
-/**
- * The verdict of a check first, then what it found, then its numbers.
- * @param {State} state
- * @param {Context} context
- * @returns {any[]}
- */
-function checkParts(state, context) {
-  const verdict = checkVerdict(state.steps);
-  const table = gapTable(state.steps);
-  const check = asks(context.send, "Check", { do: "check" }, WORDS.controls.check);
-  const { numbers } = WORDS.checked;
-  return [
-    verdict && made("p", { class: "sl-verdict" }, verdict),
-    context.kernel && made("p", {}, check, ` ${WORDS.checked.does}`),
-    findingsOf(state, context.dispatch),
-    ...diffParts(state, context),
-    table && made("details", {}, made("summary", {}, numbers), tableOf(table))
-  ];
-}
-
-/**
- * Buttons that compare the run shown with another one, and both timelines.
- * @param {State} state
- * @param {Context} context
- * @returns {any[]}
- */
-function diffParts({ runs, diffed }, { send }) {
-  const choices = runs
-    .filter(run => !run.shown)
-    .map(({ name, number: run }) =>
-      asks(send, `Compare with ${name}`, { do: "diff", run }, { "data-diff": run })
-    );
-  return [
-    made("p", { class: "sl-row" }, ...choices),
-    ...(diffed ? [diffed.sentence, diffFigure(diffed)] : [])
-  ];
-}
-
-/** @param {Step} step */
-function keyLine(step) {
-  return made(
-    "p",
-    { class: "sl-key" },
-    ...cacheKey(step).map(({ label, color, sign }) =>
-      made("span", {}, made("i", { style: `background:${color}` }, sign || "\u00a0"), label)
-    )
-  );
-}
-
-/** @param {State} state */
-function numbersOf({ steps, cursor }) {
-  return div(
-    "sl-numbers",
-    ...metricNumbers(steps.slice(0, cursor)).map(({ name, value, definition }) =>
-      made("div", {}, made("b", {}, value), name, made("small", {}, definition))
-    )
-  );
+  const added = features.all("parts", tab, state, { step, width });
+  if (tab !== "settings")
+    return asking(state) && !added.length ? ["Shown after your guess."] : added;
+  const own = step ? [blockTable(step), decidedRows(step)] : [];
+  return [parts.settings.element, ...added, ...own];
 }
 
 /**
@@ -690,16 +573,4 @@ async function pictureOf(stage, Plotly) {
   const canvas = made("canvas", { width: 2 * width, height: 2 * height });
   canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
   return { width, height, svg: image.src, png: canvas.toDataURL() };
-}
-
-/** @param {{name: string, data: string, mime: string}} file */
-function download({ name, data, mime }) {
-  const url = URL.createObjectURL(new Blob([bytesOf(data)], { type: mime }));
-  save(url, name);
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
-}
-
-/** @param {string} href @param {string} name */
-function save(href, name) {
-  made("a", { href, download: name }).click();
 }

@@ -1,14 +1,12 @@
 // The set-up form and the settings of a strategy, made from its JSON schema; a threshold is dragged
 // on the values of the iteration.
 
-import { curveFigure } from "./compare.js";
 import { LOOKS, WORDS } from "./data.js";
-import { asks, button, choiceOf, div, later, made, refusal, shows, span } from "./draw.js";
+import { asks, choiceOf, div, later, made, refusal, shows, span } from "./draw.js";
 import { shareOf } from "./figure.js";
 import { settingText } from "./node.js";
 import { shapeOf } from "./phases.js";
 import { stepShown } from "./state.js";
-import { whatIf } from "./whatif.js";
 
 /**
  * The values that a slider offers; null if it is no slider.
@@ -78,14 +76,14 @@ function dotsOf(values, dots, threshold) {
 }
 
 /**
- * One setting: its name, its control, its value, its curve and its help.
+ * One setting: its name, its control, its value and its help, and what features add to it.
  * @param {string} name
  * @param {Field} field
  * @param {any} value
  * @param {(name: string, value: any) => void} changed
- * @param {((name: string) => void) | null} curve
+ * @param {Features} features
  */
-function settingOf(name, field, value, changed, curve) {
+function settingOf(name, field, value, changed, features) {
   const words = name.replaceAll("_", " ");
   const symbol = field["x-symbol"] ? ` ${field["x-symbol"]}` : "";
   const label = made("span", { class: "sl-name", title: field.description ?? "" }, words, symbol);
@@ -101,10 +99,10 @@ function settingOf(name, field, value, changed, curve) {
     : controlOf(field, value, words, set);
   const track = span("sl-track", control);
   const cell = made("label", { class: `sl-setting speclab-setting-${name}` }, label, track, shown);
-  const look = { class: "sl-link", title: `tokens per pass over ${words}` };
-  const more = values && curve ? button("∿", look, () => curve(name)) : null;
-  const place = div("sl-curve");
-  return { cell: div("sl-cell", cell, more, place), track, values, place };
+  /** @type {SettingCell[]} */
+  const more = values ? features.all("cell", name, values) : [];
+  const added = more.flatMap(one => one.elements);
+  return { cell: div("sl-cell", cell, ...added), track, values, more };
 }
 
 /**
@@ -175,24 +173,6 @@ function drawDots(cells, fields, values, step) {
   }
 }
 
-/**
- * Says of each slider whether its ends draft the same tree as its value, so that it cannot act here.
- * @param {Record<string, any>} cells
- * @param {Values} values
- * @param {Step} step
- */
-async function markIdle(cells, values, step) {
-  for (const [name, { cell, values: offers }] of Object.entries(cells)) {
-    if (!offers) continue;
-    const ends = [values[name], offers.find(Number.isFinite), offers.at(-1)];
-    const found = await Promise.all(
-      ends.map(value => whatIf(step, { ...step.settings, ...values, [name]: value }))
-    );
-    const trees = new Set(found.map(one => JSON.stringify(one?.tree)));
-    cell.classList.toggle("sl-idle", found[0] !== null && trees.size === 1);
-  }
-}
-
 /** A typed value: a number, nothing, or text. @param {string} text */
 function parsed(text) {
   const trimmed = text.trim();
@@ -204,8 +184,9 @@ function parsed(text) {
  * The settings of the wanted strategy, always in one order: as in its paper, with the budget among
  * the first.
  * @param {Context} context
+ * @param {Features} features
  */
-export function settingsOf({ state, send, live, kernel }) {
+export function settingsOf({ state, send, live }, features) {
   const grid = div("sl-settings");
   const apply = asks(send, "Apply", { do: "redo" }, WORDS.controls.apply);
   const reset = asks(send, "Reset", { do: "reset" });
@@ -224,8 +205,6 @@ export function settingsOf({ state, send, live, kernel }) {
     built = "edited";
     send({ do: "want", strategy: { name: state().status.wanted.strategy.name, settings: typed } });
   };
-  /** @type {((name: string) => void) | null} */
-  const curve = kernel ? name => send({ do: "curve", name }) : null;
   /** @param {State} now @param {Plot} plot */
   const update = (now, plot) => {
     const wanted = now.status.wanted?.strategy;
@@ -245,7 +224,7 @@ export function settingsOf({ state, send, live, kernel }) {
       if (fields.node_budget) names.splice(LOOKS.sliders.first - 1, 0, "node_budget");
       cells = {};
       for (const name of names)
-        cells[name] = settingOf(name, fields[name], values[name] ?? null, changed, curve);
+        cells[name] = settingOf(name, fields[name], values[name] ?? null, changed, features);
       const list = Object.values(cells).map(one => one.cell);
       grid.replaceChildren(...list.splice(0, LOOKS.sliders.first));
       rest.replaceChildren(...list);
@@ -253,44 +232,15 @@ export function settingsOf({ state, send, live, kernel }) {
     }
     const own = step?.settings.strategy === wanted.name ? step : null;
     drawDots(cells, fields, values, own);
-    if (own && element.offsetParent && !shows(grid, [own, built])) markIdle(cells, values, own);
-    for (const [name, { place, values: offers }] of Object.entries(cells)) {
-      place.hidden = name !== now.curve?.name || !now.curve.points?.length;
-      const { clientWidth } = place;
-      if (clientWidth) plot(place, [now.curve, clientWidth], () => curveFigure(now.curve, offers));
-    }
+    if (own && element.offsetParent && !shows(grid, [own, built]))
+      features.all("settled", cells, values, own);
+    for (const { more: added } of Object.values(cells))
+      for (const one of added) one.update(now, plot);
     const same = !now.status.pending?.length;
     apply.disabled = !step || same || Boolean(now.status.busy || now.gone) || !now.status.live;
     reset.disabled = live && same && !refused;
   };
   return { element, update };
-}
-
-/**
- * Without a kernel the page itself previews settings, as far as the record answers.
- * @param {Context} context
- * @param {{do: string, strategy?: Wanted["strategy"]}} message
- */
-export async function previewHere({ state, dispatch, live }, { do: name, strategy }) {
-  const step = stepShown(state());
-  if (!step || !(strategy || name === "reset")) return;
-  const { strategy: own, ...settings } = step.settings;
-  const { wanted } = state().status;
-  const next = strategy
-    ? {
-        ...strategy,
-        settings: {
-          ...(wanted.strategy.name === strategy.name ? wanted.strategy.settings : {}),
-          ...strategy.settings
-        }
-      }
-    : { name: own, settings };
-  if (!live) dispatch({ type: "status", wanted: { strategy: next } });
-  dispatch({
-    type: "preview",
-    index: step.index,
-    what_if: strategy ? await whatIf(step, { strategy: next.name, ...next.settings }) : null
-  });
 }
 
 /** Models, strategy, prompt, sampling. @param {Context} context */

@@ -2,13 +2,13 @@
 // for the kernel.
 
 import { LOOKS } from "./data.js";
-import { WHOLE, lastOnPath, positions } from "./phases.js";
+import { FEATURES, adjusted, answerOf } from "./features.js";
+import { WHOLE, positions } from "./phases.js";
 import { overlayOf } from "./tree.js";
-import { ending, words } from "./words.js";
 
 /** @type {WeakMap<Step, Step>} */
 const SECRETS = new WeakMap(); // a picture is drawn again when its step is another object
-export const LATER = ["verify", "accept", "commit", "all"]; // phases that a guess hides
+export const LATER = ["verify", "accept", "commit", "all"]; // phases that are veiled
 
 /** What is not named is not there yet. @returns {State} */
 export function firstState() {
@@ -19,14 +19,13 @@ export function firstState() {
     node: /** @type {NodeId} */ (null),
     tab: "", // none is open at first
     status: {},
-    runs: /** @type {Run[]} */ ([]),
-    gone: "",
-    guess: { on: false, asked: /** @type {null} */ (null), tries: 0, right: 0, sentence: "" }
+    veiled: /** @type {null} */ (null),
+    gone: ""
   };
-  return /** @type {any} */ (state);
+  return /** @type {any} */ (Object.assign(state, ...FEATURES.map(feature => feature.state)));
 }
 
-/** The step at the cursor; while a guess is asked for, without its outcome.
+/** The step at the cursor; while it is veiled, without its outcome.
  *  @param {State} state @returns {Step | null} */
 export function stepShown(state) {
   const step = state.steps[state.cursor - 1] ?? null;
@@ -63,9 +62,9 @@ export function positionShown(state) {
   return ticks[Math.min(state.tick, ticks.length - 1)];
 }
 
-/** @param {State} state */
+/** Whether the iteration shown hides what comes after drafting. @param {State} state */
 export function asking(state) {
-  return state.guess.asked !== null && state.guess.asked === state.cursor - 1;
+  return state.veiled !== null && state.veiled === state.cursor - 1;
 }
 
 /** The preview of the iteration shown; null elsewhere. @param {State} state */
@@ -83,7 +82,7 @@ export function overlayShown(state) {
 }
 
 /** @param {State} state @param {number} cursor @param {number} tick @returns {State} */
-function movedTo(state, cursor, tick = Infinity) {
+export function movedTo(state, cursor, tick = Infinity) {
   const next = { ...state, cursor: Math.min(Math.max(cursor, 0), state.steps.length) };
   if (next.cursor !== state.cursor) next.node = null;
   const ticks = ticksOf(next);
@@ -92,7 +91,7 @@ function movedTo(state, cursor, tick = Infinity) {
 }
 
 /** @param {State} state @returns {Message} */
-function shownMessage(state) {
+export function shownMessage(state) {
   const { phase, level } = positionShown(state);
   return { do: "shown", cursor: state.cursor, phase, level, node: state.node, tab: state.tab };
 }
@@ -103,7 +102,7 @@ function shownMessage(state) {
  * @param {string} name
  * @param {number | null} level
  */
-function phaseTick(state, name, level = null) {
+export function phaseTick(state, name, level = null) {
   const ticks = ticksOf(state).flatMap((one, tick) => (one.phase === name ? [tick] : []));
   if (level !== null)
     return ticks.find(tick => ticksOf(state)[tick].level === level) ?? ticks[ticks.length - 1];
@@ -119,6 +118,8 @@ function phaseTick(state, name, level = null) {
 export function reduce(state, event) {
   /** @param {State} next @returns {[State, Message[]]} */
   const told = next => [next, [shownMessage(next)]];
+  const own = answerOf(state, event);
+  if (own) return own;
   switch (event.type) {
     case "go":
       return told(movedTo(state, event.cursor, event.tick));
@@ -129,21 +130,15 @@ export function reduce(state, event) {
         ? told(movedTo(state, state.cursor, phaseTick(state, event.name)))
         : [state, []];
     case "select":
-      return asking(state)
-        ? guessed(state, event.node)
-        : told({ ...state, node: event.node === state.node ? null : event.node });
+      return told({ ...state, node: event.node === state.node ? null : event.node });
     case "tab":
       return told({ ...state, tab: event.name });
     case "next":
       return stepped(state);
-    case "guessing": {
-      const guess = { ...state.guess, on: event.on, asked: /** @type {null} */ (null) };
-      return [movedTo({ ...state, guess }, state.cursor), [{ do: "guess", on: event.on }]];
-    }
     case "set":
       return [{ ...state, ...event.values }, []];
     default:
-      return [received(state, event), []];
+      return [adjusted(received(state, event), event, state), []];
   }
 }
 
@@ -176,31 +171,6 @@ function along(state, by) {
   return by < 0 && state.cursor > 0 ? movedTo(state, state.cursor - 1) : state;
 }
 
-/** @param {State} state @param {any} node @returns {[State, Message[]]} */
-function guessed(state, node) {
-  if (!Number.isInteger(node)) return [state, []];
-  const step = state.steps[state.cursor - 1];
-  const right = node === Math.max(lastOnPath(step), 0);
-  const { on } = state.guess; // for so many iterations, or until it is turned off
-  const tries = state.guess.tries + 1;
-  const sentence = words("guess", right ? "right" : "wrong", {
-    node,
-    ending: ending(step)
-  });
-  /** @type {Guess} */
-  const guess = {
-    ...state.guess,
-    on: on === true || Number(on) - 1,
-    asked: null,
-    tries,
-    right: state.guess.right + Number(right),
-    sentence
-  };
-  const next = { ...state, node, guess };
-  const moved = movedTo(next, state.cursor, phaseTick(next, "accept", Infinity));
-  return [moved, [shownMessage(moved)]];
-}
-
 /** A message of the kernel. @param {State} state @param {PageEvent} message @returns {State} */
 function received(state, message) {
   switch (message.type) {
@@ -210,11 +180,7 @@ function received(state, message) {
       return opened(state, message);
     case "step": {
       const steps = [...state.steps.slice(0, message.index), message.step];
-      const asked = state.guess.on && message.step.nodes.length > 1 ? message.index : null;
-      return movedTo(
-        { ...state, steps, preview: null, guess: { ...state.guess, asked, sentence: "" } },
-        steps.length
-      );
+      return movedTo({ ...state, steps, preview: null }, steps.length);
     }
     case "show": {
       let next = message.cursor === state.cursor ? state : movedTo(state, message.cursor);
@@ -230,22 +196,12 @@ function received(state, message) {
       const status = { ...state.status, ...message };
       if ("busy" in message || "since" in message)
         status.began = performance.now() - 1000 * (message.since ?? 0);
-      const guess = "guess" in message ? { ...state.guess, on: message.guess } : state.guess;
-      return { ...state, status, guess };
+      return { ...state, status };
     }
-    case "runs":
-      return { ...state, runs: message.runs };
     case "gone":
       return { ...state, gone: message.sentence, status: { ...state.status, busy: null } };
-    case "preview":
-    case "curve":
-    case "pinned":
-    case "compared":
-      return { ...state, [message.type]: message };
-    case "diffed":
-      return { ...state, diffed: message.diff };
     default:
-      return state;
+      return { ...state, [message.type]: message }; // for a feature
   }
 }
 
@@ -253,13 +209,7 @@ function received(state, message) {
 function opened(state, { id, header, keep, steps, cursor }) {
   const next = { ...state, header, steps: [...state.steps.slice(0, keep), ...steps] };
   if (id !== undefined && id === state.run) return next; // another page said hello
-  /** @type {Guess} */
-  const guess = { ...state.guess, asked: null, sentence: "" };
-  const first =
-    guess.on && next.steps.length && next.steps.length === cursor && !keep ? cursor - 1 : null;
-  if (first !== null && next.steps[first].nodes.length > 1) guess.asked = first;
-  return movedTo(
-    { ...next, run: id, guess, preview: null, node: null, cursor: -1 },
-    cursor ?? next.steps.length
-  );
+  const nothing = /** @type {null} */ (null);
+  const first = { ...next, run: id, veiled: nothing, preview: nothing, node: nothing, cursor: -1 };
+  return movedTo(first, cursor ?? next.steps.length);
 }

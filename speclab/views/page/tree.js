@@ -494,11 +494,6 @@ export function anyTreeFigure(nodes, options) {
   return drawnTree({ ...PLAIN, graph, kinds, sentence }, options);
 }
 
-/** A step, and over it the tree of a what-if. @param {Step} step @param {WhatIf} whatIf */
-export function whatIfFigure(step, whatIf) {
-  return treeFigure(step, WHOLE, { overlay: overlayOf(step, whatIf) });
-}
-
 /**
  * The tree of a what-if, or one built by hand, over the step's own: nodes that would go are struck
  * out, new ones marked.

@@ -1,0 +1,1 @@
+"""Guessing what the target will accept, before it is shown."""

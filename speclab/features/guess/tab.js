@@ -1,0 +1,100 @@
+// Guessing: an iteration stops after drafting, and the person clicks the last node that the target
+// will accept.
+
+import { WORDS } from "../../views/page/data.js";
+import { button, entryOf } from "../../views/page/draw.js";
+import { register } from "../../views/page/features.js";
+import { lastOnPath } from "../../views/page/phases.js";
+import { asking, movedTo, phaseTick, positionShown, shownMessage } from "../../views/page/state.js";
+import { ending, words } from "../../views/page/words.js";
+import GUESS_WORDS from "./words.json" with { type: "json" };
+
+/** @type {Guess} */
+const NO_GUESS = { on: false, tries: 0, right: 0, sentence: "" };
+
+/**
+ * @param {State} state
+ * @param {PageEvent} event
+ * @returns {[State, Message[]] | null}
+ */
+function guessReduce(state, event) {
+  if (event.type === "guessing") {
+    const guess = { ...state.guess, on: event.on };
+    const next = { ...state, guess, veiled: /** @type {null} */ (null) };
+    return [movedTo(next, state.cursor), [{ do: "guess", on: event.on }]];
+  }
+  if (event.type === "select" && asking(state)) return guessed(state, event.node);
+  return null;
+}
+
+/**
+ * The answer to a guess: the iteration goes on to what was accepted.
+ * @param {State} state
+ * @param {NodeId} node
+ * @returns {[State, Message[]]}
+ */
+function guessed(state, node) {
+  if (!Number.isInteger(node)) return [state, []];
+  const step = state.steps[state.cursor - 1];
+  const right = node === Math.max(lastOnPath(step), 0);
+  const { on, tries, right: before } = state.guess;
+  /** @type {Guess} */
+  const guess = {
+    on: on === true || Number(on) - 1, // for so many iterations, or until it is turned off
+    tries: tries + 1,
+    right: before + Number(right),
+    sentence: words("guess", right ? "right" : "wrong", { node, ending: ending(step) })
+  };
+  const next = { ...state, node, guess, veiled: /** @type {null} */ (null) };
+  const moved = movedTo(next, state.cursor, phaseTick(next, "accept", Infinity));
+  return [moved, [shownMessage(moved)]];
+}
+
+/**
+ * Veils a new iteration that has something to guess.
+ * @param {State} state
+ * @param {PageEvent} message
+ * @param {State} before
+ */
+function guessAfter(state, message, before) {
+  if (message.type === "status" && "guess" in message)
+    return { ...state, guess: { ...state.guess, on: message.guess } };
+  if (message.type !== "step" && message.type !== "run") return state;
+  if (message.type === "run" && message.id !== undefined && message.id === before.run) return state; // another page said hello
+  const guess = { ...state.guess, sentence: "" };
+  const last = state.steps.length - 1;
+  // a run that opens at its end was decoded for this page
+  const fresh = message.type === "step" || (!message.keep && message.cursor === last + 1);
+  const asks = guess.on && fresh && last >= 0 && state.steps[last].nodes.length > 1;
+  const next = { ...state, guess, veiled: asks ? last : null };
+  return asks ? movedTo(next, state.cursor) : next;
+}
+
+/** @param {Context} context @returns {Partial<FeaturePage>} */
+function guessPage({ state, dispatch }) {
+  const flip = () => dispatch({ type: "guessing", on: !state().guess.on });
+  const entry = entryOf("Guess first", flip, WORDS.controls.guess);
+  const show = () => dispatch({ type: "guessing", on: false });
+  return {
+    entries: () => [entry],
+    update: now => entry.setAttribute("aria-pressed", String(Boolean(now.guess.on))),
+    score: ({ guess }) => (guess.tries ? [words("score", "guessed", guess)] : []),
+    story(now) {
+      if (asking(now)) return [WORDS.guess.ask];
+      const { sentence } = now.guess;
+      return sentence && positionShown(now).phase === "accept" ? [sentence] : [];
+    },
+    besideStory: now => (asking(now) ? [button("Just show it", WORDS.controls.link, show)] : [])
+  };
+}
+
+register(
+  {
+    name: "guess",
+    state: { guess: NO_GUESS },
+    reduce: guessReduce,
+    after: guessAfter,
+    page: guessPage
+  },
+  GUESS_WORDS
+);

@@ -1,0 +1,1 @@
+"""The tab of numbers over the iterations."""

@@ -1,0 +1,1 @@
+"""Where accepted tokens came from, and what routing between two drafts cost."""

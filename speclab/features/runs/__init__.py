@@ -1,0 +1,1 @@
+"""The row of all runs and forks in the lab, which switches between them."""

@@ -1,0 +1,33 @@
+"""The tree of a what-if over that of its iteration."""
+
+from __future__ import annotations
+
+from support.view_samples import runs
+from test_pictures import nodes, said, texts
+
+import speclab
+from speclab import views
+from speclab.drafters import in_force
+from speclab.views.run_data import LOOKS
+
+
+def test_what_would_be_gone_or_new_is_told_apart():
+    step = next(step for step in runs()["dynatree"].steps if len(step.accepted) == 3)
+
+    def seen(**changes):
+        other = in_force(step).changed(**changes)
+        return views.whatif(step, speclab.what_if(step, other))
+
+    shallow = seen(max_depth=2, base_depth=2)
+    gone = sum(depth > 2 for depth in step.tree.depth.tolist())
+    assert sum("<s>" in text for text in texts(shallow)) == gone
+    assert "2 accepted instead of 3" in said(shallow)
+    assert nodes(shallow)["own"][0] == nodes(shallow)[step.accepted[2]][0], "after the path"
+    new = LOOKS["nodes"]["new"]["symbol"]
+    same = seen()
+    assert "the same tree" in said(same)
+    assert not any(place[4] == new for place in nodes(same).values())
+    more = seen(node_budget=40, max_branches=9, low_confidence=0.8)
+    assert any(place[4] == new for place in nodes(more).values())
+    assert "→ ?" in texts(more)
+    assert "did not record" in said(more)
