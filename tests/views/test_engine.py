@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import local
 
 import pytest
+from support.pictures import said
 from support.refusals import refused
 from support.view_samples import five_nodes, trace
-from test_pictures import said
 
 import speclab
 from speclab import views

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import networkx as nx
 import pytest
+from support.pictures import nodes, texts
 from support.refusals import refused
 from support.view_samples import HOSTILE, five_nodes, recorded
-from test_pictures import nodes, texts
 
 import speclab
 from speclab import views

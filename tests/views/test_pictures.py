@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.pictures import nodes, said, texts
 from support.view_samples import HOSTILE, five_nodes, large, recorded, runs
 
 from speclab import views
@@ -17,24 +18,8 @@ from speclab.views.run_data import LOOKS
 _, ANCESTOR, SELF, MISSING, EXTRA = range(5)
 
 
-def nodes(figure) -> dict:
-    """Of every drawn node: x, y, size, border, symbol."""
-    (drawn,) = [trace for trace in figure.data if trace.name == "nodes"]
-    marker = drawn.marker
-    rest = zip(drawn.x, drawn.y, marker.size, marker.line.width, marker.symbol, strict=True)
-    return dict(zip(drawn.customdata, rest, strict=True))
-
-
-def texts(figure) -> list[str]:
-    return [text for trace in figure.data if trace.mode == "text" for text in trace.text]
-
-
 def cells(figure) -> list[list[int]]:
     return [list(row) for row in figure.data[1].z]
-
-
-def said(figure) -> str:
-    return figure.layout.meta["sentence"]
 
 
 # The tree

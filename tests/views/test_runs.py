@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from support.engine import evaluated
+from support.pictures import said
 from support.view_samples import HOSTILE, recorded, trace, with_texts
-from test_pictures import said
 
 from speclab import views
 from speclab.trace.codecs import adapter

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.pictures import said
 from support.view_samples import trace
-from test_pictures import said
 
 from speclab import views
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from support.pictures import nodes, said, texts
 from support.view_samples import runs
-from test_pictures import nodes, said, texts
 
 import speclab
 from speclab import views

@@ -10,7 +10,8 @@ from support.node import assert_equal
 
 import speclab
 from speclab.errors import NotRecordedError
-from speclab.views.run_data import step_data, what_if_data
+from speclab.features.whatif.data import what_if_data
+from speclab.views.run_data import step_data
 
 OTHERS = [
     speclab.DynaTree(node_budget=4),
