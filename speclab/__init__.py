@@ -12,13 +12,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from speclab.features import FEATURES
+
 __version__ = "0.3.0"
+
+
+def _there(home: str) -> bool:
+    """Whether a module belongs to no feature, or to one that is there."""
+    _, feature, name = f"{home}.".partition("speclab.features.")
+    return not feature or name.partition(".")[0] in FEATURES
+
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOME = {
     name: home
     for home, names in re.findall(r"(?m)^from (\S+) import (\([^)]*|.*)", _STUB)
     for name in re.findall(r"as (\w+)", names)
+    if _there(home)
 }
 """Each public name and the module that holds it; a module's is its package."""
 

@@ -1,0 +1,105 @@
+"""A feature can be deleted: without its folder and its line the rest works.
+
+A copy without it imports, a lab opens, decodes, forks and exports its page, and the scripts draw.
+By day about half of the features are missing at once, in eight ways that part every two of them; at
+night each is missing alone, and the unit tests of the rest pass.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.checkout import kept as kept_files
+
+from speclab.features import FEATURES, FOLDER, PICTURES
+
+ROOT = Path(__file__).parents[2]
+TRIED = """
+import sys
+import speclab
+from speclab.views.drawing import call
+
+lab = speclab.Lab("mini", max_new_tokens=24)
+assert lab.wait(300)
+assert not lab.state.errors, lab.state.errors
+assert lab.step() is not None
+lab.back()
+lab.fork(strategy=speclab.LinearSpeculation())
+lab.run(until="accepted < 1")
+page = lab.export(sys.argv[1])
+trace = lab.session.trace
+speclab.views.tree(trace.steps[0])
+speclab.views.mask(trace.steps[0])
+speclab.views.timeline(trace)
+state = call("firstState")
+first, _ = call("reduce", state, {"type": "run", "id": 0, "header": {}, "keep": 0, "steps": [], "cursor": 0})
+assert first["run"] == 0
+lab.close()
+"""
+
+
+def _copy(source: str, to: str) -> None:
+    (os.symlink if Path(source).stat().st_size > 1 << 20 else shutil.copy)(source, to)  # weights
+
+
+def _copy_without(missing: list[str], to: Path) -> None:
+    """The package in a folder, without these features and their lines."""
+    shutil.copytree(ROOT / "speclab", to / "speclab", copy_function=_copy)
+    listed = to / "speclab" / "features" / "__init__.py"
+    text = listed.read_text(encoding="utf-8")
+    for feature in missing:
+        shutil.rmtree(to / "speclab" / "features" / feature)
+        text = re.sub(rf'(?m)^    "{feature}",\n', "", text)
+        text = re.sub(rf'(?m)^    "\w+": "{feature}",\n', "", text)
+    listed.write_text(text, encoding="utf-8")
+
+
+def _run(folder: Path, *command: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-3000:]
+
+
+def test_every_folder_has_its_line_and_every_line_its_folder():
+    folders = {path.parent.name for path in FOLDER.glob("*/__init__.py")}
+    assert folders == {*FEATURES}
+    assert {*PICTURES.values()} <= {*FEATURES}
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("bit", range(len(FEATURES).bit_length()))
+def test_without_half_of_the_features_the_rest_works(bit, kept, tmp_path):
+    """The numbers of two features differ in a bit: one way keeps the first and lacks the second."""
+    missing = [name for number, name in enumerate(FEATURES) if (number >> bit) % 2 != kept]
+    _copy_without(missing, tmp_path)
+    page = tmp_path / "run.html"
+    _run(tmp_path, "-c", TRIED, str(page))
+    assert page.stat().st_size
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("feature", FEATURES)
+def test_without_a_feature_the_unit_tests_of_the_rest_pass(feature, tmp_path):
+    _copy_without([feature], tmp_path)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests")
+    shutil.rmtree(tmp_path / "tests" / "features" / feature, ignore_errors=True)
+    for name in kept_files():
+        if not name.startswith(("speclab/", "tests/")):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+    _run(tmp_path, "-c", TRIED, str(tmp_path / "run.html"))
+    unit = ["--ignore=tests/double", "--ignore=tests/notebooks", "--ignore=tests/browser"]
+    _run(tmp_path, "-m", "pytest", "-q", "-x", "-p", "no:nbval", *unit, "-m", "not model")
