@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
+from types import ModuleType
 from typing import Any
 
 from speclab.errors import SpeclabError
@@ -24,13 +24,18 @@ def short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def view(name: str, value: object) -> dict[str, Any]:
-    """The bundle of a view of a record; empty if the record has no such picture.
+_views: list[Callable[[], ModuleType]] = []
 
-    The views are imported by name when a notebook asks, so a record opens without plotly.
-    """
+
+def told_by(views: Callable[[], ModuleType]) -> None:
+    """Take the pictures from the module that `views` returns, when a notebook asks for the first."""
+    _views[:] = [views]
+
+
+def view(name: str, value: object) -> dict[str, Any]:
+    """The bundle of a picture of a record; empty if the record has no such picture."""
     try:
-        shown = attrgetter(name)(import_module("speclab.views"))(value)
+        shown = attrgetter(name)(_views[0]())(value)
     except SpeclabError:
         return {}
     if hasattr(shown, "_repr_mimebundle_"):
