@@ -1,69 +1,117 @@
-"""Writes the messages of the page into `speclab/types.d.ts`, from the commands of the lab; `--check` compares.
+"""Writes what Python declares for the page's scripts: the records into `speclab/records.d.ts`, the
+messages of the page into `speclab/types.d.ts`; `--check` compares.
 
-A command is a marked method (`speclab/lab/_commands.py`): its parameters are the fields of the message.
+pydantic prints the JSON schema of a record and of a command of the lab
+(`speclab/lab/_commands.py`), and `script_type` says it in TypeScript.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
-from speclab.lab._runs import Until
-from speclab.lab._setup import FormStrategy
+from pydantic import TypeAdapter
+
+from speclab.lab._messages import messages
 from speclab.lab.lab import every_command
+from speclab.trace.records import Step
+from speclab.views.run_data import Header
 
-TYPES = Path(__file__).parents[1] / "speclab" / "types.d.ts"
+PACKAGE = Path(__file__).parents[1] / "speclab"
+RECORDS = PACKAGE / "records.d.ts"
+TYPES = PACKAGE / "types.d.ts"
 BLOCK = re.compile(r"(?s)(/\*\* What the page tells the kernel[^\n]*\ntype Message =\n).*?;\n\n")
-NAMES = {
-    int: "number",
-    float: "number",
-    str: "string",
-    bool: "boolean",
-    NoneType: "null",
-    Any: "Values",
-    Until: "Until",
-    FormStrategy: 'Wanted["strategy"]',
+TOP = """// Records as a trace writes them (trace/records.py says what each field means), and the header of a
+// run (views/run_data.py). Written by scripts/write_types.py.
+"""
+PRIMITIVES = {
+    "array": "any[]",
+    "boolean": "boolean",
+    "integer": "number",
+    "null": "null",
+    "number": "number",
+    "string": "string",
 }
+NAMES = {"Event": "TreeEvent", "FormStrategy": 'Wanted["strategy"]'}
+"""Scripts call these otherwise: a browser has an `Event` of its own."""
 
 
-def script_type(hint: Any) -> str:
-    """A Python type in TypeScript."""
-    if get_origin(hint) in (UnionType, Union):
-        names = [script_type(part) for part in get_args(hint)]
-        return " | ".join(dict.fromkeys(names))
-    if get_origin(hint) is list:
-        return f"{script_type(get_args(hint)[0])}[]"
-    if get_origin(hint) is dict:
-        return "Values"
-    return NAMES[hint]
+def script_type(schema: dict[str, Any]) -> str:
+    """The TypeScript type of a JSON schema."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return NAMES.get(name, name)
+    if "enum" in schema:
+        return " | ".join([json.dumps(value) for value in schema["enum"]])
+    if "anyOf" in schema:
+        return " | ".join(dict.fromkeys([script_type(part) for part in schema["anyOf"]]))
+    if "prefixItems" in schema:
+        parts = [script_type(part) for part in schema["prefixItems"]]
+        return f"[{', '.join(parts)}]"
+    if "items" in schema:
+        item = script_type(schema["items"])
+        return f"({item})[]" if " | " in item else f"{item}[]"
+    if schema.get("type") in PRIMITIVES:
+        return PRIMITIVES[schema["type"]]
+    values = schema.get("additionalProperties")
+    value = script_type(values) if isinstance(values, dict) else ""
+    # the values of settings and of events have several types
+    return f"Record<string, {value}>" if value in PRIMITIVES.values() else "Values"
 
 
-def written() -> str:
-    """The text of the file with the commands as they are."""
+def interfaces(kind: type) -> dict[str, str]:
+    """A record and those that it contains, as interfaces by name. A record is written whole."""
+    schema = TypeAdapter(kind).json_schema(mode="serialization")
+    texts = {}
+    for name, record in {**schema.pop("$defs", {}), kind.__name__: schema}.items():
+        shown = NAMES.get(name, name)
+        if "properties" in record:
+            lines = [f"interface {shown} {{\n"]
+            for field, part in record["properties"].items():
+                lines.append(f"  {field}: {script_type(part)};\n")
+            texts[shown] = "".join(lines) + "}\n"
+        else:
+            texts[shown] = f"type {shown} = {script_type(record)};\n"
+    return texts
+
+
+def written() -> dict[Path, str]:
+    """The texts of both files with records and commands as they are."""
+    records = {**interfaces(Step), **interfaces(Header)}
     lines = []
     for name, command in sorted(every_command().items()):
-        fields = [f'do: "{name}"']
-        for field, info in command.fields.model_fields.items():
-            optional = "" if info.is_required() else "?"
-            fields.append(f"{field}{optional}: {script_type(info.annotation)}")
-        lines.append(f"  | {{ {'; '.join(fields)} }}")
+        message = [f'do: "{name}"']
+        schema = command.fields.model_json_schema()
+        for field, part in schema["properties"].items():
+            optional = "" if field in schema.get("required", ()) else "?"
+            message.append(f"{field}{optional}: {script_type(part)}")
+        lines.append(f"  | {{ {'; '.join(message)} }}")
     union = "\n".join(lines) + ";\n\n"
-    text = TYPES.read_text(encoding="utf-8")
-    return BLOCK.sub(lambda match: match[1] + union, text, count=1)
+    types = TYPES.read_text(encoding="utf-8")
+    return {
+        RECORDS: TOP + "".join([f"\n{text}" for _, text in sorted(records.items())]),
+        TYPES: BLOCK.sub(lambda match: match[1] + union, types, count=1),
+    }
 
 
 def as_written() -> bool:
-    """Whether the file has the commands as they are; prettier breaks its lines."""
-    texts = [re.sub(r"\s", "", text) for text in (written(), TYPES.read_text(encoding="utf-8"))]
-    return len({text.replace(";}", "}") for text in texts}) == 1
+    """Whether the files have records and commands as they are; prettier breaks their lines."""
+    for path, text in written().items():
+        texts = {re.sub(r"\s", "", one) for one in (text, path.read_text(encoding="utf-8"))}
+        if len({one.replace(";}", "}") for one in texts}) > 1:
+            return False
+    return True
 
 
 if __name__ == "__main__":
     if "--check" in sys.argv[1:]:
         if not as_written():
-            sys.exit("types.d.ts lacks commands of the lab: run python scripts/write_types.py")
+            sys.exit(
+                "records.d.ts or types.d.ts lacks something: run python scripts/write_types.py"
+            )
         sys.exit()
-    TYPES.write_text(written(), encoding="utf-8")
+    for path, text in written().items():
+        path.write_text(text, encoding="utf-8")

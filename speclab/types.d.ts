@@ -1,5 +1,5 @@
-// What the scripts hand to each other, for `tsc`: records as a trace writes them (trace/records.py
-// says what each field means), messages (views/messages.json), the page's state, and pictures.
+// What the scripts hand to each other, for `tsc`: messages (views/messages.json), the page's state,
+// and pictures. Records are in records.d.ts.
 
 // ---- records
 
@@ -9,51 +9,9 @@ type TokenProb = [token: number, prob: number];
 type Top = TokenProb[];
 type Values = Record<string, any>;
 
-interface Columns {
-  token: number[];
-  parent: number[];
-  log_prob: (number | string)[];
-  source: string[];
-  candidate_sampling: string;
-}
-
-interface TreeEvent {
-  kind: string;
-  node: number | null;
-  values: Values;
-}
-
 /** An event of one of the tree's nodes. */
 interface NodeEvent extends TreeEvent {
   node: number;
-}
-
-interface NodeRecord {
-  index: number;
-  token: number;
-  draft_prob: number;
-  path_prob: number;
-  target_prob: number | null;
-  target_choice: number;
-  verdict: string;
-  kv_slot: number;
-  choice_prob: number | null;
-  beyond_draft?: boolean;
-  entropy: number;
-  target_top: Top;
-  draft_top: Top;
-}
-
-interface CacheRecord {
-  name: string;
-  before: number;
-  written: number;
-  kept: number[];
-  moved: [from: number, to: number][];
-  after: number;
-  committed: number;
-  capacity: number;
-  slot_bytes: number;
 }
 
 /** `open`: the commit is still to come. */
@@ -61,105 +19,8 @@ interface DrawnCache extends CacheRecord {
   open?: boolean;
 }
 
-interface ExtraRow {
-  token: number;
-  depth: number;
-  sees: number[];
-  prefix_seen: number;
-  target_choice: number;
-}
-
-interface Trial {
-  node: number;
-  target: number;
-  against: number;
-  accepted: boolean;
-  block: number | null;
-}
-
-interface ResidualToken {
-  token: number;
-  residual: number;
-  target: number;
-  draft: number | null;
-  [name: string]: number | null;
-}
-
-interface Proposal {
-  name: string;
-  tree: Columns;
-  confidence: number;
-  score: number;
-  chosen: boolean;
-}
-
-interface Adaptation {
-  kind: string;
-  values: Values;
-  before: Values;
-  after: Values;
-}
-
-interface Finding {
-  iteration: number;
-  node: number | null;
-  kind: string;
-  sentence: string;
-  fault?: string;
-  count?: number;
-  text_is_right?: boolean;
-}
-
-interface Step {
-  index: number;
-  prefix_length: number;
-  tree: Columns;
-  nodes: NodeRecord[];
-  accepted: number[];
-  committed: number[];
-  bonus: number | null;
-  root_choice: number | null;
-  settings: Settings;
-  events: TreeEvent[];
-  caches: CacheRecord[];
-  seconds: Record<string, number>;
-  adaptation: Adaptation;
-  counts: Record<string, number>;
-  mask: string[];
-  prefix_seen: number[];
-  texts: Texts;
-  note: string;
-  extra: ExtraRow[];
-  rule: string;
-  trials: Trial[];
-  residual: { node: number | null; tokens: ResidualToken[] } | null;
-  proposals: Proposal[];
-  paths: number[][];
-  position: number[];
-  hidden_prefix: [row: number, first: number, last: number][];
-  rows: number[];
-  missing: string[];
-  not_numbers: number[];
-  request: string;
-  batch: string;
-  findings: Finding[];
-  plain: Top[];
-  gaps: ([recorded: number, reference: number | null] | null)[];
-}
-
 /** A strategy's settings, with its name as `strategy`. */
 type Settings = Record<string, any>;
-
-/** A run without its steps (views/run_data.py, run_header). */
-interface Header {
-  prompt_ids: number[];
-  first_token: number | null;
-  texts: Texts;
-  prompt_parts: [role: string, start: number, stop: number][];
-  settings: Settings;
-  models: Values;
-  finished: string;
-}
 
 // ---- an iteration's phases
 

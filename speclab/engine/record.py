@@ -27,8 +27,8 @@ from speclab.trace.records import (
     ExtraRow,
     NodeRecord,
     Residual,
+    ResidualToken,
     Step,
-    TokenProb,
     Verdict,
 )
 from speclab.tree import Bools
@@ -297,7 +297,7 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
     shown = {outcome.committed[-1]}
     shown.update(_most_probable(before), _most_probable(after), tokens)
     probs = [
-        TokenProb(
+        ResidualToken(
             token,
             float(after[token]),
             float(before[token]),

@@ -257,6 +257,7 @@ function pruned(rules, tree, events, tops) {
       });
     }
   });
+  /** @type {Columns} */
   const columns = {
     token: numbers.map(node => token[node]),
     parent: numbers.map(node => index(parent[node])),

@@ -45,32 +45,41 @@ def adapter(kind: type[T]) -> TypeAdapter[T]:
     return TypeAdapter(kind)
 
 
+def _log_prob(value: float) -> float | str:
+    """JSON has no infinity: a token that its source rules out has "-inf"."""
+    return value if isfinite(value) else str(value)
+
+
+LogProb = Annotated[float, PlainSerializer(_log_prob)]
+
+
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
+    """A tree as a trace writes it: a value for each node."""
+
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     token: Many[Natural]
     parent: Many[Whole]
-    log_prob: Many[float]
+    log_prob: Many[LogProb]
     source: Many[str]
     candidate_sampling: CandidateSampling = CandidateSampling.DETERMINISTIC
 
 
-def _columns(tree: DraftTree) -> dict[str, Any]:
-    return {
-        "token": tree.token.tolist(),
-        "parent": tree.parent.tolist(),
-        # JSON has no infinity: a token that its source rules out has "-inf"
-        "log_prob": [value if isfinite(value) else str(value) for value in tree.log_prob.tolist()],
-        "source": list(tree.source),
-        "candidate_sampling": str(tree.candidate_sampling),
-    }
+def _columns(tree: DraftTree) -> Columns:
+    return Columns(
+        tuple(tree.token.tolist()),
+        tuple(tree.parent.tolist()),
+        tuple(tree.log_prob.tolist()),
+        tree.source,
+        tree.candidate_sampling,
+    )
 
 
 def _tree(value: Any) -> DraftTree:
     if isinstance(value, DraftTree):
         return value
-    columns = adapter(_Columns).validate_python(value)
+    columns = adapter(Columns).validate_python(value)
     if not all(value <= MOST_LOG_PROB for value in columns.log_prob):  # NaN too
         raise ValueError("has a log-probability that is above 0 or not a number")
     return DraftTree(

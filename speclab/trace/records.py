@@ -50,7 +50,7 @@ Value = Real | Whole | str | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class TokenProb:
+class ResidualToken:
     """One token at the node where sampled acceptance stopped.
 
     `target`: its probability for the target. `residual`: in the distribution that the bonus token
@@ -86,7 +86,7 @@ class Residual:
     tokens first."""
 
     node: Natural | None
-    tokens: Many[TokenProb]
+    tokens: Many[ResidualToken]
 
 
 @dataclass(frozen=True, slots=True)

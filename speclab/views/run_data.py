@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from inspect import getdoc
@@ -14,8 +15,8 @@ from typing import Any
 
 from speclab.drafters.base import Strategy, measure_of, small_matters
 from speclab.features import parts_named
-from speclab.trace.codecs import TreeColumns, adapter
-from speclab.trace.records import Event, Step, Trace
+from speclab.trace.codecs import Length, Many, Natural, TreeColumns, adapter
+from speclab.trace.records import Event, Step, Trace, Value
 from speclab.tree import DraftTree
 
 Data = dict[str, Any]
@@ -47,19 +48,32 @@ body { margin: 0; padding: 8px 20px 24px; background: #fff }
 """
 
 
+@dataclass(frozen=True)
+class Header:
+    """A run without its steps; the fields are those of a `Trace`, and its `prompt_parts()`."""
+
+    prompt_ids: Many[Natural]
+    first_token: Natural | None
+    texts: Mapping[Natural, str]
+    prompt_parts: Many[tuple[str, Length, Length]]
+    settings: Mapping[str, Value]
+    models: Mapping[str, Value]
+    finished: str
+
+
 def run_header(trace: Trace) -> Data:
     """What the page needs of a run besides its steps."""
-    return {
-        "prompt_ids": list(trace.prompt_ids),
-        "first_token": trace.first_token,
-        "texts": dict(trace.texts),
-        "prompt_parts": trace.prompt_parts(),
-        "settings": dict(trace.settings),
-        "models": dict(trace.models),
-        "finished": trace.finished,
-        "max_new_tokens": trace.settings.get("max_new_tokens"),
-        "version": trace.version,
-    }
+    header = Header(
+        trace.prompt_ids,
+        trace.first_token,
+        trace.texts,
+        tuple(trace.prompt_parts()),
+        trace.settings,
+        trace.models,
+        trace.finished,
+    )
+    data: Data = adapter(Header).dump_python(header, mode="json")
+    return data
 
 
 def step_data(step: Step | Event) -> Data:

@@ -38,12 +38,13 @@ function stoppedAt(step) {
 export function residualFigure(step) {
   if (!step.residual) return null;
   const { tokens } = step.residual;
-  /** @param {string} name */
-  const column = name =>
-    new Map(tokens.filter(one => one[name] !== null).map(one => [one.token, one[name]]));
-  const panels = Object.entries({ p: "target", q: "draft", residual: "residual" })
-    .map(([name, field]) => ({ name, probs: column(field) }))
-    .filter(panel => panel.probs.size);
+  /** @param {string} name @param {keyof ResidualToken} field */
+  const panel = (name, field) => {
+    const recorded = tokens.filter(entry => entry[field] !== null);
+    return { name, probs: new Map(recorded.map(entry => [entry.token, entry[field]])) };
+  };
+  const every = [panel("p", "target"), panel("q", "draft"), panel("residual", "residual")];
+  const panels = every.filter(({ probs }) => probs.size);
   const nodes = stoppedAt(step);
   const notes = new Map([...nodes].map(([token, node]) => [token, `node ${node}`]));
   for (const trial of rejections(step))
