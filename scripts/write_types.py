@@ -1,4 +1,5 @@
 """Writes what Python declares for the page's scripts: the records into `speclab/records.d.ts`, the
+columns of a node (`speclab/trace/columns.py`) there and into `speclab/views/columns.json`, the
 messages of the page into `speclab/types.d.ts`; `--check` compares.
 
 pydantic prints the JSON schema of a record and of a command of the lab
@@ -17,15 +18,16 @@ from pydantic import TypeAdapter
 
 from speclab.lab._messages import messages
 from speclab.lab.lab import every_command
-from speclab.trace.records import Step
-from speclab.views.run_data import Header
+from speclab.trace.columns import COLUMNS
+from speclab.trace.records import Trace
 
 PACKAGE = Path(__file__).parents[1] / "speclab"
 RECORDS = PACKAGE / "records.d.ts"
 TYPES = PACKAGE / "types.d.ts"
+HEADS = PACKAGE / "views" / "columns.json"
 BLOCK = re.compile(r"(?s)(/\*\* What the page tells the kernel[^\n]*\ntype Message =\n).*?;\n\n")
-TOP = """// Records as a trace writes them (trace/records.py says what each field means), and the header of a
-// run (views/run_data.py). Written by scripts/write_types.py.
+TOP = """// Records as a trace writes them (trace/records.py says what each field means), and the columns of a
+// node that the page shows (trace/columns.py). Written by scripts/write_types.py.
 """
 PRIMITIVES = {
     "array": "any[]",
@@ -35,8 +37,20 @@ PRIMITIVES = {
     "number": "number",
     "string": "string",
 }
-NAMES = {"Event": "TreeEvent", "FormStrategy": 'Wanted["strategy"]'}
-"""Scripts call these otherwise: a browser has an `Event` of its own."""
+CELLS = {
+    "bool": "boolean",
+    "boolean": "boolean | null",
+    "float64": "number | null",
+    "int64": "number",
+    "str": "string",
+}
+"""The values of a column by its dtype."""
+NAMES = {
+    "Event": "TreeEvent",
+    "FormStrategy": 'Wanted["strategy"]',
+    "Message": "PromptMessage",
+}
+"""Scripts call these otherwise: a browser has an `Event`, the page a `Message`."""
 
 
 def script_type(schema: dict[str, Any]) -> str:
@@ -78,9 +92,29 @@ def interfaces(kind: type) -> dict[str, str]:
     return texts
 
 
+def node_columns() -> str:
+    """The columns that the page shows, as an interface."""
+    lines = ["interface NodeColumns {\n"]
+    for column in COLUMNS:
+        if column.head:
+            cell = CELLS[column.dtype]
+            lines.append(f"  {column.name}?: {f'({cell})' if ' ' in cell else cell}[];\n")
+    return "".join(lines) + "}\n"
+
+
+def heads() -> str:
+    """The heads of these columns, as JSON with a column a line."""
+    lines = []
+    for column in COLUMNS:
+        if column.head:
+            shown = {"name": column.name, "head": column.head, "format": column.format}
+            lines.append(json.dumps(shown))
+    return "[\n  " + ",\n  ".join(lines) + "\n]\n"
+
+
 def written() -> dict[Path, str]:
-    """The texts of both files with records and commands as they are."""
-    records = {**interfaces(Step), **interfaces(Header)}
+    """The texts of the files with records, columns and commands as they are."""
+    records = {**interfaces(Trace), "NodeColumns": node_columns()}
     lines = []
     for name, command in sorted(every_command().items()):
         message = [f'do: "{name}"']
@@ -93,12 +127,13 @@ def written() -> dict[Path, str]:
     types = TYPES.read_text(encoding="utf-8")
     return {
         RECORDS: TOP + "".join([f"\n{text}" for _, text in sorted(records.items())]),
+        HEADS: heads(),
         TYPES: BLOCK.sub(lambda match: match[1] + union, types, count=1),
     }
 
 
 def as_written() -> bool:
-    """Whether the files have records and commands as they are; prettier breaks their lines."""
+    """Whether the files have records, columns and commands as they are; prettier breaks their lines."""
     for path, text in written().items():
         texts = {re.sub(r"\s", "", one) for one in (text, path.read_text(encoding="utf-8"))}
         if len({one.replace(";}", "}") for one in texts}) > 1:

@@ -1,5 +1,5 @@
-// Records as a trace writes them (trace/records.py says what each field means), and the header of a
-// run (views/run_data.py). Written by scripts/write_types.py.
+// Records as a trace writes them (trace/records.py says what each field means), and the columns of a
+// node that the page shows (trace/columns.py). Written by scripts/write_types.py.
 
 interface Adaptation {
   kind: string;
@@ -61,14 +61,17 @@ interface Finding {
   text_is_right: boolean;
 }
 
-interface Header {
-  prompt_ids: number[];
-  first_token: number | null;
-  texts: Record<string, string>;
-  prompt_parts: [string, number, number][];
-  settings: Values;
-  models: Values;
-  finished: string;
+interface NodeColumns {
+  node?: number[];
+  token?: number[];
+  depth?: number[];
+  parent?: number[];
+  source?: string[];
+  draft_prob?: (number | null)[];
+  path_prob?: (number | null)[];
+  target_prob?: (number | null)[];
+  target_choice?: number[];
+  verdict?: string[];
 }
 
 interface NodeRecord {
@@ -85,6 +88,13 @@ interface NodeRecord {
   beyond_draft: boolean;
   target_top: [number, number][];
   draft_top: [number, number][];
+}
+
+interface PromptMessage {
+  role: string;
+  content: string;
+  start: number;
+  stop: number;
 }
 
 interface Proposal {
@@ -142,6 +152,20 @@ interface Step {
   findings: Finding[];
   plain: [number, number][][];
   gaps: ([number, number | null] | null)[];
+}
+
+interface Trace {
+  prompt_ids: number[];
+  first_token: number | null;
+  steps: Step[];
+  settings: Values;
+  models: Values;
+  texts: Record<string, string>;
+  prefill_seconds: number;
+  prefill_calls: number;
+  finished: string;
+  messages: PromptMessage[];
+  version: number;
 }
 
 interface TreeEvent {

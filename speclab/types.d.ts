@@ -14,6 +14,26 @@ interface NodeEvent extends TreeEvent {
   node: number;
 }
 
+interface Step {
+  /** Columns of the nodes that neither records nor tree contain; a page that decodes has none. */
+  columns?: NodeColumns;
+}
+
+/** A column of the table of nodes. */
+interface Column {
+  name: keyof NodeColumns;
+  head: string;
+  format: string;
+}
+
+/** A run without its steps (views/run_data.py, run_header). */
+interface Header extends Pick<
+  Trace,
+  "prompt_ids" | "first_token" | "texts" | "settings" | "models" | "finished"
+> {
+  prompt_parts: [role: string, start: number, stop: number][];
+}
+
 /** `open`: the commit is still to come. */
 interface DrawnCache extends CacheRecord {
   open?: boolean;
@@ -48,8 +68,6 @@ interface Shape {
 
 interface Words {
   numbers?: { name: string; part: string; whole: string; format: string; definition: string }[];
-  /** Columns of the table of nodes: head, field, and form if it has one. */
-  facts: string[][];
   [group: string]: any;
 }
 

@@ -19,25 +19,42 @@ STRATEGY = {
     "speclab/drafters/echo.py": [("", f'"""Echo."""\n\n{ECHO}')],
     "speclab/__init__.pyi": [("\n\n", "\n\nfrom speclab.drafters.echo import Echo as Echo\n")],
 }
-TOP = "    draft_top: Many[tuple[Natural, Probability]] = ()\n"
-GIVEN = "                draft_top=draft_top.get(node, ()),\n"
-COLUMN = {
-    "speclab/trace/records.py": [(TOP, f"{TOP}    row: Natural = 0\n")],
-    "speclab/engine/record.py": [(GIVEN, f"{GIVEN}                row=node,\n")],
-    "speclab/views/words.json": [('["depth", "depth"],', '["depth", "depth"],["row", "row"],')],
-}
+MARGIN = """
+def _margin(step: Step, node: int) -> Value:
+    top = step.nodes[node].target_top
+    return top[0][1] - top[1][1]
+
+
+COLUMNS = (
+    Column("margin", "float64", "between the target's best two tokens", _margin, "margin", ".2f"),
+"""
+COLUMN = {"speclab/trace/columns.py": [("\nCOLUMNS = (\n", MARGIN)]}
 TESTED = """
+from pathlib import Path
+
 import speclab
+from speclab.views.drawing import call
 from support.table_runner import random_probs, table_pair
 
+PAIR = table_pair(random_probs(9, 3), random_probs(9, 4), 9)
 
-def test_echo_repeats_the_newest_token_and_a_node_knows_its_row():
-    pair = table_pair(random_probs(9, 3), random_probs(9, 4), 9)
-    tree = speclab.Session(pair, speclab.Echo(), [1, 2]).step().tree
+
+def test_echo_repeats_the_newest_token():
+    tree = speclab.Session(PAIR, speclab.Echo(), [1, 2]).step().tree
     assert len(set(tree.token.tolist())) == 1
-    step = speclab.Session(pair, speclab.FixedTree(depth=2), [1, 2]).step()
-    assert [node.row for node in step.nodes] == list(range(len(step.tree)))
-    assert speclab.views.graph(step).nodes[2]["row"] == 2
+
+
+def test_the_margin_is_in_the_frame_the_table_the_graph_and_the_types():
+    session = speclab.Session(PAIR, speclab.FixedTree(depth=2), [1, 2])
+    step = session.step()
+    margins = [node.target_top[0][1] - node.target_top[1][1] for node in step.nodes]
+    assert speclab.nodes(session).margin.tolist() == margins[1:]
+    table = call("nodeRows", step)
+    column = table["columns"].index("margin")
+    assert [row[column] for row in table["data"]] == [f"{margin:.2f}" for margin in margins]
+    assert speclab.views.graph(step).nodes[2]["margin"] == margins[2]
+    types = Path(speclab.__file__).with_name("records.d.ts").read_text(encoding="utf-8")
+    assert "  margin?: (number | null)[];" in types
 """
 CONTROL = {
     "speclab/views/page/controls.js": [

@@ -111,14 +111,18 @@ class Event:
 class NodeRecord:
     """One row of the verification pass; probabilities are 0…1.
 
-    `target_prob`: the target's probability of this token at its parent; None for a verified root.
-    `target_choice`: the target's choice *after* this node, `UNKNOWN` if not recorded; on a path
-    whose candidates were tried one by one, the token that follows. `choice_prob`: the target's
-    probability of that token, None if not recorded. `beyond_draft`: no draft that may have proposed
-    has that token in its vocabulary. `target_top`, `draft_top`: the most probable next tokens,
-    (token, probability), best first; `draft_top` is empty if the node was not expanded.
-    `entropy`: of the target's distribution after this node, nats. `kv_slot`: the row's slot in the
-    target's cache during the pass.
+    `index`: its number in the tree. `token`: its id. `draft_prob`: the drafter's probability of this
+    token at its parent; `path_prob`: the product along its path. `target_prob`: the target's
+    probability of this token at its parent; None for a verified root, and if not recorded.
+    `verdict`: "root" is a verified root; "not reached" has a rejected ancestor, or the text ended
+    or another child was accepted before the node was tried. `target_choice`: the target's choice
+    *after* this node, `UNKNOWN` if not recorded; on a path whose candidates were tried one by one,
+    the token that follows. `choice_prob`: the target's probability of that token, None if not
+    recorded. `beyond_draft`: no draft that may have proposed has that token in its vocabulary.
+    `target_top`, `draft_top`: the most probable next tokens, (token, probability), best first;
+    `draft_top` is empty if the node was not expanded. `entropy`: of the target's distribution after
+    this node, nats; 0 if not recorded. `kv_slot`: the row's slot in the target's cache during the
+    pass.
     """
 
     index: Natural
@@ -230,19 +234,20 @@ class Finding:
 class Step:
     """One iteration, whole: a view needs no other step to draw it.
 
-    `index`: from 0. `prefix_length`: entries in the target's cache before the pass; node 0 has
-    position `prefix_length`. `accepted`: drafted nodes of the committed path, in order (without a
-    verified root). `committed`: token ids added: the accepted tokens, then `bonus`, unless the text
-    ended before. `bonus`: the target's own token after the path, None if the text ended inside the
-    path. `root_choice`: with a drafted root, the target's choice at its position. `settings`: of
-    this draft. `caches`: of every model that ran. `seconds`: by phase. `mask`: `[n, n]` bool, the
-    tree part of the mask that the target was *given*; `prefix_seen`: prefix entries that each row
-    saw. `texts`: token id to text. `note`: a code of `views/words.json`, or a text of whoever
-    recorded it. `extra`: rows that could not be accepted. `rule`: of acceptance
-    (`acceptance.Rule`). `trials`: the children that acceptance tried one by one, in order.
-    `residual`: what the bonus was drawn from; None at temperature 0, and if the text ended before.
-    `proposals`: the proposed trees, if there were several. `paths`: the rows of each path, if the
-    target verified by paths; empty: by one mask.
+    `index`: from 0. `tree`: `n` nodes, breadth-first; `nodes`: the row of each. `prefix_length`:
+    entries in the target's cache before the pass; node 0 has position `prefix_length`. `accepted`:
+    drafted nodes of the committed path, in order (without a verified root). `committed`: token ids
+    added: the accepted tokens, then `bonus`, unless the text ended before. `bonus`: the target's
+    own token after the path, None if the text ended inside the path. `root_choice`: with a drafted
+    root, the target's choice at its position. `settings`: of this draft. `caches`: of every model
+    that ran. `seconds`: by phase. `adaptation`: what the drafter changed for the next iteration.
+    `counts`: for metrics. `mask`: `[n, n]` bool, the tree part of the mask that the target was
+    *given*; `prefix_seen`: prefix entries that each row saw. `texts`: token id to text. `note`: a
+    code of `views/words.json`, or a text of whoever recorded it. `extra`: rows that could not be
+    accepted. `rule`: of acceptance (`acceptance.Rule`). `trials`: the children that acceptance
+    tried one by one, in order. `residual`: what the bonus was drawn from; None at temperature 0,
+    and if the text ended before. `proposals`: the proposed trees, if there were several. `paths`:
+    the rows of each path, if the target verified by paths; empty: by one mask.
 
     For another decoder's pass (`load_steps`): `position`: of each row as given to the model.
     `hidden_prefix`: (row, first, last) of hidden prefix entries. `rows`: the row of the file for

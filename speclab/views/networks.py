@@ -8,6 +8,7 @@ from math import exp
 from typing import TYPE_CHECKING, Any
 
 from speclab.errors import SettingsError, named
+from speclab.trace.columns import computed
 from speclab.trace.records import Step, step_of
 from speclab.views.drawing import call
 from speclab.views.run_data import LOOKS
@@ -25,7 +26,8 @@ def graph(step: Step) -> DiGraph[int | str]:
     Nodes have the numbers of the tree; "own" is the target's own token. Node attributes: token,
     text, label, parent, depth, position, source, log_prob, draft_prob, path_prob, target_prob,
     target_choice, target_choice_text, choice_prob, entropy, draft_top, target_top, verdict, accepted,
-    kv_slot, mask_row, as far as they were recorded.
+    kv_slot, mask_row, and the columns of the page's table (`trace/columns.py`), as far as they were
+    recorded.
     Graph attributes: index, prefix_length, rule and the settings of the iteration.
     """
     tree = step_of(step).tree
@@ -34,6 +36,10 @@ def graph(step: Step) -> DiGraph[int | str]:
     settings = {"rule": step.rule, **step.settings}
     made.graph |= {"index": step.index, "prefix_length": step.prefix_length}
     made.graph |= {name: value for name, value in settings.items() if value is not None}
+    for name, values in computed(step).items():
+        for node, value in enumerate(values):
+            if value is not None:
+                made.nodes[node].setdefault(name, value)
     for record in step.nodes:
         node = record.index
         facts = {name: value for name, value in asdict(record).items() if value is not None}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from inspect import getdoc
@@ -15,8 +14,9 @@ from typing import Any
 
 from speclab.drafters.base import Strategy, measure_of, small_matters
 from speclab.features import parts_named
-from speclab.trace.codecs import Length, Many, Natural, TreeColumns, adapter
-from speclab.trace.records import Event, Step, Trace, Value
+from speclab.trace.codecs import TreeColumns, adapter
+from speclab.trace.columns import computed
+from speclab.trace.records import Event, Step, Trace
 from speclab.tree import DraftTree
 
 Data = dict[str, Any]
@@ -48,38 +48,22 @@ body { margin: 0; padding: 8px 20px 24px; background: #fff }
 """
 
 
-@dataclass(frozen=True)
-class Header:
-    """A run without its steps; the fields are those of a `Trace`, and its `prompt_parts()`."""
-
-    prompt_ids: Many[Natural]
-    first_token: Natural | None
-    texts: Mapping[Natural, str]
-    prompt_parts: Many[tuple[str, Length, Length]]
-    settings: Mapping[str, Value]
-    models: Mapping[str, Value]
-    finished: str
-
-
 def run_header(trace: Trace) -> Data:
     """What the page needs of a run besides its steps."""
-    header = Header(
-        trace.prompt_ids,
-        trace.first_token,
-        trace.texts,
-        tuple(trace.prompt_parts()),
-        trace.settings,
-        trace.models,
-        trace.finished,
-    )
-    data: Data = adapter(Header).dump_python(header, mode="json")
-    return data
+    dump = adapter(Trace).dump_python
+    data: Data = dump(trace, mode="json", exclude={"steps", "messages"})
+    return {**data, "prompt_parts": trace.prompt_parts()}
 
 
 def step_data(step: Step | Event) -> Data:
-    """A step, or an event of it, as a trace writes it, which is what the page draws."""
+    """A step, or an event of it, as a trace writes it, which is what the page draws.
+
+    A step has the columns of its nodes that follow from it as `columns`.
+    """
     kind: Any = type(step)
     data: Data = adapter(kind).dump_python(step, mode="json")
+    if isinstance(step, Step):
+        data["columns"] = computed(step)
     return data
 
 

@@ -6,9 +6,14 @@ import json
 from typing import Any
 
 from speclab.lab import Lab
+<<<<<<< HEAD:tests/support/lab_page.py
 from speclab.lab._messages import to_page
 from speclab.trace.codecs import adapter
 from speclab.trace.records import Step
+=======
+from speclab.lab._state import to_page
+from speclab.views.run_data import step_data
+>>>>>>> d223e118 (Make a column of a node one row of a table):tests/lab/lab_tools.py
 
 PROMPT = [5, 17, 3, 40, 11]
 PATIENCE = 300
@@ -101,7 +106,7 @@ class Page:
     def holds_the_run(self) -> bool:
         """Whether the page has just what the kernel decoded, at the kernel's position."""
         state = self.lab.state
-        run = [adapter(Step).dump_python(step, mode="json") for step in state.steps]
+        run = [step_data(step) for step in state.steps]
         position = (state.cursor, state.phase, state.selected)
         return self.steps == json.loads(json.dumps(run)) and self.place == position
 

@@ -1,6 +1,6 @@
 // What decided an iteration, and its nodes as a table.
 
-import { WORDS } from "./data.js";
+import { COLUMNS, WORDS } from "./data.js";
 import { shapeOf } from "./phases.js";
 import { adaptationWords, formatted, rankedTokens, verdictWords, words } from "./words.js";
 
@@ -54,19 +54,27 @@ export function settingText(value) {
 export function nodeRows(step) {
   const { depth } = shapeOf(step.tree);
   const { parent, source } = step.tree;
-  const rows = step.nodes.map((record, node) => {
+  const data = step.nodes.map((record, node) => {
     /** @type {Values} */
-    const values = {
+    const recorded = {
       ...record,
+      node,
       depth: depth[node],
       parent: parent[node],
       source: source[node],
       verdict: verdictWords(step, node)
     };
-    return WORDS.facts.map(([, name, form]) => {
-      const value = values[name] ?? "";
-      return form && value !== "" ? formatted(value, form, step.texts) : value;
+    return COLUMNS.map(({ name, format }) => {
+      const computed = step.columns?.[name];
+      return cell(computed ? computed[node] : recorded[name], format, step.texts);
     });
   });
-  return { columns: WORDS.facts.map(([head]) => head), data: rows };
+  return { columns: COLUMNS.map(({ head }) => head), data };
+}
+
+/** A value of a column. @param {any} value @param {string} format @param {Texts} texts */
+function cell(value, format, texts) {
+  if (value == null) return "";
+  if (typeof value === "boolean") return settingText(value);
+  return format ? formatted(value, format, texts) : value;
 }

@@ -7,7 +7,11 @@ from support.table_runner import table_pair
 
 import speclab
 from speclab import views
+<<<<<<< HEAD:tests/features/nodes/test_nodes.py
 from speclab.features.nodes import COLUMNS, calibration, token_kind
+=======
+from speclab.analysis.nodes import DTYPES, calibration
+>>>>>>> d223e118 (Make a column of a node one row of a table):tests/analysis/test_nodes.py
 
 PLAIN = speclab.Autoregressive()
 DYNATREE = speclab.DynaTree(base_depth=3, history="iteration")
@@ -128,18 +132,4 @@ def test_without_drafts_the_columns_are_there():
     for runs in ([], finished(PLAIN)):
         frame = speclab.nodes(runs)
         assert len(frame) == 0
-        assert list(frame.columns) == list(COLUMNS)
-
-
-def test_kinds_of_tokens():
-    texts = [" the", "ing", " 12", "...\n", "\n\n", "<|im_end|>", "<0xE2>"]
-    kinds = [
-        "word start",
-        "continuation",
-        "digits",
-        "punctuation",
-        "white space",
-        "special",
-        "other",
-    ]
-    assert [token_kind(text) for text in texts] == kinds
+        assert list(frame.columns) == list(DTYPES)
