@@ -2,8 +2,8 @@
 columns of a node (`speclab/trace/columns.py`) there and into `speclab/views/columns.json`, the
 messages of the page into `speclab/types.d.ts`; `--check` compares.
 
-pydantic prints the JSON schema of a record and of a command of the lab
-(`speclab/lab/_commands.py`), and `script_type` says it in TypeScript.
+pydantic prints the JSON schema of a record and of a message (`speclab/lab/_commands.py`,
+`speclab/lab/_messages.py`), and `script_type` says it in TypeScript.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from speclab.lab._messages import messages
 from speclab.lab.lab import every_command
@@ -25,7 +26,6 @@ PACKAGE = Path(__file__).parents[1] / "speclab"
 RECORDS = PACKAGE / "records.d.ts"
 TYPES = PACKAGE / "types.d.ts"
 HEADS = PACKAGE / "views" / "columns.json"
-BLOCK = re.compile(r"(?s)(/\*\* What the page tells the kernel[^\n]*\ntype Message =\n).*?;\n\n")
 TOP = """// Records as a trace writes them (trace/records.py says what each field means), and the columns of a
 // node that the page shows (trace/columns.py). Written by scripts/write_types.py.
 """
@@ -112,23 +112,36 @@ def heads() -> str:
     return "[\n  " + ",\n  ".join(lines) + "\n]\n"
 
 
-def written() -> dict[Path, str]:
-    """The texts of the files with records, columns and commands as they are."""
-    records = {**interfaces(Trace), "NodeColumns": node_columns()}
+def union_of(kinds: Mapping[str, type[BaseModel]], tag: str) -> str:
+    """Messages as a union of types; `tag`: the field that has the name."""
     lines = []
-    for name, command in sorted(every_command().items()):
-        message = [f'do: "{name}"']
-        schema = command.fields.model_json_schema()
-        for field, part in schema["properties"].items():
-            optional = "" if field in schema.get("required", ()) else "?"
-            message.append(f"{field}{optional}: {script_type(part)}")
+    for name, kind in sorted(kinds.items()):
+        message = [f'{tag}: "{name}"']
+        parts = kind.model_json_schema().get("properties", {})
+        for field, info in kind.model_fields.items():
+            optional = "" if info.is_required() else "?"
+            named = [word for word in info.metadata if isinstance(word, str)]
+            message.append(f"{field}{optional}: {named[0] if named else script_type(parts[field])}")
         lines.append(f"  | {{ {'; '.join(message)} }}")
-    union = "\n".join(lines) + ";\n\n"
+    return "\n".join(lines) + ";\n\n"
+
+
+def written() -> dict[Path, str]:
+    """The texts of the files with records, columns and messages as they are."""
+    records = {**interfaces(Trace), "NodeColumns": node_columns()}
+    asked = {name: command.fields for name, command in every_command().items()}
     types = TYPES.read_text(encoding="utf-8")
+    for start, union in {
+        "type Message =\n": union_of(asked, "do"),
+        "type KernelEvent =\n": union_of(messages(), "type"),
+    }.items():
+        before, _, rest = types.partition(start)
+        after = rest.partition(";\n\n")[2]
+        types = before + start + union + after
     return {
         RECORDS: TOP + "".join([f"\n{text}" for _, text in sorted(records.items())]),
         HEADS: heads(),
-        TYPES: BLOCK.sub(lambda match: match[1] + union, types, count=1),
+        TYPES: types,
     }
 
 

@@ -380,8 +380,64 @@ type Message =
       session?: Values;
     };
 
-/** What the kernel tells the page (views/messages.json), and what the page's own controls do. */
+/** What the kernel tells the page: the messages of the lab (lab/_messages.py) and of its features,
+ *  written by scripts/write_types.py. */
+type KernelEvent =
+  | {
+      type: "catalog";
+      strategies: OfferedStrategy[];
+      models: Values[];
+      prompts: Catalog["prompts"];
+      devices: Values[];
+      current: string;
+    }
+  | { type: "compared"; rows: Values[] }
+  | {
+      type: "curve";
+      name?: string | null;
+      values?: Values[] | null;
+      points?: Values[] | null;
+      plain?: Values | null;
+      here?: Values | null;
+    }
+  | { type: "diffed"; diff?: Diff | null }
+  | { type: "file"; name: string; mime: string; data: string }
+  | { type: "pinned"; step?: Step | null }
+  | { type: "preview"; index?: number | null; what_if?: WhatIf | null }
+  | { type: "run"; id: number; header: Header; keep: number; steps: Step[]; cursor: number }
+  | { type: "runs"; runs: Run[] }
+  | {
+      type: "show";
+      cursor: number;
+      phase: string;
+      level?: number | null;
+      node?: number | string | null;
+      tab?: string | null;
+      moves: number;
+    }
+  | {
+      type: "status";
+      busy?: string | null;
+      since?: number | null;
+      progress?: number | null;
+      message?: string | null;
+      error?: Failure | null;
+      finished?: string | null;
+      can_step?: boolean | null;
+      live?: boolean | null;
+      wanted?: Wanted;
+      pending?: string[] | null;
+      new_run?: boolean | null;
+      missing?: Record<string, string>;
+      by_hand?: boolean | null;
+      guess?: boolean | null;
+    }
+  | { type: "step"; index: number; step: Step };
+
+/** What the page hears: from the kernel, from its host, and from its own controls. */
 type PageEvent =
+  | KernelEvent
+  | { type: "gone"; sentence: string }
   | { type: "go"; cursor: number; tick?: number }
   | { type: "along"; by: number }
   | { type: "phase"; name: string }
@@ -389,20 +445,7 @@ type PageEvent =
   | { type: "tab"; name: string }
   | { type: "next" }
   | { type: "guessing"; on: boolean | number }
-  | { type: "set"; values: Partial<State> }
-  | ({ type: "catalog" } & Partial<Catalog>)
-  | { type: "run"; id?: number; header: Header; keep: number; steps: Step[]; cursor?: number }
-  | { type: "step"; index: number; step: Step }
-  | { type: "show"; cursor: number; phase: string; level?: number; node?: NodeId; tab?: string }
-  | ({ type: "status" } & Status)
-  | { type: "preview"; index: number; what_if: WhatIf | null }
-  | ({ type: "curve" } & Curve)
-  | { type: "pinned"; step: Step | null }
-  | { type: "compared"; rows: Values[] }
-  | { type: "diffed"; diff: Diff | null }
-  | { type: "runs"; runs: Run[] }
-  | { type: "file"; name: string; mime: string; data: string }
-  | { type: "gone"; sentence: string };
+  | { type: "set"; values: Partial<State> };
 
 /** What shows the page; `kind`: "kernel", "worker" (a tab that decodes), "none" (a record). */
 interface Host {
@@ -419,8 +462,6 @@ interface Context {
   send: (message: Message) => void;
   live: boolean;
   kernel: boolean;
-  /** Saves what the stage shows. */
-  picture: (format: "svg" | "png") => void;
 }
 
 /** What a feature adds to the page (views/page/features.js). */
@@ -464,8 +505,9 @@ interface FeaturePage {
   besideStory?(state: State): HTMLElement[];
   /** What it says after the score. */
   score?(state: State): string[];
-  /** The page was built in this element. */
-  mounted?(element: HTMLElement): void;
+  /** The page was built in this element, or is gone. */
+  mounted?(element: HTMLElement, Plotly: any): void;
+  ended?(): void;
   /** The page has sent a message, or heard one. */
   sent?(message: Message): void;
   heard?(event: PageEvent): void;

@@ -122,7 +122,10 @@ def test_importing_speclab_imports_only_what_imports_nothing():
     """Counted, not timed; a whole module comes once it is named."""
     loaded = "print(*sorted(m for m in sys.modules if m.startswith('speclab') or m in {'numpy', 'torch'}))"
     before, after = _python(f"import sys, speclab; {loaded}; speclab.theory; {loaded}").splitlines()
-    assert {*before.split()} == {"speclab", *(f"speclab.{name}" for name in ("display", "errors", "features"))}
+    assert {*before.split()} == {
+        "speclab",
+        *(f"speclab.{name}" for name in ("display", "errors", "features")),
+    }
     assert "speclab.theory" in after
     assert "torch" not in after
 

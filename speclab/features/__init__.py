@@ -29,6 +29,7 @@ FEATURES = (
     "pin",
     "check",
     "runs",
+    "pictures",
     "files",
     "nodes",
 )

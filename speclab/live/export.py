@@ -100,7 +100,7 @@ def export_live(path: str | os.PathLike[str], pair: str = "mini") -> Path:
 
 
 def catalog() -> dict[str, Any]:
-    """What the page's form offers, as the message `catalog` (views/messages.json)."""
+    """What the page's form offers, as the message `Catalog` (lab/_messages.py)."""
     return {
         "strategies": [_offered(strategy) for strategy in STRATEGIES],
         "models": [],

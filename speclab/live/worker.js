@@ -1,4 +1,4 @@
-// The lab of one tab: answers what the page asks a kernel (views/messages.json), one command after
+// The lab of one tab: answers what the page asks a kernel (`Message` of types.d.ts), one command after
 // another; Stop is heard between products.
 // Begins with BASE, the folder's address; QUERY, the page's; and LAB, what export.py wrote:
 // catalog, files, configs, models, the first setup.

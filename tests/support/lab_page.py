@@ -6,14 +6,8 @@ import json
 from typing import Any
 
 from speclab.lab import Lab
-<<<<<<< HEAD:tests/support/lab_page.py
 from speclab.lab._messages import to_page
-from speclab.trace.codecs import adapter
-from speclab.trace.records import Step
-=======
-from speclab.lab._state import to_page
 from speclab.views.run_data import step_data
->>>>>>> d223e118 (Make a column of a node one row of a table):tests/lab/lab_tools.py
 
 PROMPT = [5, 17, 3, 40, 11]
 PATIENCE = 300

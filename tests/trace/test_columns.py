@@ -1,4 +1,4 @@
-"""The columns of a node in the page's table and in graphs; tests/analysis/test_nodes.py has their values."""
+"""The columns of a node in the page's table and in graphs; tests/features/nodes/test_nodes.py has their values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Replays of recorded answers without a model: what each training-free strategy would have accepted.
 
 A known answer decides which drafted tokens its target accepts, so the decoding loop runs as in
-`analysis.replay`, on a target that knows nothing else.
+`features.replay`, on a target that knows nothing else.
 """
 
 from __future__ import annotations

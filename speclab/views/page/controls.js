@@ -132,7 +132,7 @@ function untilOf({ send, kernel }) {
  * @param {HTMLElement} until
  * @param {() => void} play
  */
-function menuOf({ state, dispatch, live, picture }, features, until, play) {
+function menuOf({ state, dispatch, live }, features, until, play) {
   /** @param {"rows" | "marks"} name */
   const flip = name => () => dispatch({ type: "set", values: { [name]: !state()[name] } });
   const entries = made(
@@ -142,9 +142,7 @@ function menuOf({ state, dispatch, live, picture }, features, until, play) {
     entryOf("Play phases", play),
     entryOf("As table", flip("rows")),
     entryOf("Marks in the text", flip("marks")),
-    ...features.all("entries"),
-    entryOf("Picture as SVG", () => picture("svg")),
-    entryOf("Picture as PNG", () => picture("png"))
+    ...features.all("entries")
   );
   const summary = made("summary", WORDS.controls.more, "⋯");
   return made("details", WORDS.controls.menu, summary, entries);

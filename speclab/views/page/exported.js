@@ -24,7 +24,15 @@ async function startExported() {
     for (const [type, fields] of Object.entries(run.panels)) handle({ type, ...fields });
     const settings = run.steps[0]?.settings ?? {};
     if (!rulesOf(settings)) return;
-    handle({ type: "catalog", strategies: data.strategies });
+    /** @type {Catalog} */
+    const offer = {
+      strategies: data.strategies,
+      models: [],
+      prompts: [],
+      devices: [],
+      current: ""
+    };
+    handle({ type: "catalog", ...offer });
     handle({ type: "status", wanted: { strategy: { name: settings.strategy, settings } } });
   } catch (error) {
     root.append(

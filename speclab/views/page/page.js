@@ -13,7 +13,6 @@ import {
   namesOf,
   plotter,
   rolesOf,
-  saveAs,
   scoreWords,
   shows,
   tableOf,
@@ -68,10 +67,7 @@ export function mount(element, host, Plotly) {
     features.all("heard", event);
     schedule();
   };
-  /** @param {"svg" | "png"} format */
-  const picture = async format =>
-    saveAs((await pictureOf(parts.stage, Plotly))[format], `iteration_${state.cursor}.${format}`);
-  const context = { state: () => state, dispatch, send, live, kernel, picture };
+  const context = { state: () => state, dispatch, send, live, kernel };
   globalThis.speclab = context; // for the console
   const features = featuresOf(context);
   const parts = partsOf(context, features);
@@ -81,10 +77,9 @@ export function mount(element, host, Plotly) {
   const keys = keysOf(context);
   host.keys.addEventListener("keydown", keys);
   takeKeys(element, parts.whole);
-  features.all("mounted", element);
+  features.all("mounted", element, Plotly);
   const forgetLooks = watchLooks(parts.whole, schedule);
   const clock = setInterval(() => state.status.busy && schedule(), 1000);
-  const pictures = kernel ? picturesOf(context, parts, Plotly) : null;
   host.on(dispatch);
   schedule();
   send({ do: "hello" });
@@ -95,7 +90,7 @@ export function mount(element, host, Plotly) {
       clearInterval(clock);
       tell(() => {});
       cancelAnimationFrame(frame);
-      pictures?.end();
+      features.all("ended");
       forgetLooks();
       host.keys.removeEventListener("keydown", keys);
       for (const place of element.querySelectorAll(".js-plotly-plot")) Plotly.purge(place);
@@ -514,63 +509,4 @@ function panelParts(state, parts, features) {
     return asking(state) && !added.length ? ["Shown after your guess."] : added;
   const own = step ? [blockTable(step), decidedRows(step)] : [];
   return [parts.settings.element, ...added, ...own];
-}
-
-/**
- * Sends a picture of the stage when the page has been still, for the saved notebook.
- * @param {Context} context
- * @param {Record<string, any>} parts
- * @param {any} Plotly
- */
-function picturesOf({ state, send }, parts, Plotly) {
-  /** @type {string | null} */
-  let sent = null;
-  /** @type {string | null} */
-  let seen = null;
-  const clock = setInterval(async () => {
-    const now = state();
-    const key = [now.run, now.cursor, now.tick, now.steps.length].join();
-    const ready =
-      stepShown(now) &&
-      !now.status.busy &&
-      !now.gone &&
-      !asking(now) &&
-      parts.tree.data &&
-      parts.tree.clientWidth;
-    const still = ready && key === seen;
-    seen = ready ? key : null;
-    if (!still || key === sent) return;
-    sent = key;
-    const { width, height, png } = await pictureOf(parts.stage, Plotly);
-    const [, data] = png.split(",");
-    const image = { name: "tree and mask", mime: "image/png", data, width, height };
-    send({ do: "picture", cursor: now.cursor, images: [image] });
-  }, 1500);
-  return { end: () => clearInterval(clock) };
-}
-
-/**
- * The figures on the stage beside each other as one picture: its size, and addresses of its data.
- * @param {any} stage
- * @param {any} Plotly
- */
-async function pictureOf(stage, Plotly) {
-  const paper = rolesOf(stage)["var(--sl-paper)"]; // it may be seen in another theme
-  let [width, height, inside] = [0, 0, ""];
-  for (const { data, layout, clientWidth } of stage.querySelectorAll(".js-plotly-plot")) {
-    if (!clientWidth) continue; // hidden
-    const figure = { data, layout: { ...layout, paper_bgcolor: paper } };
-    const look = { width: layout.width, height: layout.height, format: "svg", imageDataOnly: true };
-    inside += `<svg x="${width}">${await Plotly.toImage(figure, look)}</svg>`;
-    width += layout.width;
-    height = Math.max(height, layout.height);
-  }
-  const start = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"`;
-  const image = new Image();
-  const whole = `${start} style="background:${paper}">${inside}</svg>`;
-  image.src = `data:image/svg+xml,${encodeURIComponent(whole)}`;
-  await image.decode();
-  const canvas = made("canvas", { width: 2 * width, height: 2 * height });
-  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-  return { width, height, svg: image.src, png: canvas.toDataURL() };
 }

@@ -7,11 +7,7 @@ from support.table_runner import table_pair
 
 import speclab
 from speclab import views
-<<<<<<< HEAD:tests/features/nodes/test_nodes.py
-from speclab.features.nodes import COLUMNS, calibration, token_kind
-=======
-from speclab.analysis.nodes import DTYPES, calibration
->>>>>>> d223e118 (Make a column of a node one row of a table):tests/analysis/test_nodes.py
+from speclab.features.nodes import DTYPES, calibration
 
 PLAIN = speclab.Autoregressive()
 DYNATREE = speclab.DynaTree(base_depth=3, history="iteration")
