@@ -68,26 +68,16 @@ CONTROL = {
         )
     ],
 }
-KIND = "tests/heads/test_heads_new_kind.py"
-_, FILE, FORMAT = (ROOT / KIND).read_text().partition("@pytest.fixture")[0].split("\n\n# Its ")
-IMPORTS = """from torch import nn
-from speclab.heads.eagle import DraftModule, HeadConfig
-from speclab.heads.runner import HeadRunner
-"""
-LAYOUT = {
-    "speclab/heads/mirror.py": [("", f"{IMPORTS}\n\n# {FILE}")],
-    "speclab/heads/formats.py": [
-        ("\n\nCONFIG =", "\nfrom speclab.heads.mirror import MirrorConfig\n\nCONFIG ="),
-        ("\n# What `config.json`", f"\n# {FORMAT}\n# What `config.json`".replace("formats.", "")),
-        ("] = (\n    (", '] = (\n    (re.compile("MirrorSpeculator"), MirrorFolder),\n    ('),
-    ],
-    KIND: [
-        (f"# Its {FILE}\n\n# Its {FORMAT}", ""),
-        ('    layout = re.compile("MirrorSpeculator"), MirrorFolder\n', ""),
-        ('    monkeypatch.setattr(formats, "LAYOUTS", (*formats.LAYOUTS, layout))\n', ""),
-    ],
+LAYOUT_TEST = "tests/heads/test_heads_mlp_speculator.py"
+LAYOUT_FILES = ("speclab/heads/mlp_speculator.py", LAYOUT_TEST)
+LAYOUT_ROW = {
+    "speclab/heads/layouts.py": [
+        ("\n\nLAYOUTS", "\nfrom speclab.heads.mlp_speculator import MLP\n\nLAYOUTS"),
+        ("    MEDUSA,\n", "    MEDUSA,\n    MLP,\n"),
+    ]
 }
-TESTS = (KIND, "tests/test_tried.py", "tests/lab/test_messages.py")
+"""A layout that the package has: the copy loses it, and a stranger adds it again."""
+TESTS = (LAYOUT_TEST, "tests/test_tried.py", "tests/lab/test_messages.py")
 COMMITTED = "test_no_committed_file_names_a_machine_path_or_a_registry"
 
 
@@ -95,11 +85,31 @@ def _copy(source: str, to: str) -> None:
     (os.symlink if Path(source).stat().st_size > 1 << 20 else shutil.copy)(source, to)  # weights
 
 
+def _without_layout(copy: Path) -> None:
+    """Takes the layout out of a copy, in which no other file knows it."""
+    for name in LAYOUT_FILES:
+        (copy / name).unlink()
+    for name, edits in LAYOUT_ROW.items():
+        text = (copy / name).read_text(encoding="utf-8")
+        for old, new in edits:
+            assert new in text, f"{name} has no {new!r}"
+            text = text.replace(new, old)
+        (copy / name).write_text(text, encoding="utf-8")
+    knows = re.compile("mlp.?speculator", re.IGNORECASE)
+    for folder in ("speclab", "tests", "scripts"):
+        for path in (copy / folder).rglob("*.py"):
+            if path.name != Path(__file__).name:
+                assert not knows.search(path.read_text(encoding="utf-8")), path
+
+
 def test_a_strangers_changes_work_and_pass_the_gates(tmp_path):
     for folder in ("speclab", "tests", "scripts"):
         shutil.copytree(ROOT / folder, tmp_path / folder, copy_function=_copy)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for name, edits in (STRATEGY | COLUMN | CONTROL | LAYOUT).items():
+    _without_layout(tmp_path)
+    for name in LAYOUT_FILES:
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name, edits in (STRATEGY | COLUMN | CONTROL | LAYOUT_ROW).items():
         path = tmp_path / name
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         for old, new in edits:

@@ -22,8 +22,8 @@ from torch.nn import functional
 
 from speclab.errors import SpeclabError
 from speclab.heads.block_head import BlockConfig, BlockHead
-from speclab.heads.eagle import rotary
 from speclab.heads.files import read_head
+from speclab.heads.layer import rotary
 from speclab.models.runner import Runner
 from training.draft import DistillDataConfig, distill_batches
 from training.heads import CODE, ETA, PROSE, Divergence, choose_tokens, frequent

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from speclab.errors import SpeclabError
-from speclab.heads.eagle import Head, HeadConfig
+from speclab.heads.eagle import EagleConfig, Head
 from speclab.heads.files import CONFIG, WEIGHTS, read_head
 from speclab.models.runner import Runner
 
@@ -102,7 +102,7 @@ def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | Non
     path.chmod(0o644)
 
 
-def _layer(config: HeadConfig) -> dict[str, Any]:
+def _layer(config: EagleConfig) -> dict[str, Any]:
     """The decoder layer as a Llama config."""
     return {
         "model_type": "qwen3" if config.qk_norm else "llama",
@@ -122,7 +122,7 @@ def _layer(config: HeadConfig) -> dict[str, Any]:
     }
 
 
-def _eagle(config: HeadConfig) -> dict[str, Any]:
+def _eagle(config: EagleConfig) -> dict[str, Any]:
     if not config.eagle3:
         return {"architectures": ["LlamaForCausalLMEagle"]}
     outputs = [layer - 1 for layer in config.layers]
@@ -140,7 +140,7 @@ def _eagle(config: HeadConfig) -> dict[str, Any]:
     }
 
 
-def _speculators(config: HeadConfig, verifier: str) -> dict[str, Any]:
+def _speculators(config: EagleConfig, verifier: str) -> dict[str, Any]:
     proposal = {"proposal_type": "greedy", "speculative_tokens": 3}
     return {
         "architectures": ["Eagle3DraftModel"],

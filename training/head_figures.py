@@ -14,8 +14,9 @@ from torch.nn import functional
 
 import speclab
 from speclab.errors import SpeclabError
-from speclab.heads.eagle import Head, rotary
+from speclab.heads.eagle import Head
 from speclab.heads.files import read_head
+from speclab.heads.layer import rotary
 from speclab.models.runner import Runner
 from training.answers import Ask, Writer, prompt_ids, worsened
 from training.heads import Ancestors, seen

@@ -18,7 +18,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from speclab.heads.eagle import DraftModule, Head, HeadConfig, rotary
+from speclab.heads.eagle import EagleConfig, Head
+from speclab.heads.layer import rotary
+from speclab.heads.layout import DraftModule
 from training.data import Batches
 from training.draft import DistillDataConfig, distill_batches
 from training.head_export import save_head
@@ -104,7 +106,7 @@ def fresh_head(target: Any, config: HeadsConfig) -> Head:
     torch.manual_seed(config.seed)
     depth = target.config.num_hidden_layers
     eagle3 = config.kind != "EAGLE"
-    shape = HeadConfig(
+    shape = EagleConfig(
         name=config.subject,
         target="mini/target",
         vocab_size=target.config.vocab_size,
@@ -118,7 +120,8 @@ def fresh_head(target: Any, config: HeadsConfig) -> Head:
         fc_norm=config.kind == "EAGLE-3.1",
         norm_output=config.kind == "EAGLE-3.1",
     )
-    return cast("Head", shape.module(shape, own_output=eagle3))
+    module = cast("type[Head]", shape.module)
+    return module(shape, own_output=eagle3)
 
 
 def choose_tokens(head: DraftModule, ids: Tensor) -> None:

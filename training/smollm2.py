@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from speclab.errors import SpeclabError
-from speclab.heads.eagle import Head, HeadConfig
+from speclab.heads.eagle import EagleConfig, Head
 from speclab.loading.presets import SMOLLM2
 from training.answers import AnswersConfig, prompt_ids, write_answers
 from training.head_export import save_head
@@ -284,9 +284,9 @@ def train_chat_head(config: ChatHeadConfig) -> Head:
     return head
 
 
-def shape_of(settings: Any, config: ChatHeadConfig) -> HeadConfig:
+def shape_of(settings: Any, config: ChatHeadConfig) -> EagleConfig:
     """The sizes of a head for a target of these settings."""
-    return HeadConfig(
+    return EagleConfig(
         name=config.subject, target=config.name, vocab_size=settings.vocab_size, hidden_size=settings.hidden_size,
         layers=config.layers, heads=settings.num_attention_heads, key_value_heads=settings.num_key_value_heads,
         feed_forward=config.feed_forward, norm_epsilon=1e-5, bias=False, draft_vocab_size=config.draft_vocab_size,

@@ -34,8 +34,8 @@ from speclab.drafters import cost
 from speclab.drafters.base import Context, Draft, Strategy, checked, require
 from speclab.engine.decode import iterate, start
 from speclab.errors import ModelNotFoundError, SettingsError, UnsupportedModelError
-from speclab.heads.eagle import DraftModule
 from speclab.heads.files import HeadSource, bare, listed
+from speclab.heads.layout import DraftModule
 from speclab.loading.loader import Loader, folder_of, shown_name
 from speclab.loading.presets import Offer
 from speclab.loading.tokens import compare

@@ -11,41 +11,52 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from speclab.heads.eagle import (
+from speclab.heads.layer import (
     Angles,
+    AngleTable,
     DecoderLayer,
-    DraftModule,
-    HeadConfig,
+    LayerConfig,
+    LayerHead,
+    LayerKeys,
     matrix,
     norm_of,
     normed,
 )
+from speclab.heads.layout import DraftModule, Folder, Layout
 from speclab.heads.runner import HeadRunner
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
+from speclab.models.runner import Runner
 from speclab.models.source import Columns, TreeRows
 from speclab.models.transfers import to_device
 
 
-class BlockConfig(HeadConfig):
-    """Sizes of a block head; `depth`: its decoder layers, `layers`: those of the target that it reads."""
+class BlockConfig(LayerConfig):
+    """Sizes of a block head.
+
+    Attributes:
+        depth: its decoder layers; `layers` are those of the target that it reads.
+        markov_rank: of the bias that a token gives its successors (DSpark, arXiv 2607.05147); 0:
+            none.
+        sample_from_anchor: the entry of the newest token drafts, too (DSpark); else only the
+            masked ones (DFlash).
+        temperature: of its distributions, fitted on held-out text.
+    """
 
     depth: int = Field(ge=1, le=1 << 10)
     block_size: int = Field(ge=2, le=256)
     mask_token_id: int = Field(ge=0)
     qk_norm: bool = True
-    # of the bias that a token gives its successors (DSpark, arXiv 2607.05147); 0: none
     markov_rank: int = Field(default=0, ge=0, le=1 << 14)
-    # the entry of the newest token drafts, too (DSpark); else only the masked ones (DFlash)
     sample_from_anchor: bool = False
-    temperature: float = Field(default=1.0, gt=0)  # of its distributions, fitted on held-out text
+    temperature: float = Field(default=1.0, gt=0)
 
     @property
     def kind(self) -> str:
@@ -61,7 +72,7 @@ class BlockConfig(HeadConfig):
         return self.block_size if self.sample_from_anchor else self.block_size - 1
 
 
-class BlockHead(DraftModule):
+class BlockHead(LayerHead):
     """The trained part, with the parameter names of DFlash's and DSpark's checkpoints; arguments as
     of `Head`.
     """
@@ -87,6 +98,13 @@ class BlockHead(DraftModule):
     def fused(self, states: Tensor) -> Tensor:
         """Target states `[..., layers * hidden]` to context features `[..., hidden]`."""
         return normed(self.hidden_norm, self.fc(states))
+
+    def misfit(self, target: Runner) -> str:
+        table = self.embed_tokens or target.model.get_input_embeddings()
+        rows = table.num_embeddings
+        if self.config.mask_token_id >= rows:
+            return f"masks with a token id that is not among {rows} embeddings"
+        return super().misfit(target)
 
     def forward(
         self,
@@ -114,8 +132,8 @@ class BlockHead(DraftModule):
         for index, layer in enumerate(self.layers):
             read = normed(layer.input_layernorm, x)
             # the context enters every layer as keys and values alone (section 3.2)
-            every = torch.cat((features, read), dim=1)
-            x = layer(x, read, every, angles, mask, cache, index)
+            context = torch.cat((features, read), dim=1)
+            x = layer(x, read, context, angles, mask, cache, index)
         return normed(self.norm, x)
 
 
@@ -168,6 +186,10 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
     model: BlockHead
     config: BlockConfig
 
+    @cached_property
+    def _angles(self) -> AngleTable:
+        return AngleTable(self.config, self.device, self.dtype)
+
     @property
     def conditions(self) -> bool:
         return self.model.markov_head is not None
@@ -198,8 +220,8 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
             ids = to_device(entries, self.device)
             block = functional.embedding(ids, self._embed.weight)
             features = self.model.fused(states.to(self.dtype))
-            angles = self._angles_at(range(self.length, before + size))
-            out = self._packed()(block[None], features[None], angles, None, self.cache)[0]
+            angles = self._angles.at(range(self.length, before + size))
+            out = self.packed()(block[None], features[None], angles, None, self.cache)[0]
             self._logits = self._logits_of(out[-config.drafted :])
             if self.conditions:
                 first = self._logits[:1] + self._bias(ids[:1])
@@ -226,3 +248,60 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
 
     def _answer(self, logits: Tensor, topk: int) -> Answer:
         return super()._answer(logits / self.config.temperature, topk)
+
+
+class BlockKeys(LayerKeys):
+    """DFlash's folders (arXiv 2602.06036), DSpark's (arXiv 2607.05147), and speculators'.
+
+    In `target_layer_ids` layers count by output, in speculators' ids by input.
+    """
+
+    block_size: int = 16
+    mask_token_id: int
+    target: str = ""
+    target_layer_ids: tuple[int, ...] = ()
+    aux_hidden_state_layer_ids: tuple[int, ...] = ()
+    markov_rank: int = 0
+    markov_head_type: Literal["vanilla"] = "vanilla"
+    projector_type: Literal["dspark"] = "dspark"
+    enable_confidence_head: bool = False  # it changes no draft, and is not read
+    confidence_head_with_markov: bool = True
+    dspark_bonus_anchor: bool = False  # vLLM's name for a head that drafts from its masks alone
+    sample_from_anchor: bool | None = None
+    marginal_temperature: float = 1.0
+    input_embedding_scale: Literal[1] = 1
+    output_multiplier: Literal[1] = 1
+
+    def head(self, folder: Folder) -> BlockConfig:
+        layers = self.aux_hidden_state_layer_ids
+        if self.target_layer_ids:
+            layers = tuple([output + 1 for output in self.target_layer_ids])
+        # DeepSpec's heads draft from the newest token's own entry, too; others must say so.
+        anchor = self.sample_from_anchor
+        if anchor is None:
+            dspark = self.markov_rank > 0 and len(self.target_layer_ids) > 0
+            anchor = dspark and not self.dspark_bonus_anchor
+        return BlockConfig(
+            target=self.target,
+            layers=layers,
+            depth=self.num_hidden_layers,
+            block_size=self.block_size,
+            mask_token_id=self.mask_token_id,
+            markov_rank=self.markov_rank,
+            sample_from_anchor=anchor,
+            temperature=self.marginal_temperature,
+            **self.layer(folder),
+        )
+
+
+BLOCK = Layout(
+    BlockKeys,
+    runs="DFlash and DSpark heads",
+    words="dflash|dspark",
+    names=r"dflash(_config)?|dspark|DFlash(?!2)\w*|\w*DSpark\w*",
+    key="dflash_config",
+    nested=("transformer_layer_config", "dflash_config"),
+    notes=("rope_", "speculators_", "num_target_", "num_anchors"),
+    renamed=((r"^model\.", ""),),
+    unread=r"^verifier_|^confidence_head\.|rotary_emb\.|inv_freq$",
+)

@@ -1,5 +1,4 @@
-"""The trained part of a draft head: one decoder layer, as in EAGLE, EAGLE-3 or EAGLE-3.1 (Li et al.
-2024, 2025).
+"""EAGLE, EAGLE-3 and EAGLE-3.1 heads (Li et al. 2024, 2025): one decoder layer on the target's states.
 
 At every position it reads the embedding of a token and a feature: the target's hidden states at the
 position before it, or after a drafted token its own output there. EAGLE joins the two with a matrix
@@ -10,52 +9,51 @@ and feeds back its own output after its last norm.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from functools import cached_property
+from typing import Any, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from speclab.heads.layer import (
+    Angles,
+    AngleTable,
+    DecoderLayer,
+    LayerConfig,
+    LayerHead,
+    LayerKeys,
+    matrix,
+    norm_of,
+    normed,
+)
+from speclab.heads.layout import EMBEDDINGS, DraftModule, Folder, Layout, Size
+from speclab.heads.runner import HeadRows, HeadRunner
 from speclab.models.cache import KVCache
-from speclab.models.lean import attention
-
-Angles = tuple[Tensor, Tensor]
-_Size = Annotated[int, Field(ge=1, le=1 << 24)]  # more than that is a damaged file
+from speclab.models.transfers import to_device
+from speclab.tree import Bools
 
 
-class HeadConfig(BaseModel):
-    """Sizes and kind of a head, and its target; norms are named as in the formats' configs."""
+class EagleConfig(LayerConfig):
+    """Sizes and kind of an EAGLE head; norms are named as in the formats' configs.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    Attributes:
+        target_hidden_size: if the layer is not as wide as the target.
+        bias: of the joining matrix (EAGLE).
+        eagle3: attention reads embedding and feature side by side.
+        norm_before_fc: one norm over all fused states (EAGLE-3).
+        fc_norm: a norm for the states of each fused layer (EAGLE-3.1).
+        norm_before_residual: the residual begins at the normed feature (EAGLE-3).
+        norm_output: what is fed back has gone through the last norm (EAGLE-3.1).
+    """
 
-    name: str = "head"
-    target: str = ""  # name of the only target that may load it; empty: any that fits
-    vocab_size: _Size = Field(ge=2)
-    hidden_size: _Size = Field(ge=8)
-    target_hidden_size: _Size | None = None  # if the layer is not as wide as the target
-    draft_vocab_size: _Size | None = None  # tokens that it can propose; None: every token id
-    # fused target layers: 0 the embeddings, -1 the last
-    layers: tuple[int, ...] = Field(default=(-1,), min_length=1)
-    heads: _Size = 1
-    key_value_heads: _Size = 1
-    context: int | None = Field(default=None, ge=1)  # positions it was trained for, if it says so
-    # of an attention head; None: hidden_size / heads
-    head_width: _Size | None = Field(default=None, ge=2)
-    feed_forward: _Size = 1
-    rope_theta: float = Field(default=10000.0, gt=0)
-    rope_scaling: dict[str, Any] | None = None
-    norm_epsilon: float = Field(default=1e-6, gt=0)
-    bias: bool = True  # of the joining matrix
-    attention_bias: bool = False
-    qk_norm: bool = False  # queries and keys are normed, as in Qwen3
-    eagle3: bool = False  # attention reads embedding and feature side by side
-    norm_before_fc: bool = False  # one norm over all fused states (EAGLE-3)
-    fc_norm: bool = False  # a norm for the states of each fused layer (EAGLE-3.1)
-    norm_before_residual: bool = False  # the residual begins at the normed feature (EAGLE-3)
-    norm_output: bool = False  # what is fed back has gone through the last norm (EAGLE-3.1)
+    target_hidden_size: Size | None = None
+    bias: bool = True
+    eagle3: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_before_residual: bool = False
+    norm_output: bool = False
 
     @property
     def kind(self) -> str:
@@ -65,60 +63,21 @@ class HeadConfig(BaseModel):
 
     @property
     def module(self) -> type[DraftModule]:
-        """The class of heads of this kind."""
         return Eagle3Head if self.eagle3 else Head
 
     @property
-    def head_dim(self) -> int:
-        return self.head_width or self.hidden_size // self.heads
-
-    @property
     def states_size(self) -> int:
-        """Width of the target's hidden states."""
         return self.target_hidden_size or self.hidden_size
 
 
-class DraftModule(nn.Module):
-    """What draft heads of all kinds have in common: a config, and perhaps a draft vocabulary.
-
-    Args:
-        own_output: it has an output layer, `lm_head`; else it uses the target's.
-        own_embeddings: it has token embeddings, `embed_tokens`; else it uses the target's.
-
-    Attributes:
-        d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i +
-            d2t[i].
-    """
-
-    def __init__(
-        self, config: HeadConfig, *, own_output: bool = False, own_embeddings: bool = False
-    ) -> None:
-        super().__init__()
-        self.config = config
-        size = config.hidden_size
-        proposed = config.draft_vocab_size or config.vocab_size
-        self.lm_head = matrix(size, proposed) if own_output else None
-        self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embeddings else None
-        if config.draft_vocab_size is not None:
-            self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
-
-    @property
-    def token_ids(self) -> Tensor | None:
-        """The target's id of each token of the draft vocabulary, int64 `[draft_vocab]`; None: it has every token."""
-        if self.config.draft_vocab_size is None:
-            return None
-        offsets: Tensor = self.get_buffer("d2t")
-        return offsets + torch.arange(len(offsets), device=offsets.device)
-
-
-class Head(DraftModule):
+class Head(LayerHead):
     """EAGLE's layer: a matrix joins embedding and feature before it.
 
     Parameters and buffers are named as in EAGLE's checkpoints. The layer that fuses the target's
     states is `fuse` in every kind of head, though EAGLE-3 calls it `fc`.
     """
 
-    def __init__(self, config: HeadConfig, **own: bool) -> None:
+    def __init__(self, config: EagleConfig, **own: bool) -> None:
         super().__init__(config, **own)
         size = config.hidden_size
         states = len(config.layers) * config.states_size
@@ -163,27 +122,25 @@ class Head(DraftModule):
         x, read = self._read(embeddings, features)
         causal = mask is None and x.shape[1] > 1
         x = self.layers[0](x, read, read, angles, mask, cache, causal=causal)
-        return normed(self.norm if self.config.norm_output else None, x)
+        return normed(self.norm, x) if self.config.norm_output else x
 
     def read_out(self, features: Tensor) -> Tensor:
         """The input of the output matrix for features `[..., hidden]`."""
-        if self.config.norm_output:
-            return features
-        return normed(self.norm, features)
+        return features if self.config.norm_output else normed(self.norm, features)
 
 
 class Eagle3Head(Head):
     """EAGLE-3's layer: its attention reads embedding and feature side by side, each normed."""
 
-    def __init__(self, config: HeadConfig, **own: bool) -> None:
-        DraftModule.__init__(self, config, **own)
+    def __init__(self, config: EagleConfig, **own: bool) -> None:
+        LayerHead.__init__(self, config, **own)
         size = config.hidden_size
         states = len(config.layers) * config.states_size
         self.fuse = matrix(states, size)
         self.input_norm = norm_of(config, states) if config.norm_before_fc else None
-        self.fc_norm = nn.ModuleList(
-            norm_of(config, config.states_size) for _ in config.layers if config.fc_norm
-        )
+        self.fc_norm = nn.ModuleList()
+        if config.fc_norm:
+            self.fc_norm.extend(norm_of(config, config.states_size) for _ in config.layers)
         self.norm = norm_of(config)
         layer = DecoderLayer(config, 2 * size, "input_layernorm", "hidden_norm")
         self.layers = nn.ModuleList([layer])
@@ -201,111 +158,102 @@ class Eagle3Head(Head):
         return x, torch.cat((normed(layer.input_layernorm, embeddings), hidden), dim=-1)
 
 
-class DecoderLayer(nn.Module):
-    """A decoder layer of Llama's or Qwen3's kind.
+class EagleRunner(HeadRunner, runs=Head):
+    """An EAGLE head of any version."""
 
-    Args:
-        read: columns that its attention reads.
-        norms: those beside the one after attention.
+    @cached_property
+    def _angles(self) -> AngleTable:
+        return AngleTable(self.config, self.device, self.dtype)
+
+    def compute(self, rows: HeadRows, *, last_only: bool) -> tuple[Tensor, Tensor]:
+        features = rows.features
+        if rows.depths is None:
+            features = self.model.fused(features)
+        embedded = self._embed(to_device(self.shown(rows.tokens), self.device))
+        mask = self._mask(rows.visible, len(rows.tokens))
+        angles = self._angles.at(rows.positions)
+        out: Tensor = self.packed()(embedded[None], features[None], angles, mask, self.cache)[0]
+        last = out[-1:] if last_only else out
+        return self._logits_of(self.model.read_out(last)), out
+
+    def _mask(self, visible: Bools | None, rows: int) -> Tensor | None:
+        """`[rows, length + rows]` bool, or None if every row sees all, or the cache is empty."""
+        if visible is None or (rows == 1 and visible.all()):
+            return None
+        mask = torch.ones((rows, self.length + rows), dtype=torch.bool, device=self.device)
+        mask[:, mask.shape[1] - visible.shape[1] :] = to_device(visible, self.device)
+        return mask
+
+
+FLAGS = ("norm_before_fc", "norm_before_residual", "fc_norm", "norm_output")
+
+
+class EagleKeys(LayerKeys):
+    """A folder of SafeAILab's, SpecForge's, NVIDIA's or speculators'.
+
+    vLLM and speculators count the inputs of layers, which are indices of `hidden_states`. In
+    `eagle_config` a first id of 1 means that outputs are counted, each one later
+    (sgl-project/sglang #25454): no head reads the input of layer 1. Engines join the states in the
+    order of the layers, whatever the order of the ids.
     """
 
-    def __init__(self, config: HeadConfig, read: int, *norms: str) -> None:
-        super().__init__()
-        self.head_dim = config.head_dim
-        size = config.hidden_size
-        inner = config.heads * self.head_dim
-        shared = config.key_value_heads * self.head_dim
-        bias = config.attention_bias
-        self.self_attn = nn.ModuleDict({
-            "q_proj": matrix(read, inner, bias=bias),
-            "k_proj": matrix(read, shared, bias=bias),
-            "v_proj": matrix(read, shared, bias=bias),
-            "o_proj": matrix(inner, size, bias=bias),
-        })  # fmt: skip
-        if config.qk_norm:
-            for name in ("q_norm", "k_norm"):
-                self.self_attn[name] = norm_of(config, self.head_dim)
-        self.mlp = nn.ModuleDict({
-            "gate_proj": matrix(size, config.feed_forward),
-            "up_proj": matrix(size, config.feed_forward),
-            "down_proj": matrix(config.feed_forward, size),
-        })  # fmt: skip
-        for name in ("post_attention_layernorm", *norms):
-            self.add_module(name, norm_of(config))
+    target_hidden_size: int | None = None
+    eagle_aux_hidden_state_layer_ids: tuple[int, ...] = ()
+    eagle_config: dict[str, Any] = Field({})
+    norm_before_fc: bool = False
+    norm_before_residual: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
 
-    def forward(
-        self,
-        x: Tensor,
-        read: Tensor,
-        every: Tensor,
-        angles: Angles,
-        mask: Tensor | None,
-        cache: KVCache | None,
-        index: int = 0,
-        *,
-        causal: bool = False,
-    ) -> Tensor:
-        """The residual rows `x` `[B, T, hidden]` after attention and MLP.
+    def head(self, folder: Folder) -> EagleConfig:
+        """EAGLE-3 if the head norms the states that it reads, else EAGLE."""
+        tensors = folder.tensors
+        fields = self.layer(folder)
+        attention = "layers.0.self_attn."
+        fields["attention_bias"] = f"{attention}q_proj.bias" in tensors
+        if fields["attention_bias"]:  # Qwen2's output matrix has none
+            tensors.setdefault(f"{attention}o_proj.bias", torch.zeros(fields["hidden_size"]))
+        fields["qk_norm"] = f"{attention}q_norm.weight" in tensors
+        fields["target_hidden_size"] = self.target_hidden_size
+        if "layers.0.hidden_norm.weight" not in tensors:
+            tensors.pop(EMBEDDINGS, None)  # the target's
+            tensors.pop("norm.weight", None)  # EAGLE applies none
+            return EagleConfig(bias="fc.bias" in tensors, **fields)
+        for name in list(tensors):
+            if name.startswith("fc."):
+                tensors[f"fuse.{name.removeprefix('fc.')}"] = tensors.pop(name)
+        text = folder.target.model.config.get_text_config(decoder=True)
+        fields["layers"] = self._layers(text.num_hidden_layers)
+        for name in FLAGS:
+            fields[name] = self.eagle_config.get(name, getattr(self, name))
+        if self.eagle_config.get("return_hidden_post_norm"):  # TensorRT-LLM's name
+            fields["norm_output"] = True
+        return EagleConfig(eagle3=True, **fields)
 
-        Args:
-            read: what asks, `[B, T, …]`. `every`: what is asked, `[B, n, …]`; its last rows are `read`.
-            angles: of `every`. `mask`: as in `attention`. `cache`: gets keys and values at `index`.
-        """
-        part: Any = self.self_attn
-        query = self._heads("q", read)
-        key = self._heads("k", every)
-        value = self._heads("v", every)
-        # one row of angles stands for rows of the same position
-        query = rotated(
-            query, (angles[0][..., -read.shape[1] :, :], angles[1][..., -read.shape[1] :, :])
-        )
-        key = rotated(key, angles)
-        if cache is not None:
-            key, value = cache.update(key, value, index)
-        mixed = attention(query, key, value, mask, causal=causal)
-        x = x + part["o_proj"](mixed.transpose(1, 2).flatten(2))
-        rows = normed(self.post_attention_layernorm, x)
-        mlp: Any = self.mlp
-        gated = functional.silu(mlp["gate_proj"](rows)) * mlp["up_proj"](rows)
-        return x + cast("Tensor", mlp["down_proj"](gated))
-
-    def _heads(self, name: str, rows: Tensor) -> Tensor:
-        """Queries, keys or values of rows: `[B, heads, T, head_dim]`, normed as in Qwen3."""
-        part: Any = self.self_attn
-        heads = part[f"{name}_proj"](rows).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        return normed(part[f"{name}_norm"], heads) if f"{name}_norm" in part else heads
+    def _layers(self, depth: int) -> list[int]:
+        """The layers that an EAGLE-3 head fuses, of a target of `depth`, counted by their inputs."""
+        layers = list(self.eagle_aux_hidden_state_layer_ids)
+        if not layers:
+            layers = self.eagle_config.get("eagle_aux_hidden_state_layer_ids") or []
+            if layers and min(layers) == 1:
+                layers = [output + 1 for output in layers]
+        if not layers:
+            layers = [2, depth // 2, max(depth - 3, 0)]
+        if depth in layers:
+            raise ValueError(
+                f"layers {sorted(layers)}: the last is read before the target's final norm"
+            )
+        return sorted(layers)
 
 
-def matrix(columns: int, rows: int, *, bias: bool = False) -> nn.Linear:
-    return nn.Linear(columns, rows, bias=bias)
-
-
-def norm_of(config: HeadConfig, size: int | None = None) -> nn.RMSNorm:
-    return nn.RMSNorm(size or config.hidden_size, eps=config.norm_epsilon)
-
-
-def normed(norm: Any, x: Tensor) -> Tensor:
-    """`x` through an `nn.RMSNorm`, or unchanged without one."""
-    if norm is None:
-        return x
-    # Under autocast the weight would stay float32, and torch warns of two dtypes.
-    return functional.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
-
-
-def rotary(config: HeadConfig, positions: Tensor) -> Angles:
-    """Cosines and sines `[T, head_dim]`, float32, of int positions `[T]`; the first half of the sines is negative."""
-    rope: Any = {"rope_type": "default", "rope_theta": config.rope_theta}
-    rope |= config.rope_scaling or {}
-    longest = int(rope.get("original_max_position_embeddings", 2048) * rope.get("factor", 1))
-    library = LlamaConfig(
-        head_dim=config.head_dim, max_position_embeddings=longest, rope_parameters=rope
-    )
-    table = LlamaRotaryEmbedding(library).to(positions.device)
-    cos, sin = table(positions.float(), positions[None])
-    sin[..., : config.head_dim // 2].neg_()
-    return cos[0], sin[0]
-
-
-def rotated(x: Tensor, angles: Angles) -> Tensor:
-    cos, sin = (angle.to(x.dtype) for angle in angles)
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+EAGLE = Layout(
+    EagleKeys,
+    runs="EAGLE and EAGLE-3 heads",
+    words="eagle|speculators_",
+    names=r"|eagle3|\w*Eagle3?\w*|LlamaForCausalLM",
+    marks=("fc.weight", "model.fc.weight"),
+    nested=("transformer_layer_config",),
+    notes=("rope_", "speculators_", "target_model_type", "truncated_vocab_size"),
+    renamed=((r"^model\.", ""), (r"^midlayer\.", "layers.0.")),
+    unread=r"^verifier_|rotary_emb\.|inv_freq$",
+)

@@ -1,25 +1,36 @@
-"""Draft heads on disk: speclab's own folder (`head.json`, `head.safetensors`), checks against a target, and loading."""
+"""Draft heads on disk: their folders, checks against a target, and loading.
+
+speclab's own folder has `head.json` and `head.safetensors`; that of another project `config.json`
+and the weights, as safetensors or as a pickle, which is opened as plain tensors only, so it cannot
+run code. `docs/models.md` lists the layouts.
+"""
 
 from __future__ import annotations
 
+import json
+import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from pydantic import ValidationError
+from safetensors.torch import load_file
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from speclab.errors import HeadMismatchError
-from speclab.heads.eagle import DraftModule, HeadConfig, rotary
-from speclab.heads.formats import (
-    EMBEDDINGS,
-    OUTPUT,
-    is_foreign_head,
-    read_foreign,
-    read_tensors,
-    valid,
+from speclab.errors import (
+    HeadMismatchError,
+    ModelNotFoundError,
+    SpeclabError,
+    UnsupportedModelError,
 )
+from speclab.heads.eagle import EagleConfig
+from speclab.heads.layer import library_config
+from speclab.heads.layout import DraftModule, Folder, HeadConfig, Layout, Tensors
+from speclab.heads.layouts import LAYOUTS
 from speclab.heads.mtp import load_mtp
 from speclab.heads.runner import HeadRunner
 from speclab.loading.loader import Loader, Source, folder_of, locate, unwrapped
@@ -27,8 +38,10 @@ from speclab.models.runner import Runner
 
 CONFIG = "head.json"
 WEIGHTS = "head.safetensors"
+FOREIGN = "config.json"
 MTP = "mtp"
 """In the place of a folder: the MTP layers of the target's own checkpoint."""
+_NOTES = ("auto_map", "torch_dtype")  # keys of any config that change nothing
 HeadSource = Source | nn.Module | Runner | HeadRunner
 
 
@@ -41,19 +54,19 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
         HeadMismatchError: it was made for another target.
     """
     ours = (folder / CONFIG).is_file()
-    file = folder / (CONFIG if ours else "config.json")
-    with valid(file):
+    file = folder / (CONFIG if ours else FOREIGN)
+    with _valid(file):
+        config: HeadConfig
+        tensors: Tensors
         if ours:
-            config = HeadConfig.model_validate_json(file.read_bytes())
-            tensors = read_tensors([folder / WEIGHTS])
+            config = EagleConfig.model_validate_json(file.read_bytes())
+            tensors = _tensors_in([folder / WEIGHTS])
         else:
-            config, tensors = read_foreign(folder, target)
-        rotary(config, torch.arange(2))
-    tensors.pop("t2d", None)  # marks what d2t names
-    own = EMBEDDINGS in tensors
-    _check_target(config, target, own_embeddings=own)
+            config, tensors = _read_foreign(folder, target)
+    tensors.pop("t2d", None)  # d2t contains the same
     with torch.device("meta"):
-        head = config.module(config, own_output=OUTPUT in tensors, own_embeddings=own)
+        head = config.module.with_parts(config, tensors)
+    _check_target(head, target)
     try:
         head.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
@@ -66,33 +79,12 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
     return head.float()
 
 
-def _check_target(config: HeadConfig, target: Runner, *, own_embeddings: bool) -> None:
-    text = target.model.config.get_text_config(decoder=True)
-    depth = text.num_hidden_layers
-    embeddings = text.vocab_size
-    if own_embeddings:
-        embeddings = config.vocab_size
-    reason = ""
-    if config.states_size != text.hidden_size:
-        reason = f"needs hidden states of width {config.states_size}, but {target.name} has {text.hidden_size}"
-    elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
-        reason = f"reads layers {config.layers}, but {target.name} has {depth}"
-    elif config.states_size != config.hidden_size and not own_embeddings:
-        reason = f"is {config.hidden_size} wide and lacks embed_tokens of its own"
-    elif getattr(config, "mask_token_id", 0) >= embeddings:
-        reason = f"masks with a token id that is not among {embeddings} embeddings"
-    # any owner of a copy, and a folder's name without what it is in
-    elif config.target and not (
-        f"/{target.name}".endswith(f"/{config.target}")
-        or f"/{config.target}".endswith(f"/{target.name}")
-    ):
-        reason = (
-            f'was trained for {config.target}, not for {target.name} (empty "target" in its config '
-            "if both are one model)"
-        )
+def _check_target(head: DraftModule, target: Runner) -> None:
+    reason = head.misfit(target)
     if reason:
         raise HeadMismatchError(
-            f"The draft head {config.name} {reason}: load heads that were trained for this target."
+            f"The draft head {head.config.name} {reason}: load heads that were trained for this "
+            "target."
         )
 
 
@@ -129,21 +121,155 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
     """
     source = bare(source)
     if isinstance(source, DraftModule):
-        own = getattr(source, "embed_tokens", None) is not None
-        _check_target(source.config, target, own_embeddings=own)
+        _check_target(source, target)
         _check_vocabulary(source)
-        return _runner(source, target)
+        return source.runner(source, target)
     if source == MTP:
         return load_mtp(target, loader)
     if not isinstance(source, PreTrainedModel):
         folder = folder_of(source)
         if folder is None and re.fullmatch(r"[^./~][^/]*/[^/]+", str(source)):
             folder = locate(source, loader.report, "draft head")
-        if folder is not None and ((folder / CONFIG).is_file() or is_foreign_head(folder)):
+        if folder is not None and ((folder / CONFIG).is_file() or _is_foreign(folder)):
             loader.report(f"Loading the draft head {folder.name}…")
-            return _runner(read_head(folder, target), target)
+            head = read_head(folder, target)
+            return head.runner(head, target)
     return loader.runner(source)
 
 
-def _runner(head: DraftModule, target: Runner) -> HeadRunner:
-    return HeadRunner.kinds.get(type(head), HeadRunner)(head, target)
+def _is_foreign(folder: Path) -> bool:
+    """Whether a folder contains a draft head of another project, supported or not."""
+    config: dict[str, Any] = {}
+    if (folder / FOREIGN).is_file():
+        config = _json(folder / FOREIGN)
+    words = f"{_name_in(config)} {' '.join(config)}"
+    for layout in LAYOUTS:
+        if re.search(layout.words, words, re.IGNORECASE):
+            return True
+    tensors = _tensors_in([file for file in _weights_of(folder) if file.is_file()])
+    return any(not tensors.keys().isdisjoint(layout.marks) for layout in LAYOUTS)
+
+
+def _read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, Tensors]:
+    """Config and weights of a head in another project's format, with the names of its module."""
+    config = _json(folder / FOREIGN)
+    layout = _layout_of(folder, _name_in(config))
+    settings = _settings(config, layout)
+    tensors = {}
+    for name, tensor in _tensors_in(_weights_of(folder)).items():
+        if not re.search(layout.unread, name):
+            for pattern, replacement in layout.renamed:
+                name = re.sub(pattern, replacement, name)
+            tensors[name] = tensor
+    keys = layout.keys(**_keys(settings, layout))
+    return keys.head(Folder(folder.name, settings, tensors, target)), tensors
+
+
+def _name_in(config: Mapping[str, Any]) -> str:
+    """What a config calls its head: speculators' type, an architecture, or a key that only heads have."""
+    if config.get("speculators_model_type"):
+        return str(config["speculators_model_type"])
+    for architecture in config.get("architectures") or ():
+        return str(architecture)
+    for layout in LAYOUTS:
+        if layout.key and layout.key in config:
+            return layout.key
+    return ""
+
+
+def _layout_of(folder: Path, name: str) -> Layout:
+    for layout in LAYOUTS:
+        if re.fullmatch(layout.names, name):
+            return layout
+    heads = ", ".join(layout.runs for layout in LAYOUTS)
+    raise UnsupportedModelError(
+        f"{FOREIGN} in {folder.name} says {name}, and speclab runs {heads}: load another head."
+    )
+
+
+def _settings(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    """The keys of a config and of its nested parts that have a value."""
+    settings: dict[str, Any] = {}
+    for part in [config.get(name) for name in layout.nested] + [config]:
+        for name, value in (part or {}).items():
+            if value is not None:
+                settings[name] = value
+    return settings
+
+
+def _keys(settings: dict[str, Any], layout: Layout) -> dict[str, Any]:
+    """The settings that a layout must know: its own, and any that describe no language model."""
+    keys = {}
+    library = library_config(settings)().to_dict()
+    for name, value in settings.items():
+        note = name in library or name in layout.nested or name.startswith(_NOTES + layout.notes)
+        # a key that is off changes nothing, whatever it means
+        if name in layout.keys.model_fields or (value and not note):
+            keys[name] = value
+    return keys
+
+
+@contextmanager
+def _valid(file: Path) -> Iterator[None]:
+    """Turns what pydantic and transformers raise for a key or a value of a config into one sentence.
+
+    Raises:
+        UnsupportedModelError: instead.
+    """
+    try:
+        yield
+        return
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
+    except SpeclabError:
+        raise
+    except Exception as error:  # transformers has many errors for a damaged config
+        reason = str(error).partition("\n")[0][:120]
+    raise UnsupportedModelError(
+        f"{file.name} in {file.parent.name} describes no head that speclab runs ({reason}): load "
+        "another head."
+    ) from None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    with _valid(file):
+        return dict(json.loads(file.read_bytes()))
+
+
+def _weights_of(folder: Path) -> list[Path]:
+    """The files of a head's weights: safetensors, perhaps in shards, or a pickle."""
+    for end in (".safetensors", ".bin", ".pt"):
+        files = set(folder.glob(f"*{end}"))
+        for index in folder.glob(f"*{end}.index.json"):  # names shards that may be missing
+            files |= {folder / name for name in _json(index)["weight_map"].values()}
+        if files:
+            return sorted(files)
+    return [folder / "model.safetensors"]
+
+
+def _tensors_in(files: Sequence[Path]) -> Tensors:
+    """The tensors of files of weights.
+
+    Raises:
+        ModelNotFoundError: a file is missing, damaged, or a pickle of more than tensors.
+    """
+    tensors: Tensors = {}
+    for file in files:
+        tensors.update(_tensors_of(file))
+    return tensors
+
+
+def _tensors_of(file: Path) -> Tensors:
+    reason = "is missing or damaged: fetch the head again"
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+        if all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+            return dict(tensors)
+    except pickle.UnpicklingError:
+        reason = "contains more than tensors and could run code: use safetensors weights"
+    except Exception:  # torch and safetensors have many errors for a damaged file
+        pass
+    raise ModelNotFoundError(f"{file.name} in {file.parent.name} {reason}.")

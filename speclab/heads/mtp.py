@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import modeling_layers
 
 from speclab.errors import UnsupportedModelError
-from speclab.heads.eagle import DraftModule, HeadConfig
+from speclab.heads.layout import DraftModule, HeadConfig
 from speclab.heads.runner import HeadRows, HeadRunner
 from speclab.loading.loader import Loader, locate, no_progress_bar
 from speclab.models.cache import KVCache
@@ -31,17 +31,25 @@ from speclab.models.runner import Runner
 from speclab.models.transfers import to_device
 
 
+class MtpConfig(HeadConfig):
+    """Sizes of MTP layers."""
+
+    @property
+    def kind(self) -> str:
+        return "MTP"
+
+    @property
+    def module(self) -> type[DraftModule]:
+        return MtpHead
+
+
 class MtpHead(DraftModule):
     """The layers of transformers' `MtpModel`; embeddings and output matrix are the target's."""
 
-    lm_head = embed_tokens = None
-
     def __init__(self, model: Any) -> None:
         config = model.config
-        sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
-        heads = {"heads": config.num_attention_heads, "key_value_heads": config.num_key_value_heads}
         super().__init__(
-            HeadConfig(name="mtp", **sizes, **heads, feed_forward=config.intermediate_size)
+            MtpConfig(name="mtp", vocab_size=config.vocab_size, hidden_size=config.hidden_size)
         )
         self.plan = MaskPlan.of(config)
         self.kinds: Sequence[str | None] = getattr(config, "layer_types", None) or [None] * len(
@@ -95,7 +103,7 @@ class MtpRunner(HeadRunner, runs=MtpHead):
         self.cache = KVCache(range(len(head.layers) - 1))
         self._columns: list[int] = []  # the position of each entry's token
 
-    def _rows(self, rows: HeadRows, *, last_only: bool) -> tuple[Tensor, Tensor]:
+    def compute(self, rows: HeadRows, *, last_only: bool) -> tuple[Tensor, Tensor]:
         tokens, features, positions, visible, depths = rows
         count = len(tokens)
         last = len(self.model.layers) - 1

@@ -1,7 +1,7 @@
 """Draft heads at work: a head on its target, with its own cache.
 
-A head (`speclab.heads.eagle`) proposes from the target's hidden states. After a drafted token,
-where the target has not run, it reads its own output instead.
+A head proposes from the target's hidden states. After a drafted token, where the target has not
+run, it reads its own output instead.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from speclab.heads.eagle import Angles, DraftModule, rotary
+from speclab.heads.layout import DraftModule
 from speclab.heads.packed import with_packed
 from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
@@ -23,7 +23,7 @@ from speclab.models.fingerprint import Fingerprint
 from speclab.models.lean import Linear
 from speclab.models.runner import Runner
 from speclab.models.source import Columns, DraftSource, Kept, State, TreeRows
-from speclab.models.transfers import check_finite, to_device
+from speclab.models.transfers import check_finite
 from speclab.tree import Bools
 
 
@@ -43,7 +43,8 @@ class HeadRunner(DraftSource):
     Entry `i` of the cache belongs to token `i + 1` of the text and the target's hidden state at
     position `i`, so an up-to-date head has as many entries as its target. Entries depend on the
     committed text alone: all heads share the same prefix, whichever drafted (Dual-Draft Routing,
-    section 7).
+    section 7). A head that runs the nodes of a tree implements `compute`; one that drafts them all in
+    one pass derives from `MarginalRunner`.
 
     Attributes:
         vocab_size, device, dtype: the target's.
@@ -52,12 +53,10 @@ class HeadRunner(DraftSource):
     """
 
     spare = 1  # its output, from which a tree begins, is not in the cache
-    kinds: ClassVar[dict[type[DraftModule], type[HeadRunner]]] = {}
-    """The runner of each kind of head; of any other, this class."""
 
     def __init_subclass__(cls, runs: type[DraftModule] | None = None) -> None:
         if runs is not None:
-            HeadRunner.kinds[runs] = cls
+            runs.runner = cls
 
     def __init__(self, head: DraftModule, target: Runner) -> None:
         self.model: Any = head.to(device=target.device, dtype=target.dtype).eval()
@@ -73,7 +72,8 @@ class HeadRunner(DraftSource):
         self.dtype = target.dtype
         self.cache = KVCache()
         self.length = 0
-        self.calls = self.rows = 0
+        self.calls = 0
+        self.rows = 0
         self.kept = Kept(0, 0, ())
         self.layers = head.config.layers
         self._target = target
@@ -81,15 +81,23 @@ class HeadRunner(DraftSource):
         self._feature: dict[int, Tensor] = {}
         self.state = State(Fingerprint(self.model), admitted=True)
         # made by the first pass, once for all forks
-        self._packed = cache(partial(with_packed, self.model))
+        self.packed = cache(partial(with_packed, self.model))
         self._output = cache(self._output_layer)
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
-        self._angles: Angles = (torch.empty(0), torch.empty(0))
+
+    def compute(self, rows: HeadRows, *, last_only: bool) -> tuple[Tensor, Tensor]:
+        """Logits of the rows, or of the last, `[m or 1, proposed]`, and features of all `[m, …]`.
+
+        A head that keeps keys and values appends those of the rows to `cache`.
+        """
+        raise NotImplementedError
 
     @cached_property
     def proposes(self) -> Collection[int]:
-        ids = self._output()[1]
-        return range(self.vocab_size) if ids is None else set(ids.tolist())
+        ids = self._ids()
+        if ids is None:
+            return range(self.vocab_size)
+        return set(ids.tolist())
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
         last = len(tokens) - 1
@@ -114,7 +122,7 @@ class HeadRunner(DraftSource):
     def extend(
         self, tokens: Sequence[int], states: Tensor, topk: int = 0, *, last_only: bool = True
     ) -> tuple[Answer, Tensor]:
-        """Appends `m` committed tokens: an answer after the last, or after each, and features `[m, hidden]`.
+        """Appends `m` committed tokens: an answer after the last, or after each, and features `[m, …]`.
 
         `states`: `[m, layers * states_size]`, the target's hidden states at the positions before
         the tokens. `topk`: as in `Runner.logits`.
@@ -130,26 +138,27 @@ class HeadRunner(DraftSource):
     def forward(
         self, rows: HeadRows, topk: int = 0, *, last_only: bool = False
     ) -> tuple[Answer, Tensor]:
-        """A pass over rows, appended to the cache: an answer of `m` rows, and features `[m, hidden]`.
+        """A pass over rows, appended to the cache: an answer of `m` rows, and features `[m, …]`.
 
         `last_only`: answer for the last row alone.
         """
         rows = rows._replace(features=rows.features.to(self.dtype))
         with self.whole_pass(len(rows.tokens)):
-            logits, out = self._rows(rows, last_only=last_only)
+            logits, features = self.compute(rows, last_only=last_only)
             answer = self._answer(logits, topk)
         self._count(len(rows.tokens))
-        return answer, out
+        return answer, features
 
     def fill(self, entries: int) -> None:
-        self._feature = {0: self.extend([0] * entries, self._no_states(entries))[1][-1]}
+        _, features = self.extend([0] * entries, self._no_states(entries))
+        self._feature = {0: features[-1]}
 
     def run_rows(self, rows: int) -> Answer:
         above = self._feature[0].expand(rows, -1)
         visible = np.eye(rows, dtype=np.bool_)
-        return self.forward(HeadRows([0] * rows, above, [self.length] * rows, visible, [1] * rows))[
-            0
-        ]
+        level = HeadRows([0] * rows, above, [self.length] * rows, visible, [1] * rows)
+        answer, _ = self.forward(level)
+        return answer
 
     def _states(self, end: int) -> Tensor:
         """The target's hidden states from `length` to `end`."""
@@ -177,69 +186,59 @@ class HeadRunner(DraftSource):
         fork._target = target
         fork.cache = self.cache.copy(length)
         fork.length = length
-        fork.calls = fork.rows = 0
+        fork.calls = 0
+        fork.rows = 0
         return fork
+
+    def keep_nothing(self, rows: int) -> None:
+        """Appends entries of no width, for a head without attention: records count them as any."""
+        entries = torch.empty((1, 1, rows, 0), dtype=self.dtype, device=self.device)
+        self.cache.update(entries, entries, 0)
 
     def _count(self, rows: int) -> None:
         self.calls += 1
         self.rows += rows
         self.length += rows
 
-    def _rows(self, rows: HeadRows, *, last_only: bool) -> tuple[Tensor, Tensor]:
-        """Logits of the rows, or of the last, and features of all."""
-        features = rows.features
-        if rows.depths is None:
-            features = self.model.fused(features)
-        embedded = self._embed(to_device(self.shown(rows.tokens), self.device))
-        mask = self._mask(rows.visible, len(rows.tokens))
-        angles = self._angles_at(rows.positions)
-        out: Tensor = self._packed()(embedded[None], features[None], angles, mask, self.cache)[0]
-        last = out[-1:] if last_only else out
-        return self._logits_of(self.model.read_out(last)), out
-
-    def _logits_of(self, read: Tensor) -> Tensor:
-        """Logits of the draft vocabulary."""
-        layer, drafted = self._output()
-        return layer(read)[:, : self.vocab_size if drafted is None else None]
-
     def _answer(self, logits: Tensor, topk: int) -> Answer:
-        ids = self._output()[1]
-        return check_finite(logits, topk, self.name, ids=ids, vocab_size=self.vocab_size)
+        return check_finite(logits, topk, self.name, ids=self._ids(), vocab_size=self.vocab_size)
+
+    def _ids(self) -> Ids | None:
+        """The target's id of each column of the logits; None: its own ids in order."""
+        return self._output()[1]
+
+    def _logits_of(self, rows: Tensor) -> Tensor:
+        """Logits of the draft vocabulary, `[m, proposed]`, of rows `[m, hidden]`."""
+        layer, ids = self._output()
+        logits: Tensor = layer(rows)
+        if ids is None:
+            return logits[:, : self.vocab_size]
+        return logits
 
     def _output_layer(self) -> tuple[Callable[[Tensor], Tensor], Ids | None]:
-        """The output layer, and the target's id of each of its columns (None: its own).
+        """The head's output layer or the target's, and the id of each of its columns.
 
         Ids that the target lacks are left out of a draft vocabulary.
         """
-        own: Any = self.model.lm_head
-        layer = own or self._target.model.get_output_embeddings()
+        own: nn.Linear | None = self.model.lm_head
+        layer: Any = own or self._target.model.get_output_embeddings()
         ids = self.model.token_ids
-        if ids is None:
-            rows = self.vocab_size if own is None else len(own.weight)
-            if own is None and self._target.lean is not None:
-                layer = self._target.lean.output
-            return layer, None if rows >= self.vocab_size else np.arange(rows)
-        known = ids < self.vocab_size
-        columns = ids[known] if own is None else known
-        chosen = nn.Linear(layer.in_features, len(columns), layer.bias is not None, device="meta")
-        for name, weights in layer.named_parameters():
-            setattr(chosen, name, nn.Parameter(weights.detach()[columns], requires_grad=False))
-        return Linear(chosen), ids[known].cpu().numpy()
+        if ids is not None:
+            known = ids < self.vocab_size
+            rows = known  # the head's own layer has a row for each of its ids
+            if own is None:
+                rows = ids[known]  # the target's has one for every id
+            part = nn.Linear(layer.in_features, len(rows), layer.bias is not None, device="meta")
+            for name, weights in layer.named_parameters():
+                selected = nn.Parameter(weights.detach()[rows], requires_grad=False)
+                setattr(part, name, selected)
+            return Linear(part), ids[known].cpu().numpy()
+        if own is not None:
+            return own, self._ids_below(len(own.weight))
+        if self._target.lean is not None:
+            layer = self._target.lean.output
+        return layer, None
 
-    def _angles_at(self, positions: Sequence[int]) -> Angles:
-        """The angles of positions, from tables that grow by doubling."""
-        highest = max(positions)
-        if highest >= len(self._angles[0]):
-            every = torch.arange(2 * highest + 256, device=self.device)
-            cos, sin = rotary(self.config, every)
-            self._angles = cos.to(self.dtype), sin.to(self.dtype)
-        rows = to_device(positions, self.device)
-        return self._angles[0][rows], self._angles[1][rows]
-
-    def _mask(self, visible: Bools | None, rows: int) -> Tensor | None:
-        """`[rows, length + rows]` bool, or None if every row sees all, or the cache is empty."""
-        if visible is None or (rows == 1 and visible.all()):
-            return None
-        mask = torch.ones((rows, self.length + rows), dtype=torch.bool, device=self.device)
-        mask[:, mask.shape[1] - visible.shape[1] :] = to_device(visible, self.device)
-        return mask
+    def _ids_below(self, count: int) -> Ids | None:
+        """The ids of the first `count` columns, if the target has more ids; else None."""
+        return None if count >= self.vocab_size else np.arange(count)

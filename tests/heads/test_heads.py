@@ -13,8 +13,8 @@ from support.pairs import target_of
 from support.tiny import tiny
 
 import speclab
+from speclab.heads.eagle import EagleRunner
 from speclab.heads.files import read_head
-from speclab.heads.runner import HeadRunner
 from speclab.models.lean import Linear
 from speclab.models.runner import Runner
 from training.head_export import save_head
@@ -30,7 +30,7 @@ def states_of(target, text=TEXT) -> torch.Tensor:
 
 def answers(head, target) -> list:
     """Logits and feature after every place of TEXT but the first."""
-    runner = HeadRunner(head, Runner(target))
+    runner = EagleRunner(head, Runner(target))
     states = states_of(target)
     passes = [runner.extend([token], states[[place]]) for place, token in enumerate(TEXT[1:])]
     return [(answer, features[-1]) for answer, features in passes]

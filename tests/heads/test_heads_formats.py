@@ -10,8 +10,8 @@ from support.heads import rows_of
 from support.records import paths_of
 from support.tiny import tiny
 
+from speclab.heads.eagle import EagleRunner
 from speclab.heads.files import read_head
-from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
 from speclab.tree import DraftTree
 
@@ -27,7 +27,7 @@ def target():
 def drafted(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
     """Features and logits by place of TEXT and node of TREE, by the runner."""
     runner = Runner(model)
-    head = HeadRunner(read_head(folder, runner), runner)
+    head = EagleRunner(read_head(folder, runner), runner)
     runner.watch(head.config.layers)
     runner.logits(TEXT)
     states = runner.hidden.rows(0, len(TEXT) - 1, head.config.layers)

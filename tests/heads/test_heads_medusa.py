@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support.pairs import PROMPT, library_text, target_of
+from support.records import assert_consistent
 
 import speclab
 from speclab.engine.session import Session
@@ -108,7 +109,8 @@ def test_the_text_is_the_targets_and_both_layouts_draft_the_same(tmp_path, model
             session = Session(
                 speclab.load_pair(target=model, heads=heads), strategy, prompt, max_new_tokens=24
             )
-            session.run()
+            while not session.done:
+                assert_consistent(session.step())
             assert session.token_ids == text
             fork = session.fork(at=2)
             fork.run()

@@ -15,7 +15,7 @@ from support.tiny import tiny
 
 import speclab
 from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
-from speclab.heads.runner import HeadRunner
+from speclab.heads.eagle import EagleRunner
 from speclab.models.runner import Runner
 from training.blocks import save_block
 from training.head_export import save_head
@@ -147,7 +147,7 @@ def test_a_head_whose_weights_are_no_numbers_is_named_and_its_cache_stays():
     on = Runner(tiny("llama"))
     head = random_head(on.model, name="broken")
     torch.nn.init.constant_(head.fc.weight, float("nan"))
-    runner = HeadRunner(head, on)
+    runner = EagleRunner(head, on)
     with refused(speclab.LogitsError, "broken", "NaN"):
         runner.extend([9, 2], torch.ones(2, 32))
     assert (runner.length, runner.cache.length, runner.calls) == (0, 0, 0)

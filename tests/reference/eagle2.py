@@ -35,7 +35,7 @@ def mean_confidence(paths):
 @torch.no_grad()
 def head_probs(head, target, text, path):
     """A head's next-token distribution after `text` and drafted `path`: no cache, no mask, all from scratch."""
-    from speclab.heads.eagle import rotary
+    from speclab.heads.layer import rotary
 
     states = target(torch.tensor([list(text)]), output_hidden_states=True).hidden_states
     seen = head.fused(torch.cat([states[layer][0] for layer in head.config.layers], dim=-1))[:-1]

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from speclab.heads.block_head import BlockConfig, BlockHead
-from speclab.heads.eagle import HeadConfig
+from speclab.heads.eagle import EagleConfig
 from speclab.heads.runner import HeadRows
 
 
@@ -28,7 +28,7 @@ def random_head(
         torch.manual_seed(seed)
         sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
         proposed = None if ids is None else len(ids)
-        made = HeadConfig(name=name, draft_vocab_size=proposed, **sizes, **shape)
+        made = EagleConfig(name=name, draft_vocab_size=proposed, **sizes, **shape)
         head = made.module(made, own_output=own_output)
         if ids is not None:
             choose_tokens(head, ids)

@@ -153,4 +153,5 @@ def _assert_caches(step, path, verified):
     assert dict(target.moved) == {slot: place for slot, place in places.items() if slot != place}
     for cache in step.caches:
         assert cache.after <= cache.capacity
-        assert cache.slot_bytes > 0
+        if cache.name in ("target", "draft"):  # some heads keep no keys
+            assert cache.slot_bytes > 0
