@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from copy import copy
+from copy import copy, deepcopy
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -65,20 +65,24 @@ def methods(pair: ModelPair) -> dict[str, Method]:
     """The usual strategies that the pair can run, and transformers' own decoding."""
     chosen: dict[str, Method] = {PLAIN: {}}
     if pair.draft is not None:
-        constant = {
-            "num_assistant_tokens_schedule": "constant",
-            "assistant_confidence_threshold": 0,
-        }
-        counts = [{"num_assistant_tokens": count, **constant} for count in (2, 3, 5)]
-        chosen["assisted, transformers"] = [
-            {"assistant_model": DRAFT, **each} for each in ({}, *counts)
-        ]
+        assisted: list[dict[str, Any]] = [{"assistant_model": DRAFT}]
+        for count in (2, 3, 5):
+            assisted.append({
+                "assistant_model": DRAFT,
+                "num_assistant_tokens": count,
+                "num_assistant_tokens_schedule": "constant",
+                "assistant_confidence_threshold": 0,
+            })  # fmt: skip
+        chosen["assisted, transformers"] = assisted
     chosen["prompt lookup, transformers"] = [
         {"prompt_lookup_num_tokens": count} for count in (3, 5, 10)
     ]
     chosen[OWN_PLAIN] = from_str("Autoregressive")
-    usual = {name: from_str(name) for name in USUAL}
-    return chosen | {name: each for name, each in usual.items() if not each.missing(pair.offer)}
+    for name in USUAL:
+        strategy = from_str(name)
+        if not strategy.missing(pair.offer):
+            chosen[name] = strategy
+    return chosen
 
 
 def measure(
@@ -126,7 +130,9 @@ def measure(
             "There is nothing to measure: give methods, prompts, and at least one repeat."
         )
     task = partial(_measure_prompt, pair, dict(methods), repeats, max_new_tokens)
-    run = map if executor is None else partial(executor.map, timeout=timeout)
+    run: Callable[..., Iterator[Any]] = map
+    if executor is not None:
+        run = partial(executor.map, timeout=timeout)
     frames: list[pd.DataFrame] = []
     try:
         for rows in run(task, list(enumerate(prompts, start=1))):
@@ -151,19 +157,19 @@ def _measure_prompt(
     pair = _loaded(models)
     ids = _ids(pair, prompt)
     own = _by_transformers(pair, {}, ids, max_new_tokens).tokens
-    example = prompt if isinstance(prompt, Prompt) else Prompt(str(number), "", "")
-    about = {"prompt": example.name, "kind": example.kind, "loops": loops(own)}
-    about |= _conditions(pair)
-    calls = {
-        name: _fastest(pair, name, method, ids, max_new_tokens) for name, method in methods.items()
-    }
+    constant = {"prompt": str(number), "kind": "", "loops": loops(own)} | _conditions(pair)
+    if isinstance(prompt, Prompt):
+        constant |= {"prompt": prompt.name, "kind": prompt.kind}
+    calls = {}
+    for name, method in methods.items():
+        calls[name] = _fastest(pair, name, method, ids, max_new_tokens)
+    names = list(calls)
     rows = []
     for repeat in range(repeats):
-        names = list(calls)
         turn = repeat % len(names)
-        for name in [*names[turn:], *names[:turn]]:
+        for name in names[turn:] + names[:turn]:
             call = calls[name]()
-            rows.append({
+            row = {
                 "method": name,
                 "repeat": repeat,
                 "arguments": call.arguments,
@@ -172,16 +178,18 @@ def _measure_prompt(
                 "tokens_per_second": len(call.tokens) / call.seconds,
                 "tokens_per_iteration": call.tokens_per_iteration,
                 "same_text": call.tokens == own,
-                **about,
-            })  # fmt: skip
+            }
+            rows.append(row | constant)
     return rows
 
 
 def _ids(pair: ModelPair, prompt: PromptInput | Prompt) -> list[int]:
     """Token ids; a shipped example is a question for a chat model, else a text to continue."""
-    if isinstance(prompt, Prompt):
-        prompt = as_messages(prompt.text) if pair.chats else prompt.text
-    return pair.encode(prompt)
+    if not isinstance(prompt, Prompt):
+        return pair.encode(prompt)
+    if pair.chats:
+        return pair.encode(as_messages(prompt.text))
+    return pair.encode(prompt.text)
 
 
 class _Call(NamedTuple):
@@ -200,7 +208,9 @@ def _fastest(
         decode()
         return decode
     alternatives = []
-    for arguments in [method] if isinstance(method, Mapping) else method:
+    if isinstance(method, Mapping):
+        method = [method]
+    for arguments in method:
         if arguments.get("assistant_model") == DRAFT and pair.draft is None:
             raise MeasurementError(
                 f"{name!r} needs a draft model and {pair.name} has none: load one, or leave it out."
@@ -229,8 +239,9 @@ def _by_speclab(pair: ModelPair, strategy: Strategy, ids: list[int], max_new_tok
     result = generate(pair, strategy, ids, max_new_tokens=max_new_tokens)
     seconds = _now(pair) - began
     used = repr(cost.with_node_budget(strategy, pair))
-    measured = " (auto)" if getattr(strategy, "node_budget", None) == "auto" else ""
-    return _Call(result.token_ids, seconds, used + measured, result.metrics.tokens_per_iteration)
+    if getattr(strategy, "node_budget", None) == "auto":
+        used += " (auto)"
+    return _Call(result.token_ids, seconds, used, result.metrics.tokens_per_iteration)
 
 
 def _by_transformers(
@@ -243,13 +254,14 @@ def _by_transformers(
     import torch
 
     model = pair.target.model
-    options = {key: value for key, value in arguments.items() if key not in _OF_ASSISTANT}
+    options = dict(arguments)
     if options.get("assistant_model") == DRAFT and pair.draft is not None:
         # a copy with the same weights, whose generation_config is its own
-        assistant = options["assistant_model"] = copy(pair.draft.model)
-        changes = {key: arguments[key] for key in _OF_ASSISTANT & arguments.keys()}
-        config = assistant.generation_config
-        assistant.generation_config = type(config).from_dict({**config.to_dict(), **changes})
+        assistant = copy(pair.draft.model)
+        assistant.generation_config = deepcopy(assistant.generation_config)
+        for key in _OF_ASSISTANT & options.keys():
+            setattr(assistant.generation_config, key, options.pop(key))
+        options["assistant_model"] = assistant
     prompt = torch.tensor([ids], device=model.device)
     began = _now(pair)
     output: Tensor = model.generate(
@@ -261,8 +273,10 @@ def _by_transformers(
     )
     seconds = _now(pair) - began
     tokens = output[0, len(ids) :].tolist()
-    words = ", ".join(f"{key}={arguments[key]}" for key in arguments)
-    return _Call(tokens, seconds, words, len(tokens) / passes if passes else float("nan"))
+    words = ", ".join([f"{key}={value}" for key, value in arguments.items()])
+    if passes:
+        return _Call(tokens, seconds, words, len(tokens) / passes)
+    return _Call(tokens, seconds, words)
 
 
 def _now(pair: ModelPair) -> float:
@@ -284,7 +298,9 @@ def _load(*name: str, **arguments: Any) -> ModelPair:
 def _loaded(models: ModelPair | str | Mapping[str, Any]) -> ModelPair:
     if isinstance(models, str):
         return _load(models)
-    return _load(**models) if isinstance(models, Mapping) else models
+    if isinstance(models, Mapping):
+        return _load(**models)
+    return models
 
 
 def _conditions(pair: ModelPair) -> dict[str, str]:
@@ -345,7 +361,9 @@ def _ratios(frame: pd.DataFrame, base: str) -> pd.DataFrame:
     """How many times as fast as `base`, or as the first method, each method is, by prompt."""
     groups = frame.groupby(["method", "prompt"], sort=False)
     speeds = groups.tokens_per_second.median().unstack("prompt")
-    return speeds / speeds.loc[base if base in speeds.index else speeds.index[0]]
+    if base not in speeds.index:
+        base = speeds.index[0]
+    return speeds / speeds.loc[base]
 
 
 def _interval(ratios: pd.DataFrame) -> pd.DataFrame:
@@ -410,20 +428,20 @@ def where(
     | `limit` | tokens in the time of one plain pass, if the passes alone took time |
     | `reached` | tokens in the time of one plain pass |
     """
-    rows = []
+    frames = []
     for name, method in methods.items():
-        for ids in [_ids(pair, prompt) for prompt in prompts]:
+        for prompt in prompts:
+            ids = _ids(pair, prompt)
             decode = _fastest(pair, name, method, ids, max_new_tokens)
             if isinstance(method, Strategy):
-                found = list(_iterations(pair, method, ids, max_new_tokens))
+                frames.append(pd.DataFrame(_iterations(pair, method, ids, max_new_tokens)))
             else:
                 call = decode()
                 tokens = call.tokens_per_iteration
-                found = [
-                    {"tokens": tokens, "whole": 1e3 * call.seconds * tokens / len(call.tokens)}
-                ]
-            rows += [{"method": name, **row} for row in found]
-    means = pd.DataFrame(rows).groupby("method", sort=False).mean()
+                whole = 1e3 * call.seconds * tokens / len(call.tokens)
+                frames.append(pd.DataFrame({"tokens": [tokens], "whole": [whole]}))
+            frames[-1]["method"] = name
+    means = pd.concat(frames).groupby("method", sort=False).mean()
     table = means.reindex(columns=PARTS)
     plain_pass = table.target.get(OWN_PLAIN, np.nan)
     table.insert(4, "each", table.draft / table.passes)
@@ -448,10 +466,13 @@ def _iterations(
         return answer
 
     for source in runners(decoding.pair):
-        target = source is decoding.pair.target
-        for name in ("logits",) if target else ("after_text", "after_nodes"):
-            call = partial(timed, "target" if target else "draft", getattr(source, name))
-            setattr(source, name, call)
+        part = "draft"
+        passes = ["after_text", "after_nodes"]
+        if source is decoding.pair.target:
+            part = "target"
+            passes = ["logits"]
+        for name in passes:
+            setattr(source, name, partial(timed, part, getattr(source, name)))
     while not decoding.finished:
         spent.clear()
         began = _now(pair)

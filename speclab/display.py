@@ -15,13 +15,18 @@ LONGEST = 60
 
 def line(kind: str, *parts: object, **values: object) -> str:
     """A line such as `Step(3, nodes=12)`, without addresses and seconds; empty values are left out."""
-    pairs = [f"{name}={value!r}" for name, value in values.items() if value not in ("", None)]
-    return f"{kind}({', '.join([*map(str, parts), *pairs])})"
+    words = list(map(str, parts))
+    for name, value in values.items():
+        if value not in ("", None):
+            words.append(f"{name}={value!r}")
+    return f"{kind}({', '.join(words)})"
 
 
 def short(text: str) -> str:
     """The beginning of a text."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST - 1]}…"
 
 
 _views: list[Callable[[], ModuleType]] = []

@@ -56,14 +56,14 @@ def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
         SpeclabError: JupyterLab is not installed, or the course's notebooks cannot be copied.
     """
     _check("jupyterlab", "JupyterLab")
-    is_root = hasattr(os, "geteuid") and os.geteuid() == 0  # as in most containers
-    root = ["--allow-root"] if is_root else []
     opened = notebook or _course()
-    command = [sys.executable, "-m", "jupyterlab", str(opened), *root]
+    command = [sys.executable, "-m", "jupyterlab", str(opened)]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # as in most containers
+        command.append("--allow-root")
     # The address that JupyterLab prints opens its launcher. An option may choose another page or root.
     if not re.search(r"default_url|[-_]dir\b", " ".join(options)):
         command.append(f"--LabApp.default_url=/lab/tree/{quote(opened.name)}")
-    return [*command, *options]
+    return command + options
 
 
 def app_command(notebook: Path | None, options: list[str]) -> list[str]:
@@ -74,13 +74,8 @@ def app_command(notebook: Path | None, options: list[str]) -> list[str]:
         SpeclabError: Voilà is not installed.
     """
     _check("voila", "Voilà")
-    return [
-        sys.executable,
-        "-m",
-        "voila",
-        str(notebook or JUPYTER / "app.ipynb"),
-        *options,
-    ]
+    opened = notebook or JUPYTER / "app.ipynb"
+    return [sys.executable, "-m", "voila", str(opened)] + options
 
 
 def _check(package: str, name: str) -> None:
@@ -92,7 +87,7 @@ def jupyter_environment() -> dict[str, str]:
     """The environment with speclab's Jupyter settings: no announcements, no style sheets from a CDN,
     and threads that soon stop spinning.
     """
-    environment = {SPIN: SPINS, **os.environ}
+    environment = {SPIN: SPINS} | os.environ
     for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH"):
         paths = [str(JUPYTER), os.environ.get(name)]
         environment[name] = os.pathsep.join(filter(None, paths))
@@ -128,10 +123,10 @@ def _course() -> Path:
 
 def notebooks() -> Path:
     """The folder of notebooks in this clone, or the one that a wheel installed."""
-    installed = [
-        Path(base) / "share/speclab/notebooks" for base in (sys.prefix, site.USER_BASE or "")
-    ]
-    for folder in (Path(__file__).parents[1] / "notebooks", *installed):
+    folders = [Path(__file__).parents[1] / "notebooks"]
+    for base in (sys.prefix, site.USER_BASE or ""):
+        folders.append(Path(base) / "share/speclab/notebooks")
+    for folder in folders:
         if folder.is_dir():
             return folder
     raise SpeclabError("The notebooks of the course are not installed: name your own notebook.")
@@ -139,7 +134,9 @@ def notebooks() -> Path:
 
 def cores() -> int:
     """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def processor(device: torch.device) -> str:
@@ -149,5 +146,8 @@ def processor(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     facts = Path("/proc/cpuinfo")  # of Linux
-    match = re.search(r"model name\s*:\s*(.+)", facts.read_text()) if facts.exists() else None
-    return match[1] if match else platform.processor() or platform.machine()
+    if facts.exists():
+        match = re.search(r"model name\s*:\s*(.+)", facts.read_text())
+        if match:
+            return match[1]
+    return platform.processor() or platform.machine()

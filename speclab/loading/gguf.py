@@ -37,9 +37,11 @@ def local(source: str | PathLike[str]) -> Path | None:
     """The file or folder at a path, if there is one."""
     try:
         path = Path(source).expanduser()
-        return path if path.exists() else None
+        if path.exists():
+            return path
     except (OSError, RuntimeError, ValueError):  # too long a name, no home directory, a NUL
-        return None
+        pass
+    return None
 
 
 def file_of(source: str | PathLike[str]) -> Path | None:
@@ -59,7 +61,7 @@ def file_of(source: str | PathLike[str]) -> Path | None:
         raise ModelNotFoundError(
             f"The folder {source} has {len(files)} GGUF files: choose one, such as {files[0]}."
         )
-    return files[0] if files else None
+    return next(iter(files), None)
 
 
 def converted(file: Path, report: Callable[[str], None]) -> Path:
@@ -119,11 +121,10 @@ def _checked_header(file: Path) -> dict[str, Any]:
     from gguf import GGUFReader
 
     reader = GGUFReader(file)
-    fields = {
-        name: field.contents()
-        for name, field in reader.fields.items()
-        if len(field.data) == 1  # not a list, such as the tokens
-    }
+    fields = {}
+    for name, field in reader.fields.items():
+        if len(field.data) == 1:  # not a list, such as the tokens
+            fields[name] = field.contents()
     scaling = fields.get(f"{fields['general.architecture']}.rope.scaling.type", "none")
     reason = ""
     if scaling != "none" or any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -44,9 +45,7 @@ def one_sentence(name: str, what: str) -> Iterator[None]:
             text = "the disk is full: free some space, or set SPECLAB_CACHE to another disk"
         elif "trust_remote_code" in text:
             text = "it needs its own code, which speclab does not run: choose another model"
-        elif isinstance(error, ConnectionError) or any(
-            word in text for word in ("connect to", "internet", "outgoing")
-        ):
+        elif isinstance(error, ConnectionError) or re.search("connect to|internet|outgoing", text):
             kind = OfflineError
         elif isinstance(error, OSError | SafetensorError):
             kind = ModelNotFoundError

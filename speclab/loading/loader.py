@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -41,10 +42,9 @@ Source = ModelPath | PreTrainedModel
 Report = Callable[[str], None]
 """Called with one sentence at a time during a load; an exception that it raises ends the load."""
 
-_PLAIN = ["*.json", "*.safetensors"]
 _FILES = {
-    "model": [*_PLAIN, "*.txt", "*.model", "*.jinja"],
-    "draft head": [*_PLAIN, "*.bin", "*.pt"],
+    "model": ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"],
+    "draft head": ["*.json", "*.safetensors", "*.bin", "*.pt"],
 }
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 PATIENCE = 10
@@ -59,7 +59,9 @@ def silent(_: str) -> None:
 def folder_of(source: ModelPath) -> Path | None:
     """The local folder at a path, or None."""
     path = gguf.local(source)
-    return path if path is not None and path.is_dir() else None
+    if path is None or not path.is_dir():
+        return None
+    return path
 
 
 def locate(source: ModelPath, report: Report = silent, what: str = "model") -> Path:
@@ -106,7 +108,11 @@ class Loader:
 
     def runner(self, source: Source) -> Runner:
         """A runner of a model that is loaded, or of a module in memory."""
-        model = self._moved(source) if isinstance(source, PreTrainedModel) else self._loaded(source)
+        if isinstance(source, PreTrainedModel):
+            model = self._moved(source)
+        else:
+            model = self._loaded(source)
+        model.eval()
         return Runner(model, shown_name(model))
 
     def tokenizer(self, source: ModelPath) -> PreTrainedTokenizerBase | None:
@@ -127,7 +133,9 @@ class Loader:
                 "model of peft's get_base_model()."
             )
         device = self.device or default_device()
-        dtype = self.dtype or (torch.float32 if device.type == "cpu" else None)
+        dtype = self.dtype
+        if dtype is None and device.type == "cpu":
+            dtype = torch.float32
         self.report(f"Loading {short_name(name)}…")
         with one_sentence(name, "model"), no_progress_bar():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -141,7 +149,7 @@ class Loader:
             nn.Module.to(model, device, dtype)
             # the library memory-maps some weights from a file, which may change
             if device.type == "cpu":
-                for weights in (*model.parameters(), *model.buffers()):
+                for weights in chain(model.parameters(), model.buffers()):
                     weights.data = weights.data.clone()
             if missing := sorted(info["missing_keys"]):  # the library initialised them at random
                 raise OSError(f"its weights lack {missing[0]}: download it again")
@@ -189,21 +197,29 @@ def unwrapped(source: object) -> Source:
 def shown_name(model: PreTrainedModel) -> str:
     """A hub id; the last part of a path, so that records do not reveal where files are; or the family."""
     name = str(model.config.name_or_path)
-    return short_name(name) if name else str(model.config.get_text_config(decoder=True).model_type)
+    if name:
+        return short_name(name)
+    return str(model.config.get_text_config(decoder=True).model_type)
 
 
 def short_name(name: str) -> str:
     """A hub id; the last part of a path; of the mini family the last two."""
     path = folder_of(name) or gguf.file_of(name)
-    if path is None:
-        # a module may have been loaded elsewhere: a hub id has at most two parts
-        return name if len(re.split(r"[/\\]", name)) < 3 else PureWindowsPath(name).name
-    return "/".join(path.parts[-2:]) if path.is_relative_to(MINI) else path.resolve().name
+    if path is not None:
+        if path.is_relative_to(MINI):
+            return "/".join(path.parts[-2:])
+        return path.resolve().name
+    # a module may have been loaded elsewhere: a hub id has at most two parts
+    if len(re.split(r"[/\\]", name)) > 2:
+        return PureWindowsPath(name).name
+    return name
 
 
 def default_device() -> torch.device:
     """CUDA if there is a GPU that this build of torch can use, else CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() and _gpu_works() else "cpu")
+    if torch.cuda.is_available() and _gpu_works():
+        return torch.device("cuda")
+    return torch.device("cpu")
 
 
 @cache
@@ -224,13 +240,11 @@ def _gpu_works() -> bool:
 
 def parse_device(device: str | torch.device | None) -> torch.device | None:
     """A device by name; refuses CUDA if there is none."""
+    if device is None:
+        return None
     try:
-        parsed = None if device is None else torch.device(device)
-        if (
-            parsed is None
-            or parsed.type == "cpu"
-            or (parsed.index or 0) < torch.cuda.device_count()
-        ):
+        parsed = torch.device(device)
+        if parsed.type == "cpu" or (parsed.index or 0) < torch.cuda.device_count():
             return parsed
     except (RuntimeError, TypeError):
         pass
@@ -242,7 +256,9 @@ def parse_device(device: str | torch.device | None) -> torch.device | None:
 
 def parse_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     """A floating dtype by name."""
-    parsed = getattr(torch, dtype, "") if isinstance(dtype, str) else dtype
+    parsed = dtype
+    if isinstance(dtype, str):
+        parsed = getattr(torch, dtype, "")
     if parsed in (None, torch.float32, torch.float16, torch.bfloat16, torch.float64):
         return parsed
     raise SettingsError(

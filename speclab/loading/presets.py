@@ -30,7 +30,9 @@ class Offer(NamedTuple):
     blocks: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
-        drafts = ["a draft model"] if self.draft else []
+        drafts = []
+        if self.draft:
+            drafts.append("a draft model")
         if self.heads:
             drafts.append(f"draft heads 0 to {self.heads - 1}")
         return f"{self.name or 'the target'} offers {' and '.join(drafts) or 'no draft'}"
@@ -63,12 +65,13 @@ class Preset:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights, in float16 if no dtype is named."""
-        return self.parameters * (4 if self.dtype == "float32" else 2)
+        if self.dtype == "float32":
+            return 4 * self.parameters
+        return 2 * self.parameters
 
 
 def _heads(folder: Path, *names: str) -> tuple[str, ...]:
-    files = [folder / name / "head.json" for name in names] or sorted(folder.glob("*/head.json"))
-    return tuple(str(file.parent) for file in (*files, *folder.glob(f"{_BLOCK}/config.json")))
+    return tuple([str(folder / name) for name in names])
 
 
 PRESETS = {
@@ -78,14 +81,14 @@ PRESETS = {
         12_096_128,
         tokenizer=str(MINI / "tokenizer"),
         dtype="float32",
-        heads=_heads(MINI_HEADS, "prose", "code"),
+        heads=_heads(MINI_HEADS, "prose", "code", _BLOCK),
     ),
     "smollm2": Preset(  # `speclab fetch smollm2` brings it; its heads are shipped
         str(SMOLLM2),
         None,
         134_515_008,
         dtype="float32",
-        heads=_heads(_SMOLLM2_HEADS),
+        heads=_heads(_SMOLLM2_HEADS, "chat", "code", _BLOCK),
         hub="HuggingFaceTB/SmolLM2-135M-Instruct",
         download=92_871_040,
         chat=True,

@@ -27,25 +27,28 @@ class TokenTexts:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
         self.tokenizer = tokenizer
-        byte_level = "Ġ" in "".join(_asked(tokenizer, "tokenize", "a b") or ())
-        self._alphabet = (
-            {char: byte for byte, char in bytes_to_unicode().items()} if byte_level else {}
-        )
+        self._alphabet: dict[str, int] = {}
+        if "Ġ" in "".join(_asked(tokenizer, "tokenize", "a b") or ()):  # byte-level
+            for byte, char in bytes_to_unicode().items():
+                self._alphabet[char] = byte
         self._texts: dict[int, str] = {}
 
     def __call__(self, tokens: Iterable[int]) -> dict[int, str]:
         """Token to text, in the order of `tokens`: " the"; "<0xE2>" for a part of a character;
         "#123" for an unknown id.
         """
-        wanted = list(dict.fromkeys(tokens))
-        new = [token for token in wanted if token not in self._texts]
-        added = getattr(self.tokenizer, "added_tokens_decoder", ()) if new else ()
-        for token in new:
-            piece = _asked(self.tokenizer, "convert_ids_to_tokens", token)
-            text = f"#{token}"
-            if isinstance(piece, str) and token >= 0:  # else the id is unused
-                text = piece if token in added else self._text(piece)
-            self._texts[token] = text
+        wanted = dict.fromkeys(tokens)
+        new = wanted.keys() - self._texts.keys()
+        if new:
+            added = getattr(self.tokenizer, "added_tokens_decoder", ())
+            for token in new:
+                piece = _asked(self.tokenizer, "convert_ids_to_tokens", token)
+                text = f"#{token}"
+                if isinstance(piece, str) and token >= 0:  # else the id is unused
+                    text = piece
+                    if token not in added:
+                        text = self._text(piece)
+                self._texts[token] = text
         return {token: self._texts[token] for token in wanted}
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -56,22 +59,26 @@ class TokenTexts:
         parts = []
         for unknown, run in groupby(ids, lambda token: texts[token] == f"#{token}"):
             tokens = list(run)
-            options = {"clean_up_tokenization_spaces": False}
-            text = None if unknown else _asked(self.tokenizer, "decode", tokens, **options)
-            parts.append("".join(map(texts.__getitem__, tokens)) if text is None else text)
+            text = None
+            if not unknown:
+                options = {"clean_up_tokenization_spaces": False}
+                text = _asked(self.tokenizer, "decode", tokens, **options)
+            if text is None:
+                text = "".join([texts[token] for token in tokens])
+            parts.append(text)
         return "".join(parts)
 
     def _text(self, piece: str) -> str:
         if single := _BYTE_TOKEN.fullmatch(piece):
             data = bytes([int(single[1], 16)])
         elif self._alphabet.keys() >= set(piece):
-            data = bytes(map(self._alphabet.__getitem__, piece))
+            data = bytes([self._alphabet[char] for char in piece])
         else:
             return piece.replace("▁", " ")
         try:
             return data.decode()
         except UnicodeDecodeError:
-            return "".join(f"<0x{byte:02X}>" for byte in data)
+            return "".join([f"<0x{byte:02X}>" for byte in data])
 
 
 def _asked(tokenizer: object, name: str, *arguments: object, **options: object) -> Any:
@@ -104,7 +111,8 @@ def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> 
     Raises:
         TokenizerMismatchError: they do not.
     """
-    first, second = (_asked(tokenizer, "get_vocab") or {} for tokenizer in (target, draft))
+    first = _asked(target, "get_vocab") or {}
+    second = _asked(draft, "get_vocab") or {}
     for text in sorted(first.keys() & second.keys(), key=first.__getitem__):
         if first[text] != second[text]:
             raise TokenizerMismatchError(
@@ -112,19 +120,21 @@ def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> 
                 f"{second[text]} in the other; choose two models of one family, or pass tokenizer= "
                 "if you know that their ids mean the same."
             )
-    alike = not (first and second and first.keys().isdisjoint(second))
-    if not alike:
-        warnings.warn(
-            "The tokenizers of target and draft share no token text, so drafted tokens mean "
-            "something else to the target: choose two models of one family.",
-            stacklevel=2,
-        )
-    return alike
+    if not first or not second or not first.keys().isdisjoint(second):
+        return True
+    warnings.warn(
+        "The tokenizers of target and draft share no token text, so drafted tokens mean "
+        "something else to the target: choose two models of one family.",
+        stacklevel=2,
+    )
+    return False
 
 
 def whole_numbers(prompt: object) -> list[int]:
     """Token ids from a list, array or tensor; raises `PromptError` for anything else."""
-    tokens = prompt.tolist() if hasattr(prompt, "tolist") else prompt  # an array or a tensor
+    tokens = prompt
+    if hasattr(prompt, "tolist"):  # an array or a tensor
+        tokens = prompt.tolist()
     if not isinstance(tokens, list | tuple | range | str):
         raise PromptError(f"Expected a prompt as text, token ids or messages, got {prompt!r}.")
     for token in tokens:
