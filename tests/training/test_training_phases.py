@@ -16,15 +16,15 @@ def test_every_phase_runs_from_the_one_before(corpus, tokenizer_folder, resumed,
     def pretrained(out, steps=6):
         return pretrain(
             PretrainConfig(
-                **shared, out=tmp_path / out, shape=TINY, schedule=Schedule(steps=steps),
+                **shared, out=tmp_path / out, shape=TINY, schedule=Schedule(steps=steps, peak_lr=0.02),
                 lengths=((0.0, 16), (0.5, 32)), batch_tokens=128, micro_tokens=64, compile=False,
             )
         )  # fmt: skip
 
     assert resumed(pretrained)
-    pretrained("target", 40)
+    pretrained("target", 10)
     log = [json.loads(line) for line in (tmp_path / "target/log.jsonl").read_text().splitlines()]
-    assert (len(log), log[-1]["tokens"]) == (40, 40 * 128)
+    assert (len(log), log[-1]["tokens"]) == (10, 10 * 128)
     assert log[-1]["loss"] < log[0]["loss"] - 1
     steps = Schedule(steps=2)
     unlikelihood(
