@@ -60,7 +60,9 @@ class BlockConfig(LayerConfig):
 
     @property
     def kind(self) -> str:
-        return "DSpark" if self.markov_rank else "DFlash"
+        if self.markov_rank:
+            return "DSpark"
+        return "DFlash"
 
     @property
     def module(self) -> type[DraftModule]:
@@ -69,7 +71,9 @@ class BlockConfig(LayerConfig):
     @property
     def drafted(self) -> int:
         """Tokens that a block drafts."""
-        return self.block_size if self.sample_from_anchor else self.block_size - 1
+        if self.sample_from_anchor:
+            return self.block_size
+        return self.block_size - 1
 
 
 class BlockHead(LayerHead):
@@ -157,8 +161,9 @@ class MarginalRunner(HeadRunner):
         self.crop(min(self.length, last - self.spare))  # the same text again
         self._block = self.draft(tokens[last], self._states(last), topk)
         self._tree = TreeRows(last)
-        # the row after node 0; the first drafts a root that is not in the text
-        self._first = 1 if node < 0 else 0
+        self._first = 0  # the row after node 0
+        if node < 0:  # the first row drafts a root that is not in the text
+            self._first = 1
         self.reach = len(self._block) - self._first
         return self._block[:1]
 
@@ -243,8 +248,9 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
         """W1, and the rows of W2 of the tokens that the pair has."""
         head: Any = self.model.markov_head
         ids = self.model.token_ids
-        known = slice(self.vocab_size) if ids is None else ids < self.vocab_size
-        return head.markov_w1, head.markov_w2.weight[known]
+        if ids is None:
+            return head.markov_w1, head.markov_w2.weight[: self.vocab_size]
+        return head.markov_w1, head.markov_w2.weight[ids < self.vocab_size]
 
     def _answer(self, logits: Tensor, topk: int) -> Answer:
         return super()._answer(logits / self.config.temperature, topk)

@@ -59,11 +59,15 @@ class EagleConfig(LayerConfig):
     def kind(self) -> str:
         if not self.eagle3:
             return "EAGLE"
-        return "EAGLE-3.1" if self.fc_norm or self.norm_output else "EAGLE-3"
+        if self.fc_norm or self.norm_output:
+            return "EAGLE-3.1"
+        return "EAGLE-3"
 
     @property
     def module(self) -> type[DraftModule]:
-        return Eagle3Head if self.eagle3 else Head
+        if self.eagle3:
+            return Eagle3Head
+        return Head
 
     @property
     def states_size(self) -> int:
@@ -81,14 +85,18 @@ class Head(LayerHead):
         super().__init__(config, **own)
         size = config.hidden_size
         states = len(config.layers) * config.states_size
-        self.fuse = matrix(states, size) if len(config.layers) > 1 else None
+        self.fuse: nn.Linear | None = None
+        if len(config.layers) > 1:
+            self.fuse = matrix(states, size)
         self.fc = nn.Linear(2 * size, size, bias=config.bias)
         self.norm: nn.RMSNorm | None = None
         self.layers = nn.ModuleList([DecoderLayer(config, size)])
 
     def fused(self, states: Tensor) -> Tensor:
         """`[..., layers * states_size]` target states to the feature that the head reads, `[..., hidden]`."""
-        return states if self.fuse is None else self.fuse(states)
+        if self.fuse is None:
+            return states
+        return cast("Tensor", self.fuse(states))
 
     def _read(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
         """Where the residual begins, `[B, T, hidden]`, and what the attention reads."""
@@ -122,11 +130,15 @@ class Head(LayerHead):
         x, read = self._read(embeddings, features)
         causal = mask is None and x.shape[1] > 1
         x = self.layers[0](x, read, read, angles, mask, cache, causal=causal)
-        return normed(self.norm, x) if self.config.norm_output else x
+        if self.config.norm_output:
+            x = normed(self.norm, x)
+        return x
 
     def read_out(self, features: Tensor) -> Tensor:
         """The input of the output matrix for features `[..., hidden]`."""
-        return features if self.config.norm_output else normed(self.norm, features)
+        if self.config.norm_output:
+            return features
+        return normed(self.norm, features)
 
 
 class Eagle3Head(Head):
@@ -137,7 +149,9 @@ class Eagle3Head(Head):
         size = config.hidden_size
         states = len(config.layers) * config.states_size
         self.fuse = matrix(states, size)
-        self.input_norm = norm_of(config, states) if config.norm_before_fc else None
+        self.input_norm: nn.RMSNorm | None = None
+        if config.norm_before_fc:
+            self.input_norm = norm_of(config, states)
         self.fc_norm = nn.ModuleList()
         if config.fc_norm:
             self.fc_norm.extend(norm_of(config, config.states_size) for _ in config.layers)
@@ -154,8 +168,10 @@ class Eagle3Head(Head):
     def _read(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
         layer = cast("Any", self.layers[0])
         hidden = normed(layer.hidden_norm, features)
-        x = hidden if self.config.norm_before_residual else features
-        return x, torch.cat((normed(layer.input_layernorm, embeddings), hidden), dim=-1)
+        read = torch.cat((normed(layer.input_layernorm, embeddings), hidden), dim=-1)
+        if self.config.norm_before_residual:
+            return hidden, read
+        return features, read
 
 
 class EagleRunner(HeadRunner, runs=Head):
@@ -173,8 +189,10 @@ class EagleRunner(HeadRunner, runs=Head):
         mask = self._mask(rows.visible, len(rows.tokens))
         angles = self._angles.at(rows.positions)
         out: Tensor = self.packed()(embedded[None], features[None], angles, mask, self.cache)[0]
-        last = out[-1:] if last_only else out
-        return self._logits_of(self.model.read_out(last)), out
+        read = out
+        if last_only:
+            read = out[-1:]
+        return self._logits_of(self.model.read_out(read)), out
 
     def _mask(self, visible: Bools | None, rows: int) -> Tensor | None:
         """`[rows, length + rows]` bool, or None if every row sees all, or the cache is empty."""

@@ -53,12 +53,13 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
         UnsupportedModelError: it is a kind of head that speclab does not run.
         HeadMismatchError: it was made for another target.
     """
-    ours = (folder / CONFIG).is_file()
-    file = folder / (CONFIG if ours else FOREIGN)
+    file = folder / CONFIG
+    if not file.is_file():
+        file = folder / FOREIGN
     with _valid(file):
         config: HeadConfig
         tensors: Tensors
-        if ours:
+        if file.name == CONFIG:
             config = EagleConfig.model_validate_json(file.read_bytes())
             tensors = _tensors_in([folder / WEIGHTS])
         else:
@@ -104,13 +105,18 @@ def _check_vocabulary(head: DraftModule) -> None:
 def listed(heads: HeadSource | Sequence[HeadSource] | None) -> Sequence[HeadSource]:
     if heads is None:
         return ()
-    return heads if isinstance(heads, Sequence) and not isinstance(heads, str) else (heads,)
+    if isinstance(heads, Sequence) and not isinstance(heads, str):
+        return heads
+    return (heads,)
 
 
 def bare(source: object) -> DraftModule | Source:
     """A head, a transformers model or a name, without the runner or wrappers around it."""
-    module = source.model if isinstance(source, Runner | HeadRunner) else source
-    return module if isinstance(module, DraftModule) else unwrapped(module)
+    if isinstance(source, Runner | HeadRunner):
+        source = source.model
+    if isinstance(source, DraftModule):
+        return source
+    return unwrapped(source)
 
 
 def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner | Runner:

@@ -205,8 +205,9 @@ def rotary(config: LayerConfig, positions: Tensor) -> Angles:
 
 
 def rotated(x: Tensor, angles: Angles) -> Tensor:
-    cos, sin = (angle.to(x.dtype) for angle in angles)
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+    cos, sin = angles
+    turned = x.roll(x.shape[-1] // 2, dims=-1)
+    return torch.addcmul(x * cos.to(x.dtype), turned, sin.to(x.dtype))
 
 
 class AngleTable:
@@ -280,4 +281,6 @@ class LayerKeys(Keys):
 def library_config(settings: dict[str, Any]) -> type[Any]:
     """transformers' config of the family that a head's settings name, else Llama's."""
     family = str(settings.get("model_type"))
-    return CONFIG_MAPPING[family if family in CONFIG_MAPPING else "llama"]
+    if family not in CONFIG_MAPPING:
+        family = "llama"
+    return CONFIG_MAPPING[family]

@@ -63,7 +63,9 @@ class MlpSpeculator(DraftModule):
         self.head = nn.ModuleList()
         for stage in range(config.stages):
             if stage < 2 or not config.tied:  # the first projection is never shared
-                width = config.hidden_size if stage == 0 else inner
+                width = inner
+                if stage == 0:
+                    width = config.hidden_size
                 self.proj.append(nn.Linear(width, inner, bias=False))
             if stage == 0 or not config.tied:
                 self.emb.append(nn.Embedding(config.vocab_size, inner))
@@ -120,8 +122,10 @@ class MlpRunner(HeadRunner, runs=MlpSpeculator):
         tokens = to_device(self.shown(rows.tokens), self.device)
         if rows.depths is None:
             states = self.model(tokens, rows.features, 0)
-            last = states[-1:] if last_only else states
-            return self.model.logits(last, 0)[:, : self.vocab_size], states
+            read = states
+            if last_only:
+                read = states[-1:]
+            return self.model.logits(read, 0)[:, : self.vocab_size], states
         stages = [min(depth, self.config.stages - 1) for depth in rows.depths]
         states = rows.features.new_empty((len(stages), self.config.inner_size))
         logits = rows.features.new_empty((len(stages), self.config.vocab_size))
@@ -163,7 +167,9 @@ def _drop_copies(tensors: Tensors) -> None:
     """Drops what a pickle repeats of tied stages; a tensor that differs stays, and is refused."""
     for name in list(tensors):
         part, _, kind = name.split(".")
-        first = f"{part}.1.{kind}" if part == "proj" else f"{part}.0.{kind}"
+        first = f"{part}.0.{kind}"
+        if part == "proj":
+            first = "proj.1.weight"
         if name not in {first, "proj.0.weight"} and torch.equal(tensors[name], tensors[first]):
             del tensors[name]
 

@@ -75,7 +75,9 @@ class MtpHead(DraftModule):
         mask = mask.clone()
         cached = mask.shape[-1] - len(token_positions)
         mask[..., max(layer - cached, 0) :, :layer] = torch.finfo(mask.dtype).min
-        options = {"layer_type": kind} if self.turns_by_kind else {}
+        options = {}
+        if self.turns_by_kind:
+            options["layer_type"] = kind
         out: Tensor = self.layers[layer](
             embedded[None],
             reads[None],
@@ -118,7 +120,6 @@ class MtpRunner(HeadRunner, runs=MtpHead):
         embedded = self._embed(to_device(tokens, self.device))
         if depths is None:
             depth = torch.zeros_like(token_positions)
-            above = features
         else:
             depth = to_device(depths, self.device)
             above = features.unflatten(1, (last + 1, -1))
@@ -128,8 +129,10 @@ class MtpRunner(HeadRunner, runs=MtpHead):
             before = store.rows(self.length - 1, self.length, range(last)).view_as(before)
         outputs: list[Tensor] = []
         for layer in range(last + 1):
-            if depths is None:  # of a text: the layer before, at the token before
-                reads = torch.cat((before[:, layer - 1], outputs[-1][:-1])) if layer else above
+            if layer == 0 and depths is None:
+                reads = features
+            elif depths is None:  # of a text: the layer before, at the token before
+                reads = torch.cat((before[:, layer - 1], outputs[-1][:-1]))
             else:  # of a tree: the layer before at the parent, or below the layer's depth its own
                 reads = torch.where(
                     depth[:, None] > layer, above[:, layer], above[:, max(layer - 1, 0)]

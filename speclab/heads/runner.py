@@ -66,8 +66,9 @@ class HeadRunner(DraftSource):
         self.vocab_size = target.vocab_size
         tables = [len(part.weight) for part in head.modules() if isinstance(part, nn.Embedding)]
         self.known = min(tables, default=target.vocab_size)
-        bounds = (head.config.context, target.context)
-        self.context = min([bound for bound in bounds if bound is not None], default=None)
+        self.context = head.config.context
+        if target.context is not None:
+            self.context = min(self.context or target.context, target.context)
         self.device = target.device
         self.dtype = target.dtype
         self.cache = KVCache()
@@ -241,4 +242,6 @@ class HeadRunner(DraftSource):
 
     def _ids_below(self, count: int) -> Ids | None:
         """The ids of the first `count` columns, if the target has more ids; else None."""
-        return None if count >= self.vocab_size else np.arange(count)
+        if count >= self.vocab_size:
+            return None
+        return np.arange(count)

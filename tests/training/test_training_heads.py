@@ -22,7 +22,8 @@ def config(target, corpus, tokenizer_folder, tmp_path, monkeypatch):
         return HeadsConfig(
             subject="prose", corpus=corpus, tokenizer=tokenizer_folder, target=tmp_path / "target", out=tmp_path / out,
             heads=2, feed_forward=24, schedule=Schedule(steps=steps, peak_lr=peak_lr), lengths=((0.0, 16),), depth=3,
-            batch_tokens=128, micro_tokens=64, generated_prefix=8, generated_length=24, generated_tokens=500, compile=False, **changes,
+            batch_tokens=128, micro_tokens=64, generated_prefix=8, generated_length=24, generated_tokens=500,
+            compile=False, **changes,
         )  # fmt: skip
 
     return make
