@@ -56,18 +56,22 @@ def test_the_margin_is_in_the_frame_the_table_the_graph_and_the_types():
     types = Path(speclab.__file__).with_name("records.d.ts").read_text(encoding="utf-8")
     assert "  margin?: (number | null)[];" in types
 """
-CONTROL = {
-    "speclab/views/page/controls.js": [
-        ("const files = [\n", 'const files = [\n    entry("Pin", () => send({ do: "pin" })),\n')
-    ],
-    "speclab/lab/_runs.py": [
-        (
-            '    @command("Decoding again")',
-            "    @command()\n    def on_pin(self) -> None:\n        self.pin()\n\n"
-            '    @command("Decoding again")',
-        )
-    ],
-}
+PLACE = r"(?ms)^`(speclab/features/\w+/[\w.]+)`.*?^```\w+\n(.*?)^```"
+"""A file of the feature in CONTRIBUTING, and its text."""
+FEATURE = {name: [("", text)] for name, text in re.findall(PLACE, CONTRIBUTING)}
+FEATURE["tests/features/surprise/test_surprise.py"] = [
+    (
+        "",
+        """
+def test_the_surprise_is_a_command_and_a_tab(page, tmp_path):
+    page.do("surprise")
+    assert not page.lab.state.step.accepted or page.lab.session.done
+    script = page.lab.export(tmp_path / "run.html").read_text(encoding="utf-8")
+    assert 'name: "surprise"' in script
+""",
+    )
+]
+LISTED = {"speclab/features/__init__.py": [("FEATURES = (\n", 'FEATURES = (\n    "surprise",\n')]}
 LAYOUT_TEST = "tests/heads/test_heads_mlp_speculator.py"
 LAYOUT_FILES = ("speclab/heads/mlp_speculator.py", LAYOUT_TEST)
 LAYOUT_ROW = {
@@ -77,7 +81,12 @@ LAYOUT_ROW = {
     ]
 }
 """A layout that the package has: the copy loses it, and a stranger adds it again."""
-TESTS = (LAYOUT_TEST, "tests/test_tried.py", "tests/lab/test_messages.py")
+TESTS = (
+    LAYOUT_TEST,
+    "tests/test_tried.py",
+    "tests/features/surprise",
+    "tests/lab/test_messages.py",
+)
 COMMITTED = "test_no_committed_file_names_a_machine_path_or_a_registry"
 
 
@@ -109,8 +118,9 @@ def test_a_strangers_changes_work_and_pass_the_gates(tmp_path):
     _without_layout(tmp_path)
     for name in LAYOUT_FILES:
         shutil.copy(ROOT / name, tmp_path / name)
-    for name, edits in (STRATEGY | COLUMN | CONTROL | LAYOUT_ROW).items():
+    for name, edits in (STRATEGY | COLUMN | FEATURE | LISTED | LAYOUT_ROW).items():
         path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         for old, new in edits:
             assert old in text, f"{name} has no {old!r}"

@@ -60,12 +60,39 @@ ARROWS = {
 }
 """The rooms that a room may import from, itself apart."""
 
-WHOLE = {"speclab": 153_000, "tests": 165_000}
+TABLES = {
+    "speclab",  # its public names
+    "speclab.clinic",  # its public names
+    "speclab.drafters",  # a strategy is a file
+    "speclab.lab._parts",  # the parts of features
+    "speclab.views",  # the pictures of features
+}
+"""Modules that import others by a table of names."""
+
+WHOLE = {"speclab": 158_000, "tests": 167_500}
 """Most tokens of Python: one thermometer without shares, so that a room grows where it must."""
 SCRIPTS = {"page and lab": 43_000, "live": 12_500}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""
+DENSEST = {
+    "splats in displays": 11,
+    "conditional expressions": 21,
+    "comprehensions": 36,
+    "comprehensions with two for": 1.1,
+    "assignments of tuples": 0.5,
+    "truth used as a number": 0.6,
+}
+"""Most of each per 1,000 lines of the package: one statement is read at a time."""
+
+COUNTED = {
+    tokenize.NAME,
+    tokenize.OP,
+    tokenize.NUMBER,
+    tokenize.STRING,
+    getattr(tokenize, "FSTRING_START", -1),
+}
+"""Tokens that are code."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}
 MODEL_LIBRARIES = {"torch", "transformers", "tokenizers", "safetensors"}
@@ -150,6 +177,30 @@ def test_arrows():
     assert wrong == []
 
 
+def test_no_room_knows_a_feature():
+    """Nor does a feature know another one; the command line imports what a command asks for."""
+    found = []
+    for module, other in _graph().edges:
+        feature = other.partition("speclab.features.")[2].partition(".")[0]
+        if feature and module.partition("speclab.features.")[2].partition(".")[0] != feature:
+            found.append(f"{module} → {other}")
+    assert [arrow for arrow in found if not arrow.startswith("speclab.cli ")] == []
+
+
+def test_modules_are_named_in_strings_by_tables_alone():
+    """What is imported by its name in a string is an arrow that nobody sees."""
+    found = set()
+    for module, path in MODULES.items():
+        if any(_called(node) == "import_module" for node in _nodes(path)):
+            found.add(module)
+    assert found <= TABLES
+
+
+def _called(node):
+    """The name of the function that a node calls."""
+    return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+
+
 def test_packages():
     """A saved trace opens without torch, the engine runs without plotly and Jupyter."""
     allowed = {
@@ -193,9 +244,9 @@ def _tokens(text):
     owners = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     bodies = [node.body for node in ast.walk(ast.parse(text)) if isinstance(node, owners)]
     first = {body[0].lineno for body in bodies if body}
-    counted = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, getattr(tokenize, "FSTRING_START", -1)}
     return sum(
-        token.type in counted or (token.type == tokenize.STRING and token.start[0] not in first)
+        token.type in COUNTED - {tokenize.STRING}
+        or (token.type == tokenize.STRING and token.start[0] not in first)
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
     )
 
@@ -208,6 +259,47 @@ def test_package_and_tests_keep_to_their_size():
             if path.suffix in (".py", ".pyi"):
                 tokens[folder] += _tokens(path.read_text(encoding="utf-8"))
     assert {name: count for name, count in tokens.items() if count > WHOLE[name]} == {}
+
+
+def _dense(node):
+    """What makes a line hard to read aloud, if the node does."""
+    if isinstance(node, ast.Starred) and isinstance(node.ctx, ast.Load):
+        return "splats in displays"
+    if isinstance(node, ast.IfExp):
+        return "conditional expressions"
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        several = len(node.generators) > 1
+        return "comprehensions with two for" if several else "comprehensions"
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+        several = any(isinstance(target, ast.Tuple) for target in node.targets)
+        return "assignments of tuples" if several else None
+    if isinstance(node, ast.BinOp):
+        sides = [side for side in (node.left, node.right) if isinstance(side, ast.Compare)]
+        # `|` and `&` of arrays compare them element by element
+        bitwise = isinstance(node.op, ast.BitOr | ast.BitAnd)
+        return "truth used as a number" if sides and not bitwise else None
+    return None
+
+
+def test_lines_are_not_packed():
+    """Density is a habit: the same code written plainly is no larger."""
+    found = Counter[str]()
+    lines = set()
+    for path in MODULES.values():
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        handed = {arg for node in ast.walk(tree) if isinstance(node, ast.Call) for arg in node.args}
+        for node in ast.walk(tree):
+            kind = _dense(node)
+            if kind and node not in handed:
+                found[kind] += 1
+                if "two for" in kind:
+                    found["comprehensions"] += 1
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in COUNTED:
+                lines.add((path, token.start[0]))
+    density = {kind: 1000 * count / len(lines) for kind, count in found.items()}
+    assert {kind: most for kind, most in density.items() if most > DENSEST[kind]} == {}
 
 
 def _leaves(node):
