@@ -59,7 +59,9 @@ def test_names_and_files_in_the_docs_exist(path):
         if room in ROOMS and not rest.endswith(("py", "md", "json")):
             pkgutil.resolve_name(f"speclab.{room}.{rest}")
     files = re.findall(r"`((?:speclab|tests|docs|notebooks|\.ci)/[\w./-]*)`", text)
-    assert [name for name in files if not (ROOT / name).exists()] == []
+    made = re.compile("/surprise/")  # what a reader of CONTRIBUTING makes
+    missing = [name for name in files if not (ROOT / name).exists()]
+    assert [name for name in missing if not made.search(name)] == []
 
 
 def test_the_architecture_page_names_every_room():
