@@ -15,7 +15,7 @@ interface NodeEvent extends TreeEvent {
 }
 
 interface Step {
-  /** Columns of the nodes that neither records nor tree contain; a page that decodes has none. */
+  /** Columns of the nodes that are not just fields of the records; a page that decodes has none. */
   columns?: NodeColumns;
 }
 

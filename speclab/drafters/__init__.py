@@ -24,11 +24,12 @@ def strategies(*, by_hand: bool = True) -> dict[str, type[Strategy]]:
     same name. `by_hand`: include strategies whose trees a person builds.
     """
     _import_all()
-    return {
-        name: kind
-        for name, kind in sorted(DEFINED.items())
-        if not (name.startswith("_") or isabstract(kind)) and (by_hand or not kind.by_hand)
-    }
+    kinds = {}
+    for name, kind in sorted(DEFINED.items()):
+        private = name.startswith("_") or isabstract(kind)
+        if not private and (by_hand or not kind.by_hand):
+            kinds[name] = kind
+    return kinds
 
 
 def setting_names() -> tuple[str, ...]:

@@ -147,10 +147,11 @@ class DraftPass:
         self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
         best = probs.topk(min(self._width, probs.shape[-1]))
         rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [
-            tuple((token, log(prob)) for token, prob in zip(*row, strict=True) if prob > 0)
-            for row in rows
-        ]
+        tops = []
+        for ids, row_probs in rows:
+            pairs = zip(ids, row_probs, strict=True)
+            tops.append(tuple([(token, log(prob)) for token, prob in pairs if prob > 0]))
+        return tops
 
 
 class DraftPassDrafter(Drafter):

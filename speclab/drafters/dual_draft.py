@@ -166,7 +166,8 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
 def _proposals(
     names: Sequence[str], drafts: Sequence[Draft], chosen: set[int]
 ) -> tuple[Proposal, ...]:
-    return tuple(
-        Proposal(name, draft.tree, mean := confidence(draft.tree), mean, index in chosen)
-        for index, (name, draft) in enumerate(zip(names, drafts, strict=True))
-    )
+    proposals = []
+    for index, draft in enumerate(drafts):
+        mean = confidence(draft.tree)
+        proposals.append(Proposal(names[index], draft.tree, mean, mean, index in chosen))
+    return tuple(proposals)

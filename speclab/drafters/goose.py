@@ -129,7 +129,7 @@ class GooseDrafter(TableDrafter):
             longest = 0
         matches = self._copies.matches(context.tokens, longest)
         chain = matches[0].tokens if matches else ()
-        agreeing = sum(match.tokens[0] == chain[0] for match in matches)
+        agreeing = len([match for match in matches if match.tokens[0] == chain[0]])
         if self._bypasses(agreeing, len(chain)):
             way = "bypass"
             tree = self.rooted(context)

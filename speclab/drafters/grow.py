@@ -239,10 +239,10 @@ def _branches(shape: Shape, confidence: float) -> tuple[int, dict[str, Value]]:
         return most, {"rule": "fixed"}
     bounds: dict[str, Value] = {"high_confidence": high, "low_confidence": low}
     if confidence >= high:
-        return fewest, {"rule": "high", "setting": "high_confidence", **bounds}
+        return fewest, bounds | {"rule": "high", "setting": "high_confidence"}
     if confidence < low:
-        return most, {"rule": "low", "setting": "low_confidence", **bounds}
-    return some, {"rule": "middle", **bounds}
+        return most, bounds | {"rule": "low", "setting": "low_confidence"}
+    return some, bounds | {"rule": "middle"}
 
 
 def _stop(shape: Shape, tree: Nodes, node: int, closed: str, **values: Value) -> Event:

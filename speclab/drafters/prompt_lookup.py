@@ -79,8 +79,13 @@ class Match(NamedTuple):
 
     @property
     def event(self) -> Event:
-        values = {"ngram": self.length, "position": self.position, "copied": len(self.tokens)}
-        return Event("match", None, {**values, "token": self.tokens[0]})
+        values = {
+            "ngram": self.length,
+            "position": self.position,
+            "copied": len(self.tokens),
+            "token": self.tokens[0],
+        }
+        return Event("match", None, values)
 
 
 class Copies(SuffixAutomaton):

@@ -24,11 +24,11 @@ SMALLEST = 0.001
 
 def variable(strategy: Strategy) -> list[str]:
     """The settings with a range: numbers, choices and booleans."""
-    return [
-        name
-        for name in type(strategy).model_fields
-        if _choices(strategy, name) or number_kind(type(strategy).model_fields[name])
-    ]
+    names = []
+    for name, field in type(strategy).model_fields.items():
+        if _choices(strategy, name) or number_kind(field):
+            names.append(name)
+    return names
 
 
 def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:

@@ -155,10 +155,11 @@ class DraftSequoia(SequoiaDrafter, DraftPassDrafter):
 
         def next_tokens(nodes: Sequence[int]) -> list[Successors]:
             """One draft pass."""
-            return [
-                Successors([token for token, _ in top], [min(exp(log), 1.0) for _, log in top])
-                for top in passes(tree, nodes)
-            ]
+            successors = []
+            for top in passes(tree, nodes):
+                tokens = [token for token, _ in top]
+                successors.append(Successors(tokens, [min(exp(log), 1.0) for _, log in top]))
+            return successors
 
         self.fill(tree, next_tokens, self.source, passes.context)
         return tree.draft(Event("route", None, {"route": "draft" if len(tree) > 1 else "plain"}))
@@ -186,12 +187,14 @@ class RankRates(NamedTuple):
 
     def after(self, outcome: Outcome) -> RankRates:
         """Counts the children of every node on the accepted path; at most one sibling is right."""
-        accepted, tried = map(list, self)
+        accepted = list(self.accepted)
+        tried = list(self.tried)
         # each node of the path with the next one; after the last no child was right
         for node, following in zip(outcome.path, (*outcome.accepted, -1), strict=True):
             for rank, child in enumerate(outcome.tree.children[node]):
                 tried[rank] += 1
-                accepted[rank] += child == following
+                if child == following:
+                    accepted[rank] += 1
         return RankRates(tuple(accepted), tuple(tried))
 
     @property

@@ -186,26 +186,25 @@ def _nodes(
     tokens = tree.token.tolist()
     probs = np.exp(tree.log_prob).tolist()
     path_probs = np.exp(tree.path_log_prob).tolist()
-    return tuple(
-        [
-            NodeRecord(
-                index=node,
-                token=tokens[node],
-                draft_prob=probs[node],
-                path_prob=path_probs[node],
-                target_prob=target.token_prob[node],
-                target_choice=target.choice[node],
-                verdict=verdict,
-                kv_slot=iteration.prefix_length + node,
-                entropy=target.entropy[node],
-                choice_prob=target.choice_prob[node],
-                beyond_draft=beyond(drafts, target.choice[node]),
-                target_top=target.top[node],
-                draft_top=draft_top.get(node, ()),
-            )
-            for node, verdict in enumerate(verdicts)
-        ]
-    )
+    records = []
+    for node, verdict in enumerate(verdicts):
+        record = NodeRecord(
+            index=node,
+            token=tokens[node],
+            draft_prob=probs[node],
+            path_prob=path_probs[node],
+            target_prob=target.token_prob[node],
+            target_choice=target.choice[node],
+            verdict=verdict,
+            kv_slot=iteration.prefix_length + node,
+            entropy=target.entropy[node],
+            choice_prob=target.choice_prob[node],
+            beyond_draft=beyond(drafts, target.choice[node]),
+            target_top=target.top[node],
+            draft_top=draft_top.get(node, ()),
+        )
+        records.append(record)
+    return tuple(records)
 
 
 def beyond(drafts: Sequence[DraftSource], token: int) -> bool:
@@ -296,16 +295,11 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
             after = without(after, token)
     shown = {outcome.committed[-1]}
     shown.update(_most_probable(before), _most_probable(after), tokens)
-    probs = [
-        ResidualToken(
-            token,
-            float(after[token]),
-            float(before[token]),
-            None if draft is None else float(draft[token]),
-        )
-        for token in sorted(shown, key=lambda token: (-before[token], token))
-    ]
-    return Residual(node, tuple(probs))
+    entries = []
+    for token in sorted(shown, key=lambda token: (-before[token], token)):
+        drawn = None if draft is None else float(draft[token])
+        entries.append(ResidualToken(token, float(after[token]), float(before[token]), drawn))
+    return Residual(node, tuple(entries))
 
 
 def _most_probable(probs: Probabilities) -> list[int]:
@@ -334,22 +328,21 @@ def _caches(decoding: Decoding, iteration: Iteration) -> tuple[CacheRecord, ...]
     if iteration.counts.draft_calls:
         ran += decoding.drafter.runners
     names = tuple(pair.runners) + pair.head_names
-    return tuple(
-        CacheRecord(
-            name=name,
-            before=before,
-            written=runner.kept.before - before,
-            kept=runner.kept.slots,
-            moved=tuple(
-                (old, new)
-                for new, old in enumerate(runner.kept.slots, runner.kept.prefix)
-                if old != new
-            ),
-            after=runner.length,
-            committed=decoding.held,
-            capacity=runner.capacity,
-            slot_bytes=runner.slot_bytes,
-        )
-        for name, runner, before in zip(names, runners(pair), iteration.lengths, strict=True)
-        if runner in ran
-    )
+    records = []
+    for name, runner, before in zip(names, runners(pair), iteration.lengths, strict=True):
+        if runner in ran:
+            kept = runner.kept
+            slots = enumerate(kept.slots, kept.prefix)
+            record = CacheRecord(
+                name=name,
+                before=before,
+                written=kept.before - before,
+                kept=kept.slots,
+                moved=tuple([(old, new) for new, old in slots if old != new]),
+                after=runner.length,
+                committed=decoding.held,
+                capacity=runner.capacity,
+                slot_bytes=runner.slot_bytes,
+            )
+            records.append(record)
+    return tuple(records)

@@ -244,7 +244,7 @@ class Session:
 
     def _described(self) -> dict[str, Value]:
         """All settings as given, and beside "auto" the number of nodes that it took."""
-        settings = {**self.strategy.describe(), **self.settings.model_dump()}
+        settings = self.strategy.describe() | self.settings.model_dump()
         if settings.get("node_budget") == "auto":
             settings["measured_node_budget"] = self._decoding.drafter.settings.describe()[
                 "node_budget"

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from speclab.trace.records import UNKNOWN, NodeRecord, Step, Value
 
@@ -39,14 +39,13 @@ class Column:
     format: str = ""
     needs: str = ""
 
-    def of(self, step: Step, node: int) -> Value:
+    def of(self, step: Step, node: int) -> Any:
         """The value of a node of an iteration; None if it is not recorded."""
         if self.needs in step.missing:
             return None
-        if self.value is None:
-            value: Value = getattr(step.nodes[node], self.name)
-            return value
-        return self.value(step, node)
+        if self.value:
+            return self.value(step, node)
+        return getattr(step.nodes[node], self.name)
 
 
 def token_kind(text: str) -> str:
@@ -209,12 +208,9 @@ COLUMNS = (
 
 
 def computed(step: Step) -> dict[str, list[Value]]:
-    """The page's columns of all nodes, without those that the records or the tree contain by name."""
+    """The page's columns of all nodes that are not just fields of the records."""
     columns = {}
     for column in COLUMNS:
-        values = [column.of(step, node) for node in range(len(step.tree))]
-        records = [getattr(record, column.name, None) for record in step.nodes]
-        tree = list(getattr(step.tree, column.name, ()))
-        if column.head and values not in (records, tree):
-            columns[column.name] = values
+        if column.head and (column.value or column.needs in step.missing):
+            columns[column.name] = [column.of(step, node) for node in range(len(step.tree))]
     return columns

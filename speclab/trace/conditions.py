@@ -52,7 +52,7 @@ STEP_FIELDS: dict[str, Callable[[Step], Any]] = {
     "depth": lambda step: int(step.tree.depth.max()),
     "drafted": lambda step: step.counts.drafted,
     "accepted": lambda step: step.counts.accepted,
-    "rejected": lambda step: sum(node.verdict == "rejected" for node in step.nodes),
+    "rejected": lambda step: [node.verdict for node in step.nodes].count("rejected"),
     "committed": lambda step: len(step.committed),  # the bonus token included
     "acceptance": lambda step: (
         step.counts.accepted / step.counts.drafted if step.counts.drafted else None
@@ -127,7 +127,7 @@ class _Names(ast.NodeTransformer):
 
     def __init__(self, settings: Collection[str]) -> None:
         self.readers: dict[str, Callable[[Step], Any]] = {}
-        self._known = {**{name: _reader("settings", name) for name in settings}, **STEP_FIELDS}
+        self._known = {name: _reader("settings", name) for name in settings} | STEP_FIELDS
         self._known |= {f"settings.{name}": _reader("settings", name) for name in settings}
         self._known |= {f"seconds.{phase}": _reader("seconds", phase) for phase in PHASES}
 

@@ -107,14 +107,12 @@ class TreeEdit:
     def topk(self) -> dict[int, tuple[tuple[int, float], ...]]:
         """The step's recorded draft tokens after each node: tokens and log-probabilities, best first."""
         topk = {}
-        for node in range(len(self.tree) if self.step is not None else 0):
+        for node in range(len(self.tree)):
             recorded = self.recorded(node)
-            if (
-                self.step is not None
-                and recorded is not None
-                and (top := self.step.nodes[recorded].draft_top)
-            ):
-                topk[node] = tuple([(token, log(prob)) for token, prob in top if prob > 0])
+            if self.step is not None and recorded is not None:
+                top = self.step.nodes[recorded].draft_top
+                if top:
+                    topk[node] = tuple([(token, log(prob)) for token, prob in top if prob > 0])
         return topk
 
     def _log_prob(self, parent: int, token: int) -> float:

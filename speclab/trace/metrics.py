@@ -89,9 +89,9 @@ def survival(counts: Sequence[Counts]) -> list[Survival]:
     rows: list[Survival] = []
     share = 1.0
     variance = 0.0  # of log(share)
-    for depth in range(1, max([each.looked for each in counts], default=0) + 1):
-        tried = sum(each.looked >= depth for each in counts)
-        accepted = sum(each.accepted >= depth for each in counts)
+    for depth in range(1, max([count.looked for count in counts], default=0) + 1):
+        tried = len([count for count in counts if count.looked >= depth])
+        accepted = len([count for count in counts if count.accepted >= depth])
         share *= accepted / tried
         size = float(tried)  # as many independent drafts would tell as much
         if accepted:

@@ -58,9 +58,9 @@ def test_probabilities_that_are_not_recorded_are_not_shown():
 
 
 def test_a_trace_does_not_contain_what_follows_from_it(tmp_path):
-    """The page is told what the records do not contain under the name of the column."""
+    """The page gets what is not just a field of a record, and that a trace leaves out."""
     step = RUNS["verified"].steps[0]
-    assert step_data(step)["columns"].keys().isdisjoint({"token", "source", "draft_prob"})
+    assert step_data(step)["columns"].keys().isdisjoint({"token", "draft_prob", "verdict"})
     saved = speclab.load_trace(RUNS["verified"].trace.save(tmp_path / "run.json.gz"))
     assert speclab.nodes(saved).equals(speclab.nodes(RUNS["verified"]))
 
