@@ -14,3 +14,7 @@ def quick(count: int) -> int:
     A test of a lesson asks whether it runs, not how fast the machine is.
     """
     return max(count // 10, 2) if os.environ.get("SPECLAB_QUICK") else count
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -40,13 +40,15 @@ def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
     Raises:
         SettingsError: the setting does not exist.
     """
-    if name not in (names := variable(strategy)):
+    names = variable(strategy)
+    if name not in names:
         kind = type(strategy).__name__
         raise SettingsError(
             f"{kind} has no setting {name!r} with a range: choose one of "
             f"{', '.join(names) or 'none'}."
         )
-    if choices := _choices(strategy, name):
+    choices = _choices(strategy, name)
+    if choices:
         return choices
     number = number_kind(type(strategy).model_fields[name]) or int
     now = getattr(strategy, name)
@@ -63,10 +65,10 @@ def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
     fine.update(float(f"{value:.2g}") for value in spread)
     allowed = [value for value in sorted(map(number, fine)) if _accepts(strategy, name, value)]
     picked = np.linspace(0, len(allowed) - 1, COUNT).round().astype(int)
-    shown = {allowed[index] for index in picked} | {middle}
+    shown: list[Setting] = sorted({allowed[index] for index in picked} | {middle})
     if isinstance(now, str):
-        return (*sorted(shown), now)
-    return tuple(sorted(shown))
+        shown.append(now)
+    return tuple(shown)
 
 
 def _choices(strategy: Strategy, name: str) -> tuple[Any, ...]:

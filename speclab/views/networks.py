@@ -45,7 +45,6 @@ def graph(step: Step) -> DiGraph[int | str]:
         facts = {name: value for name, value in asdict(record).items() if value is not None}
         facts |= {
             "target_choice_text": texts.get(record.target_choice, ""),
-            "parent": int(tree.parent[node]),
             "position": step.prefix_length + int(tree.depth[node]),
             "mask_row": node,
             "draft_top": _top(step, record.draft_top),
