@@ -261,8 +261,8 @@ def optimal_widths(
         return widths
     place = np.arange(spine_length)
     # Node i is open when the triangle that the line leaves above it costs less than the budget.
-    triangles = slope * place * (place + 1) / 2
-    line = place[triangles < branch_budget]
+    opened = slope * place * (place + 1) / 2 < branch_budget
+    line = place[opened]
     widths[: len(line)] = branch_budget / len(line) + slope * (line[-1] / 2 - line)
     return np.maximum(widths, 0.0)
 

@@ -11,7 +11,7 @@ EAGLE-3 head fuses three layers and learns an output matrix over a draft vocabul
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -120,8 +120,7 @@ def fresh_head(target: Any, config: HeadsConfig) -> Head:
         fc_norm=config.kind == "EAGLE-3.1",
         norm_output=config.kind == "EAGLE-3.1",
     )
-    module = cast("type[Head]", shape.module)
-    return module(shape, own_output=eagle3)
+    return shape.module(shape, own_output=eagle3)
 
 
 def choose_tokens(head: DraftModule, ids: Tensor) -> None:

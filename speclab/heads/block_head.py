@@ -28,8 +28,9 @@ from speclab.heads.layer import (
     matrix,
     norm_of,
     normed,
+    own_parts,
 )
-from speclab.heads.layout import DraftModule, Folder, Layout
+from speclab.heads.layout import Folder, Layout
 from speclab.heads.runner import HeadRunner
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
@@ -63,10 +64,6 @@ class BlockConfig(LayerConfig):
         if self.markov_rank:
             return "DSpark"
         return "DFlash"
-
-    @property
-    def module(self) -> type[DraftModule]:
-        return BlockHead
 
     @property
     def drafted(self) -> int:
@@ -248,9 +245,11 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
         """W1, and the rows of W2 of the tokens that the pair has."""
         head: Any = self.model.markov_head
         ids = self.model.token_ids
+        rows = head.markov_w2.weight
         if ids is None:
-            return head.markov_w1, head.markov_w2.weight[: self.vocab_size]
-        return head.markov_w1, head.markov_w2.weight[ids < self.vocab_size]
+            return head.markov_w1, rows[: self.vocab_size]
+        known = ids < self.vocab_size
+        return head.markov_w1, rows[known]
 
     def _answer(self, logits: Tensor, topk: int) -> Answer:
         return super()._answer(logits / self.config.temperature, topk)
@@ -278,7 +277,7 @@ class BlockKeys(LayerKeys):
     input_embedding_scale: Literal[1] = 1
     output_multiplier: Literal[1] = 1
 
-    def head(self, folder: Folder) -> BlockConfig:
+    def head(self, folder: Folder) -> BlockHead:
         layers = self.aux_hidden_state_layer_ids
         if self.target_layer_ids:
             layers = tuple([output + 1 for output in self.target_layer_ids])
@@ -287,7 +286,7 @@ class BlockKeys(LayerKeys):
         if anchor is None:
             dspark = self.markov_rank > 0 and len(self.target_layer_ids) > 0
             anchor = dspark and not self.dspark_bonus_anchor
-        return BlockConfig(
+        config = BlockConfig(
             target=self.target,
             layers=layers,
             depth=self.num_hidden_layers,
@@ -298,6 +297,7 @@ class BlockKeys(LayerKeys):
             temperature=self.marginal_temperature,
             **self.layer(folder),
         )
+        return BlockHead.empty(config, **own_parts(folder.tensors))
 
 
 BLOCK = Layout(

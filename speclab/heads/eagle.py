@@ -26,8 +26,9 @@ from speclab.heads.layer import (
     matrix,
     norm_of,
     normed,
+    own_parts,
 )
-from speclab.heads.layout import EMBEDDINGS, DraftModule, Folder, Layout, Size
+from speclab.heads.layout import EMBEDDINGS, Folder, Layout, Size, Tensors
 from speclab.heads.runner import HeadRows, HeadRunner
 from speclab.models.cache import KVCache
 from speclab.models.transfers import to_device
@@ -64,7 +65,7 @@ class EagleConfig(LayerConfig):
         return "EAGLE-3"
 
     @property
-    def module(self) -> type[DraftModule]:
+    def module(self) -> type[Head]:
         if self.eagle3:
             return Eagle3Head
         return Head
@@ -203,6 +204,11 @@ class EagleRunner(HeadRunner, runs=Head):
         return mask
 
 
+def read(config: EagleConfig, tensors: Tensors) -> Head:
+    """The head of a folder with these tensors, without its weights."""
+    return config.module.empty(config, **own_parts(tensors))
+
+
 FLAGS = ("norm_before_fc", "norm_before_residual", "fc_norm", "norm_output")
 
 
@@ -223,7 +229,7 @@ class EagleKeys(LayerKeys):
     fc_norm: bool = False
     norm_output: bool = False
 
-    def head(self, folder: Folder) -> EagleConfig:
+    def head(self, folder: Folder) -> Head:
         """EAGLE-3 if the head norms the states that it reads, else EAGLE."""
         tensors = folder.tensors
         fields = self.layer(folder)
@@ -236,7 +242,7 @@ class EagleKeys(LayerKeys):
         if "layers.0.hidden_norm.weight" not in tensors:
             tensors.pop(EMBEDDINGS, None)  # the target's
             tensors.pop("norm.weight", None)  # EAGLE applies none
-            return EagleConfig(bias="fc.bias" in tensors, **fields)
+            return read(EagleConfig(bias="fc.bias" in tensors, **fields), tensors)
         for name in list(tensors):
             if name.startswith("fc."):
                 tensors[f"fuse.{name.removeprefix('fc.')}"] = tensors.pop(name)
@@ -246,7 +252,7 @@ class EagleKeys(LayerKeys):
             fields[name] = self.eagle_config.get(name, getattr(self, name))
         if self.eagle_config.get("return_hidden_post_norm"):  # TensorRT-LLM's name
             fields["norm_output"] = True
-        return EagleConfig(eagle3=True, **fields)
+        return read(EagleConfig(eagle3=True, **fields), tensors)
 
     def _layers(self, depth: int) -> list[int]:
         """The layers that an EAGLE-3 head fuses, of a target of `depth`, counted by their inputs."""

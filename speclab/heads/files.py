@@ -27,9 +27,9 @@ from speclab.errors import (
     SpeclabError,
     UnsupportedModelError,
 )
-from speclab.heads.eagle import EagleConfig
+from speclab.heads import eagle
 from speclab.heads.layer import library_config
-from speclab.heads.layout import DraftModule, Folder, HeadConfig, Layout, Tensors
+from speclab.heads.layout import DraftModule, Folder, Layout, Tensors
 from speclab.heads.layouts import LAYOUTS
 from speclab.heads.mtp import load_mtp
 from speclab.heads.runner import HeadRunner
@@ -57,16 +57,13 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
     if not file.is_file():
         file = folder / FOREIGN
     with _valid(file):
-        config: HeadConfig
-        tensors: Tensors
+        head: DraftModule
         if file.name == CONFIG:
-            config = EagleConfig.model_validate_json(file.read_bytes())
             tensors = _tensors_in([folder / WEIGHTS])
+            head = eagle.read(eagle.EagleConfig.model_validate_json(file.read_bytes()), tensors)
         else:
-            config, tensors = _read_foreign(folder, target)
+            head, tensors = _read_foreign(folder, target)
     tensors.pop("t2d", None)  # d2t contains the same
-    with torch.device("meta"):
-        head = config.module.with_parts(config, tensors)
     _check_target(head, target)
     try:
         head.load_state_dict(tensors, assign=True)
@@ -156,8 +153,8 @@ def _is_foreign(folder: Path) -> bool:
     return any(not tensors.keys().isdisjoint(layout.marks) for layout in LAYOUTS)
 
 
-def _read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, Tensors]:
-    """Config and weights of a head in another project's format, with the names of its module."""
+def _read_foreign(folder: Path, target: Runner) -> tuple[DraftModule, Tensors]:
+    """A head in another project's format, and its weights by the names of the module."""
     config = _json(folder / FOREIGN)
     layout = _layout_of(folder, _name_in(config))
     settings = _settings(config, layout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Self, cast
 
 import torch
@@ -12,7 +12,16 @@ from torch.nn import functional
 from transformers import CONFIG_MAPPING, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from speclab.heads.layout import EMBEDDINGS, OUTPUT, DraftModule, Folder, HeadConfig, Keys, Size
+from speclab.heads.layout import (
+    EMBEDDINGS,
+    OUTPUT,
+    DraftModule,
+    Folder,
+    HeadConfig,
+    Keys,
+    Size,
+    Tensors,
+)
 from speclab.models.cache import KVCache
 from speclab.models.lean import attention
 from speclab.models.runner import Runner, trained_positions
@@ -76,10 +85,6 @@ class LayerHead(DraftModule):
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
 
-    @classmethod
-    def with_parts(cls, config: Any, names: Iterable[str]) -> Self:
-        return cls(config, own_output=OUTPUT in names, own_embeddings=EMBEDDINGS in names)
-
     @property
     def token_ids(self) -> Tensor | None:
         if self.config.draft_vocab_size is None:
@@ -92,6 +97,11 @@ class LayerHead(DraftModule):
         if self.config.states_size != width and self.embed_tokens is None:
             return f"is {width} wide and lacks embed_tokens of its own"
         return super().misfit(target)
+
+
+def own_parts(tensors: Tensors) -> dict[str, bool]:
+    """The arguments of `LayerHead` for a head with these tensors."""
+    return {"own_output": OUTPUT in tensors, "own_embeddings": EMBEDDINGS in tensors}
 
 
 class DecoderLayer(nn.Module):

@@ -7,10 +7,10 @@ A layout is one file beside this one and a row of `speclab.heads.layouts.LAYOUTS
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
@@ -51,11 +51,6 @@ class HeadConfig(BaseModel):
         """What its papers call such a head."""
 
     @property
-    @abstractmethod
-    def module(self) -> type[DraftModule]:
-        """The class of its module."""
-
-    @property
     def states_size(self) -> int:
         """Width of the target's hidden states."""
         return self.hidden_size
@@ -79,9 +74,10 @@ class DraftModule(nn.Module):
         self.embed_tokens: nn.Embedding | None = None
 
     @classmethod
-    def with_parts(cls, config: Any, names: Iterable[str]) -> Self:
-        """The module with the optional parts that tensors of these names need."""
-        return cls(config)
+    def empty(cls, config: HeadConfig, **parts: bool) -> Self:
+        """The module without memory for its weights, until they are assigned."""
+        with torch.device("meta"):
+            return cls(config, **parts)
 
     @property
     def token_ids(self) -> Tensor | None:
@@ -137,8 +133,8 @@ class Keys(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     @abstractmethod
-    def head(self, folder: Folder) -> HeadConfig:
-        """The config of the head in a folder.
+    def head(self, folder: Folder) -> DraftModule:
+        """The head in a folder, without its weights (`DraftModule.empty`).
 
         Raises:
             ValueError: the head does not run; the reason goes into a sentence.

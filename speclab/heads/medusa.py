@@ -28,10 +28,6 @@ class MedusaConfig(HeadConfig):
     def kind(self) -> str:
         return "Medusa"
 
-    @property
-    def module(self) -> type[DraftModule]:
-        return MedusaHead
-
 
 class MedusaHead(DraftModule):
     """The trained part, with the parameter names of vLLM's folders but for `layers`."""
@@ -69,7 +65,7 @@ class MedusaRunner(MarginalRunner, runs=MedusaHead):
     def draft(self, token: int, states: Tensor, topk: int = 0) -> Answer:
         with self.whole_pass(len(states)):
             self.keep_nothing(len(states))
-            logits = self.packed()(states[-1].to(self.dtype))
+            logits = self.model(states[-1].to(self.dtype))
             answer = self._answer(logits[:, : self.vocab_size], topk)
         self._count(len(states))
         return answer
@@ -82,15 +78,16 @@ class MedusaKeys(Keys):
     medusa_num_layers: int = 1
     num_heads: int = 0
 
-    def head(self, folder: Folder) -> MedusaConfig:
+    def head(self, folder: Folder) -> MedusaHead:
         target = folder.target
-        return MedusaConfig(
+        config = MedusaConfig(
             name=folder.name,
             vocab_size=target.known,
             hidden_size=target.model.config.get_text_config(decoder=True).hidden_size,
             count=self.medusa_num_heads or self.num_heads,
             depth=self.medusa_num_layers,
         )
+        return MedusaHead.empty(config)
 
 
 MEDUSA = Layout(

@@ -44,10 +44,6 @@ class MlpConfig(HeadConfig):
     def kind(self) -> str:
         return "MLP speculator"
 
-    @property
-    def module(self) -> type[DraftModule]:
-        return MlpSpeculator
-
 
 class MlpSpeculator(DraftModule):
     """The trained part, with the parameter names of the published folders."""
@@ -149,10 +145,10 @@ class MlpKeys(Keys):
     tie_weights: bool = False
     scale_input: bool = False
 
-    def head(self, folder: Folder) -> MlpConfig:
+    def head(self, folder: Folder) -> MlpSpeculator:
         if self.tie_weights:
             _drop_copies(folder.tensors)
-        return MlpConfig(
+        config = MlpConfig(
             name=folder.name,
             vocab_size=self.vocab_size,
             hidden_size=self.emb_dim,
@@ -161,6 +157,7 @@ class MlpKeys(Keys):
             tied=self.tie_weights,
             scaled=self.scale_input,
         )
+        return MlpSpeculator.empty(config)
 
 
 def _drop_copies(tensors: Tensors) -> None:

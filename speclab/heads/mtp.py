@@ -38,10 +38,6 @@ class MtpConfig(HeadConfig):
     def kind(self) -> str:
         return "MTP"
 
-    @property
-    def module(self) -> type[DraftModule]:
-        return MtpHead
-
 
 class MtpHead(DraftModule):
     """The layers of transformers' `MtpModel`; embeddings and output matrix are the target's."""

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from speclab.heads.layout import DraftModule
-from speclab.heads.packed import with_packed
 from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
 from speclab.models.fingerprint import Fingerprint
@@ -245,3 +244,15 @@ class HeadRunner(DraftSource):
         if count >= self.vocab_size:
             return None
         return np.arange(count)
+
+
+def with_packed(module: nn.Module) -> nn.Module:
+    """A copy of a module that multiplies by packed weights, and shares all other tensors and its
+    `lm_head`."""
+    copies: dict[int, Any] = {}
+    for tensor in module.state_dict(keep_vars=True).values():
+        copies[id(tensor)] = tensor
+    for name, part in module.named_modules():
+        if type(part) is nn.Linear and name != "lm_head":
+            copies[id(part)] = Linear(part)
+    return copy.deepcopy(module, copies)
