@@ -20,6 +20,7 @@ from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.candidates import Candidates, Successors
 from speclab.drafters.cost import NodeBudget
 from speclab.drafters.prompt_lookup import Copies, LongestNgram, Match, ShortestNgram
+from speclab.drafters.rematching import LONG, rematched
 from speclab.drafters.transitions import TableDrafter, Width
 from speclab.trace.records import Adaptation, Event, Value
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
 SMOOTHING = 0.3  # weight of the newest iteration in the running acceptance of copies (appendix C.3)
-LONG = 8  # tokens that make a chain long (appendix C.3)
 UNSURE = 0.6  # share of the nodes without confidence: 60 of 100 (authors' code)
 # running acceptance for `mid_ratio` and `high_ratio` (not in the paper)
 MID_ACCEPTANCE = 0.5
@@ -65,8 +65,8 @@ class Goose(Strategy):
     bypass: Literal["either", "both", "graded", "off"] = Field(
         "either",
         description="verify a chain instead of a tree if n-gram lengths agree or the chain is long (appendix B.2); "
-        "only if both hold (one reading of section 4.3); never a chain alone, but confidence raises the nodes from "
-        "60 % to 100 % and gives them to the spine first (authors' code); never",
+        "only if both hold (one reading of section 4.3); graded confidence raises the nodes from 60 % to 100 % and "
+        "gives them to the spine first, which a chain that is matched again at its end may fill (authors' code); never",
     )
     bypass_acceptance: Share = Field(
         0.8, description="acceptance of copies required for a bypass (paper: 0)"
@@ -124,23 +124,30 @@ class GooseDrafter(TableDrafter):
         """Algorithm 2, lines 5 to 12: match, then a bypass, a spine tree, or a tree of transitions alone."""
         s = self.settings
         budget = s.number_of_nodes
-        longest = min(s.max_spine, budget - 1, context.max_depth)
-        if s.spine == "off":
-            longest = 0
+        ratio = s.spine_ratio(self.acceptance)  # ρ
+        longest = 0
+        if s.spine != "off":
+            longest = min(s.max_spine, budget - 1, context.max_depth)
         matches = self._copies.matches(context.tokens, longest)
         chain = matches[0].tokens if matches else ()
         agreeing = len([match for match in matches if match.tokens[0] == chain[0]])
+        if s.bypass == "graded":
+            sure = 0.0
+            lengths = range(s.shortest_ngram, s.longest_ngram + 1)
+            copy = rematched(context.tokens, lengths, longest, budget) if longest else None
+            if copy is not None:
+                matches = [copy.match]
+                chain = copy.tokens[: min(budget - 1, context.max_depth)]
+                agreeing = copy.agreeing
+                sure = copy.confidence
+            budget = max(1, int((UNSURE + (1 - UNSURE) * sure) * budget))
+            # the spine has the first claim on the nodes; what it leaves still branches
+            ratio += sure * (1 - ratio)
         if self._bypasses(agreeing, len(chain)):
             way = "bypass"
             tree = self.rooted(context)
             self._lay_spine(tree, chain)
         else:
-            ratio = s.spine_ratio(self.acceptance)  # ρ
-            if s.bypass == "graded":
-                sure = confidence(agreeing, len(chain))
-                budget = max(1, int((UNSURE + (1 - UNSURE) * sure) * budget))
-                # the spine has the first claim on the nodes; what it leaves still branches
-                ratio += sure * (1 - ratio)
             length = int(ratio * budget)
             tree = self._spine_tree(context, chain[:length], budget)
             # the table has no more branches: a longer spine
@@ -150,9 +157,8 @@ class GooseDrafter(TableDrafter):
                 way = "spine tree"
             else:
                 way = "transitions" if len(tree) > 1 else "plain"
-        return tree.draft(
-            self._decision(way, matches, agreeing), *(match.event for match in matches)
-        )
+        events = [match.event for match in matches]
+        return tree.draft(self._decision(way, matches, agreeing), *events)
 
     def _bypasses(self, agreeing: int, length: int) -> bool:
         """Whether to verify the chain alone (section 4.3): two n-gram lengths agree, the chain is long."""
@@ -295,16 +301,3 @@ class GooseDrafter(TableDrafter):
             spine=self._spine,
             **self._state(),
         )
-
-
-def confidence(agreeing: int, length: int) -> float:
-    """Confidence in a copied chain, 0…1, as the authors' code grades it.
-
-    1 where n-gram lengths agree (there: all occurrences of the longest one), else 0.7 to 0.9 for a
-    long chain, and below that in proportion to its length.
-    """
-    if agreeing >= 2:
-        return 1.0
-    if length >= LONG:
-        return min(0.9, 0.7 + 0.2 * (length - LONG) / 12)
-    return 0.6 * length / LONG

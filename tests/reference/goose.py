@@ -61,7 +61,7 @@ def bypasses(s, found, acceptance):
     """Section 4.3: matches that agree, and a long one; either or both."""
     agree = sum(tokens[0] == found[0][2][0] for _, _, tokens in found) >= 2
     long = len(found[0][2]) >= 8
-    signal = {"either": agree or long, "both": agree and long, "graded": False, "off": False}
+    signal = {"either": agree or long, "both": agree and long, "off": False}
     return signal[s["bypass"]] and acceptance >= s["bypass_acceptance"]
 
 
@@ -147,22 +147,53 @@ def draft_tree(table, text, s, acceptance, depth):
     lengths = range(s["shortest_ngram"], s["longest_ngram"] + 1)
     matches = lookup.matches(text, lengths, longest) if longest > 0 and s["spine"] != "off" else []
     chain = matches[0][2] if matches else ()
-    if matches and bypasses(s, matches, acceptance):
-        return build(after, s, chain, prob, 0, len(chain) + 1)
     share = ratio(s, acceptance)
     if s["bypass"] == "graded":  # the authors' code
-        long = (
-            0.6 * len(chain) / 8 if len(chain) < 8 else min(0.9, 0.7 + 0.2 * (len(chain) - 8) / 12)
-        )
-        agree = sum(tokens[0] == chain[0] for _, _, tokens in matches) > 1
-        sure = 1 if agree else long
+        chain, sure = (), 0
+        if longest > 0 and s["spine"] != "off":
+            chain, sure = graded_chain(tuple(text), lengths, longest, budget)
+        chain = chain[: min(budget - 1, depth)]
         budget = max(1, int(budget * (0.6 + 0.4 * sure)))
         share += sure * (1 - share)
+    elif matches and bypasses(s, matches, acceptance):
+        return build(after, s, chain, prob, 0, len(chain) + 1)
     spine = chain[: int(share * budget)]
     tree = build(after, s, spine, prob, depth, budget)
     if len(tree) < budget and len(spine) < len(chain):
         tree = build(after, s, chain[: len(spine) + budget - len(tree)], prob, depth, budget)
     return tree
+
+
+def graded_chain(text, lengths, copied, most):
+    """The chain of the authors' code and its confidence: each lookup asks where the text goes on."""
+
+    def looked_up(end):
+        """All that followed the longest n-gram at the end of `end`, in the order of the text."""
+        for n in sorted(lengths, reverse=True):
+            found = [text[i + n :] for i in range(len(text) - n) if text[i : i + n] == end[-n:]]
+            if found:
+                return found
+        return []
+
+    def unanimous(found):
+        return len(found) > 1 and len({rest[0] for rest in found}) == 1
+
+    found = looked_up(text)
+    if not found:
+        return (), 0
+    chain = found[0][:copied]
+    if unanimous(found):
+        sure = 1.0
+    elif len(chain) >= 8:
+        sure = min(0.9, 0.7 + 0.2 * (len(chain) - 8) / 12)
+    else:
+        sure = 0.6 * len(chain) / 8
+    more = sure > 0.6
+    while more and len(chain) < int(most * sure):
+        found = looked_up(text + chain)
+        more = bool(found) and (sure < 1 or unanimous(found))
+        chain += found[0][:copied] if found else ()
+    return chain, sure
 
 
 def build(after, s, spine, prob, depth, budget):
