@@ -26,35 +26,31 @@ def _margin(step: Step, node: int) -> Value:
 
 
 COLUMNS = (
-    Column("margin", "float64", "between the target's best two tokens", _margin, "margin", ".2f"),
+    Column("margin", "float64", "between the target's best two tokens", _margin, "margin", ".3f"),
 """
-COLUMN = {"speclab/trace/columns.py": [("\nCOLUMNS = (\n", MARGIN)]}
+MARGIN_TESTED = """
+def test_the_margin_is_between_the_targets_best_two_tokens():
+    frame = speclab.nodes(RUNS["verified"])
+    step = RUNS["verified"].steps[0]
+    margins = [node.target_top[0][1] - node.target_top[1][1] for node in step.nodes]
+    assert frame[frame.iteration == 0].margin.tolist() == margins[1:]
+    assert "margin" in call("nodeRows", step)["columns"]
+
+
+def test_kinds"""
+COLUMN = {
+    "speclab/trace/columns.py": [("\nCOLUMNS = (\n", MARGIN)],
+    "tests/trace/test_columns.py": [("\ndef test_kinds", MARGIN_TESTED)],
+}
 TESTED = """
-from pathlib import Path
-
 import speclab
-from speclab.views.drawing import call
 from support.table_runner import random_probs, table_pair
-
-PAIR = table_pair(random_probs(9, 3), random_probs(9, 4), 9)
 
 
 def test_echo_repeats_the_newest_token():
-    tree = speclab.Session(PAIR, speclab.Echo(), [1, 2]).step().tree
+    pair = table_pair(random_probs(9, 3), random_probs(9, 4), 9)
+    tree = speclab.Session(pair, speclab.Echo(), [1, 2]).step().tree
     assert len(set(tree.token.tolist())) == 1
-
-
-def test_the_margin_is_in_the_frame_the_table_the_graph_and_the_types():
-    session = speclab.Session(PAIR, speclab.FixedTree(depth=2), [1, 2])
-    step = session.step()
-    margins = [node.target_top[0][1] - node.target_top[1][1] for node in step.nodes]
-    assert speclab.nodes(session).margin.tolist() == margins[1:]
-    table = call("nodeRows", step)
-    column = table["columns"].index("margin")
-    assert [row[column] for row in table["data"]] == [f"{margin:.2f}" for margin in margins]
-    assert speclab.views.graph(step).nodes[2]["margin"] == margins[2]
-    types = Path(speclab.__file__).with_name("records.d.ts").read_text(encoding="utf-8")
-    assert "  margin?: (number | null)[];" in types
 """
 PLACE = r"(?ms)^`(speclab/features/\w+/[\w.]+)`.*?^```\w+\n(.*?)^```"
 """A file of the feature in CONTRIBUTING, and its text."""
@@ -85,6 +81,7 @@ TESTS = (
     LAYOUT_TEST,
     "tests/test_tried.py",
     "tests/features/surprise",
+    "tests/trace/test_columns.py",
     "tests/lab/test_messages.py",
 )
 COMMITTED = "test_no_committed_file_names_a_machine_path_or_a_registry"
@@ -131,6 +128,8 @@ def test_a_strangers_changes_work_and_pass_the_gates(tmp_path):
     subprocess.run(
         [sys.executable, "scripts/write_types.py"], cwd=tmp_path, env=environment, check=True
     )
+    types = (tmp_path / "speclab/records.d.ts").read_text(encoding="utf-8")
+    assert "margin?: (number | null)[];" in types
     gates = ["tests/test_architecture.py", "--deselect", f"tests/test_architecture.py::{COMMITTED}"]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:nbval", *TESTS, *gates],

@@ -41,12 +41,17 @@ def test_the_pages_table_and_graphs_have_the_values_of_the_frame(root):
                 assert [graph.nodes[node][column.name] for node in rows.node] == values
 
 
-def test_a_page_that_decodes_shows_the_same_table():
+def test_a_page_that_decodes_shows_what_follows_from_records_and_tree():
     """Its steps are those of a trace, without computed columns."""
     for step in RUNS["verified"].steps:
         data = step_data(step)
         del data["columns"]
-        assert call("nodeRows", data) == call("nodeRows", step)
+        table = call("nodeRows", step)
+        other = call("nodeRows", data)
+        assert {"node", "depth", "parent", "source", "draft p", "verdict"} < {*other["columns"]}
+        for number, head in enumerate(other["columns"]):
+            column = table["columns"].index(head)
+            assert [row[number] for row in other["data"]] == [row[column] for row in table["data"]]
 
 
 def test_probabilities_that_are_not_recorded_are_not_shown():

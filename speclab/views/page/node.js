@@ -47,29 +47,32 @@ export function settingText(value) {
 }
 
 /**
- * Every node as a row.
+ * Every node as a row. A page that decodes shows the columns that follow from records and tree alone.
  * @param {Step} step
  * @returns {{columns: string[], data: (string | number)[][]}}
  */
 export function nodeRows(step) {
   const { depth } = shapeOf(step.tree);
   const { parent, source } = step.tree;
-  const data = step.nodes.map((record, node) => {
+  const rows = step.nodes.map((record, node) => {
+    const verdict = verdictWords(step, node);
     /** @type {Values} */
-    const recorded = {
+    const row = {
       ...record,
       node,
       depth: depth[node],
       parent: parent[node],
       source: source[node],
-      verdict: verdictWords(step, node)
+      verdict
     };
-    return COLUMNS.map(({ name, format }) => {
-      const computed = step.columns?.[name];
-      return cell(computed ? computed[node] : recorded[name], format, step.texts);
-    });
+    for (const [name, values] of Object.entries(step.columns ?? {})) row[name] = values[node];
+    return row;
   });
-  return { columns: COLUMNS.map(({ head }) => head), data };
+  const shown = COLUMNS.filter(({ name }) => name in rows[0]);
+  const data = rows.map(row =>
+    shown.map(({ name, format }) => cell(row[name], format, step.texts))
+  );
+  return { columns: shown.map(({ head }) => head), data };
 }
 
 /** A value of a column. @param {any} value @param {string} format @param {Texts} texts */
