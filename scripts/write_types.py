@@ -145,13 +145,16 @@ def written() -> dict[Path, str]:
     }
 
 
+def _squeezed(text: str) -> str:
+    """A text without what prettier changes."""
+    return re.sub(r"\s", "", text).replace(";}", "}")
+
+
 def as_written() -> bool:
-    """Whether the files have records, columns and commands as they are; prettier breaks their lines."""
-    for path, text in written().items():
-        texts = {re.sub(r"\s", "", one) for one in (text, path.read_text(encoding="utf-8"))}
-        if len({one.replace(";}", "}") for one in texts}) > 1:
-            return False
-    return True
+    """Whether the files have records, columns and commands as they are."""
+    texts = written()
+    current = {path: path.read_text(encoding="utf-8") for path in texts}
+    return all(_squeezed(texts[path]) == _squeezed(current[path]) for path in texts)
 
 
 if __name__ == "__main__":

@@ -46,14 +46,14 @@ def from_str(text: str) -> Strategy:
     Raises:
         SettingsError: there is no such strategy, or it does not have these settings.
     """
-    name, given = _parsed(text if "(" in text else f"{text}()")
-    known = strategies()
-    if name not in known:
+    name, settings = _parsed(text if "(" in text else f"{text}()")
+    kinds = strategies()
+    if name not in kinds:
         raise SettingsError(
             f"Expected a strategy such as DynaTree(base_depth=3), got {text!r}. The names are "
-            f"{', '.join(known)}."
+            f"{', '.join(kinds)}."
         )
-    return known[name](**given)
+    return kinds[name](**settings)
 
 
 def in_force(step: Step) -> Strategy:

@@ -354,27 +354,27 @@ _WAYS_OUT = {
 
 def _fits(draft: Draft, part: str, deepest: int, vocabulary: int) -> bool:
     """Whether a part of a draft beside its tree is what it should be."""
-    given = getattr(draft, part)
+    value = getattr(draft, part)
     nodes = range(len(draft.tree))
     if part == "extra":
-        if not isinstance(given, ExtraRows):
+        if not isinstance(value, ExtraRows):
             return False
-        rows = len(given.token)
-        seen = given.visible
+        rows = len(value.token)
+        seen = value.visible
         return (
-            len(given.depth) == rows
-            and all(0 <= index(token) < vocabulary for token in given.token)
-            and all(0 <= index(depth) <= deepest for depth in given.depth)
+            len(value.depth) == rows
+            and all(0 <= index(token) < vocabulary for token in value.token)
+            and all(0 <= index(depth) <= deepest for depth in value.depth)
             and seen.dtype == np.bool_
             and seen.shape == (rows, rows)
             and bool(seen.diagonal().all())
         )
     if part == "topk":
-        return isinstance(given, Mapping) and all(node in nodes for node in given)
+        return isinstance(value, Mapping) and all(node in nodes for node in value)
     kind = Event if part == "events" else Proposal
-    if not isinstance(given, Sequence) or not all(isinstance(each, kind) for each in given):
+    if not isinstance(value, Sequence) or not all(isinstance(entry, kind) for entry in value):
         return False
-    return part == "proposals" or all(each.node is None or each.node in nodes for each in given)
+    return part == "proposals" or all(entry.node is None or entry.node in nodes for entry in value)
 
 
 def _check_sampled(draft: Draft, context: Context, name: str, vocabulary: int) -> None:

@@ -132,15 +132,15 @@ def pass_seconds(runner: DraftSource) -> Times:
         str(torch.get_num_threads()),
     )
     with _one_at_a_time:
-        known = _known.setdefault(runner.model, {})
-        before = known.get(conditions)
+        measured = _known.setdefault(runner.model, {})
+        before = measured.get(conditions)
         now = before or _load(_path(runner, conditions))
         if now is None or now.until < time():
             now = _measure(runner, _path(runner, conditions))
             # other work only makes a pass slower, so the faster time is the better one
             if before is not None:
                 now = _Measured(tuple(map(min, before.times, now.times)), now.until)
-        known[conditions] = now
+        measured[conditions] = now
         return now.times
 
 

@@ -63,11 +63,11 @@ class DDTree(Strategy):
         if blocks is None:
             blocks = tuple(range(offer.heads))
         what = "a block head (DFlash)"
-        found = bool(blocks)
+        offered = bool(blocks)
         if self.head is not None:
             what += f" as head {self.head}"
-            found = self.head in blocks
-        return "" if found else lacks(self, offer, what)
+            offered = self.head in blocks
+        return "" if offered else lacks(self, offer, what)
 
     def drafter(self, pair: ModelPair) -> Drafter:
         require(self, pair.offer)

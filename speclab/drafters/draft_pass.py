@@ -91,11 +91,11 @@ class DraftPass:
             return self._top([0], self._text(0))  # node 0 is the newest committed token
         if self._source.reach is not None:
             room = min(room, self._source.reach)
-        known = [node for node in nodes if _depth(tree, node) < room]
-        if not known:
+        runnable = [node for node in nodes if _depth(tree, node) < room]
+        if not runnable:
             return [()] * len(nodes)
-        answer = self._source.after_nodes(tree, known, self._wanted)
-        tops = dict(zip(known, self._top(known, answer), strict=True))
+        answer = self._source.after_nodes(tree, runnable, self._wanted)
+        tops = dict(zip(runnable, self._top(runnable, answer), strict=True))
         return [tops.get(node, ()) for node in nodes]
 
     def keep(self, path: Sequence[int]) -> None:

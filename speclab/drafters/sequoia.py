@@ -69,8 +69,8 @@ class SequoiaTree(Strategy):
     def shape(self, measured: RankRates) -> tuple[int, ...]:
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""
         # rates of the user, else those measured so far; the root is not counted in the budget
-        given = _parsed(self.rank_acceptance)[: self.successors]
-        return _best_shape(given or measured.rounded, self.number_of_nodes - 1, self.depth).parents
+        rates = _parsed(self.rank_acceptance)[: self.successors]
+        return _best_shape(rates or measured.rounded, self.number_of_nodes - 1, self.depth).parents
 
     def drafter(self, pair: ModelPair) -> Drafter:
         if self.source == "draft":

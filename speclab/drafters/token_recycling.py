@@ -54,10 +54,10 @@ class TokenRecyclingDrafter(TableDrafter):
             above = node_of.get(parent)
             if above is None or tree.depth[above] >= context.max_depth:
                 continue
-            known = tree.successors.get(above) or self.successors(tree, above)
-            if rank < len(known.tokens):
+            successors = tree.successors.get(above) or self.successors(tree, above)
+            if rank < len(successors.tokens):
                 node_of[index] = tree.add(
-                    above, known.tokens[rank], known.probs[rank], "transition"
+                    above, successors.tokens[rank], successors.probs[rank], "transition"
                 )
         return tree.draft(self.route("transitions" if len(tree) > 1 else "plain"))
 

@@ -59,9 +59,9 @@ class TransitionTable(Learned[Rows]):
     def read(self, batch: Rows) -> None:
         """The last of several rows for one token or pair wins."""
         probs = np.where(batch.next_ids < 0, 0.0, np.exp(batch.next_log_probs))
-        known = map(Successors, batch.next_ids.tolist(), probs.tolist())
+        pairs = map(Successors, batch.next_ids.tolist(), probs.tolist())
         counts = np.count_nonzero(probs, axis=1).tolist()  # the rest is unknown, or impossible
-        rows = zip(batch.previous, batch.tokens, known, counts, strict=True)
+        rows = zip(batch.previous, batch.tokens, pairs, counts, strict=True)
         for previous, token, (ids, row_probs), count in rows:
             if count:
                 successors = Successors(ids[:count], row_probs[:count])

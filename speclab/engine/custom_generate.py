@@ -86,12 +86,12 @@ def custom_generate(
             what it cannot honour.
     """
     name = type(checked(strategy)).__name__
-    given = listed(draft)
+    models = listed(draft)
     if strategy.by_hand:
         raise SettingsError(f"{name} needs a person to build each tree: choose another strategy.")
-    require(strategy, Offer("custom_generate", draft=False, heads=len(given)))
+    require(strategy, Offer("custom_generate", draft=False, heads=len(models)))
     needs = strategy.missing(Offer("", draft=False, heads=0))
-    drafts = [bare(each) for each in given] if needs else []
+    drafts = [bare(model) for model in models] if needs else []
     return partial(_decode, strategy, drafts, streamer, {})
 
 

@@ -209,8 +209,9 @@ def _nodes(
 
 def beyond(drafts: Sequence[DraftSource], token: int) -> bool:
     """Whether there are drafts, and none can propose the token."""
-    known = token == UNKNOWN or any(token in draft.proposes for draft in drafts)
-    return bool(drafts) and not known
+    if token == UNKNOWN or not drafts:
+        return False
+    return not any(token in draft.proposes for draft in drafts)
 
 
 def _verdicts(iteration: Iteration, target: _TargetColumns) -> list[Verdict]:

@@ -402,8 +402,8 @@ class Trace:
         """
         parts = []
         end = 0
-        known = [message for message in self.messages if message.stop]
-        for message in sorted(known, key=attrgetter("start")):
+        located = [message for message in self.messages if message.stop]
+        for message in sorted(located, key=attrgetter("start")):
             if end < message.start:
                 parts.append(("", end, message.start))
             parts.append((message.role, message.start, message.stop))
