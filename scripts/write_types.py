@@ -161,7 +161,7 @@ if __name__ == "__main__":
     if "--check" in sys.argv[1:]:
         if not as_written():
             sys.exit(
-                "records.d.ts or types.d.ts lacks something: run python scripts/write_types.py"
+                "A file for the scripts is not what Python declares: run python scripts/write_types.py"
             )
         sys.exit()
     for path, text in written().items():
