@@ -200,16 +200,16 @@ class Lab(AnyWidget):
         except (TypeError, KeyError, ValueError) as error:
             _log.warning("the page sent %r, which was ignored: %s", content, error)
             return
-        for owner in (self, *self._parts):
+        owners: list[Any] = [self, *self._parts]
+        for owner in owners:
             asked = commands(type(owner)).get(name)
-            if asked is not None:
-                break
-        assert asked is not None
-        work = partial(getattr(owner, asked.method), **fields)
-        if asked.at_once:
-            work()
-        else:
-            self._worker.submit(work, asked.busy, asked.where)
+            if asked is None:
+                continue
+            work = partial(getattr(owner, asked.method), **fields)
+            if asked.at_once:
+                work()
+            else:
+                self._worker.submit(work, asked.busy, asked.where)
 
     def _part(self, kind: type) -> Any:
         """The part of this class."""

@@ -60,7 +60,9 @@ def rows_of(result: Comparison) -> list[Record]:
     """A comparison for the page: its metrics, and where a text differs."""
     rows = []
     for run in result.runs:
-        row = run.trace.metrics.as_dict() if run.trace else {}
+        row: Record = {}
+        if run.trace:
+            row |= run.trace.metrics.as_dict()
         row["name"] = run.name
         row["problem"] = run.problem
         row["differs_at"] = result.differs_at(run)
