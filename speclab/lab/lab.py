@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError as Dropped
 from functools import partial, wraps
 from pathlib import Path
@@ -200,7 +200,7 @@ class Lab(AnyWidget):
         except (TypeError, KeyError, ValueError) as error:
             _log.warning("the page sent %r, which was ignored: %s", content, error)
             return
-        owners: list[Any] = [self, *self._parts]
+        owners: list[Hashable] = [self, *self._parts]
         for owner in owners:
             asked = commands(type(owner)).get(name)
             if asked is None:
