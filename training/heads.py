@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from speclab.heads.eagle import EagleConfig, Head
 from speclab.heads.layer import rotary
-from speclab.heads.layout import DraftModule
+from speclab.heads.layout import OUTPUT, DraftModule
 from training.data import Batches
 from training.draft import DistillDataConfig, distill_batches
 from training.head_export import save_head
@@ -120,7 +120,7 @@ def fresh_head(target: Any, config: HeadsConfig) -> Head:
         fc_norm=config.kind == "EAGLE-3.1",
         norm_output=config.kind == "EAGLE-3.1",
     )
-    return shape.module(shape, own_output=eagle3)
+    return shape.module(shape, {OUTPUT} if eagle3 else ())
 
 
 def choose_tokens(head: DraftModule, ids: Tensor) -> None:

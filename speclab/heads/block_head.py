@@ -9,7 +9,7 @@ between: a marginal.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -28,7 +28,6 @@ from speclab.heads.layer import (
     matrix,
     norm_of,
     normed,
-    own_parts,
 )
 from speclab.heads.layout import Folder, Layout
 from speclab.heads.runner import HeadRunner
@@ -80,8 +79,8 @@ class BlockHead(LayerHead):
 
     config: BlockConfig
 
-    def __init__(self, config: BlockConfig, **own: bool) -> None:
-        super().__init__(config, **own)
+    def __init__(self, config: BlockConfig, names: Container[str] = ()) -> None:
+        super().__init__(config, names)
         size = config.hidden_size
         self.fc = matrix(len(config.layers) * size, size)
         self.hidden_norm = norm_of(config)
@@ -297,7 +296,7 @@ class BlockKeys(LayerKeys):
             temperature=self.marginal_temperature,
             **self.layer(folder),
         )
-        return BlockHead.empty(config, **own_parts(folder.tensors))
+        return BlockHead.empty(config, folder.tensors)
 
 
 BLOCK = Layout(

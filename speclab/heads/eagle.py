@@ -9,6 +9,7 @@ and feeds back its own output after its last norm.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import cached_property
 from typing import Any, cast
 
@@ -26,9 +27,8 @@ from speclab.heads.layer import (
     matrix,
     norm_of,
     normed,
-    own_parts,
 )
-from speclab.heads.layout import EMBEDDINGS, Folder, Layout, Size, Tensors
+from speclab.heads.layout import EMBEDDINGS, Folder, Layout, Size
 from speclab.heads.runner import HeadRows, HeadRunner
 from speclab.models.cache import KVCache
 from speclab.models.transfers import to_device
@@ -82,8 +82,8 @@ class Head(LayerHead):
     states is `fuse` in every kind of head, though EAGLE-3 calls it `fc`.
     """
 
-    def __init__(self, config: EagleConfig, **own: bool) -> None:
-        super().__init__(config, **own)
+    def __init__(self, config: EagleConfig, names: Container[str] = ()) -> None:
+        super().__init__(config, names)
         size = config.hidden_size
         states = len(config.layers) * config.states_size
         self.fuse: nn.Linear | None = None
@@ -145,8 +145,8 @@ class Head(LayerHead):
 class Eagle3Head(Head):
     """EAGLE-3's layer: its attention reads embedding and feature side by side, each normed."""
 
-    def __init__(self, config: EagleConfig, **own: bool) -> None:
-        LayerHead.__init__(self, config, **own)
+    def __init__(self, config: EagleConfig, names: Container[str] = ()) -> None:
+        LayerHead.__init__(self, config, names)
         size = config.hidden_size
         states = len(config.layers) * config.states_size
         self.fuse = matrix(states, size)
@@ -204,11 +204,6 @@ class EagleRunner(HeadRunner, runs=Head):
         return mask
 
 
-def read(config: EagleConfig, tensors: Tensors) -> Head:
-    """The head of a folder with these tensors, without its weights."""
-    return config.module.empty(config, **own_parts(tensors))
-
-
 FLAGS = ("norm_before_fc", "norm_before_residual", "fc_norm", "norm_output")
 
 
@@ -242,7 +237,7 @@ class EagleKeys(LayerKeys):
         if "layers.0.hidden_norm.weight" not in tensors:
             tensors.pop(EMBEDDINGS, None)  # the target's
             tensors.pop("norm.weight", None)  # EAGLE applies none
-            return read(EagleConfig(bias="fc.bias" in tensors, **fields), tensors)
+            return Head.empty(EagleConfig(bias="fc.bias" in tensors, **fields), tensors)
         for name in list(tensors):
             if name.startswith("fc."):
                 tensors[f"fuse.{name.removeprefix('fc.')}"] = tensors.pop(name)
@@ -252,7 +247,7 @@ class EagleKeys(LayerKeys):
             fields[name] = self.eagle_config.get(name, getattr(self, name))
         if self.eagle_config.get("return_hidden_post_norm"):  # TensorRT-LLM's name
             fields["norm_output"] = True
-        return read(EagleConfig(eagle3=True, **fields), tensors)
+        return Eagle3Head.empty(EagleConfig(eagle3=True, **fields), tensors)
 
     def _layers(self, depth: int) -> list[int]:
         """The layers that an EAGLE-3 head fuses, of a target of `depth`, counted by their inputs."""

@@ -27,7 +27,7 @@ from speclab.errors import (
     SpeclabError,
     UnsupportedModelError,
 )
-from speclab.heads import eagle
+from speclab.heads.eagle import EagleConfig
 from speclab.heads.layer import library_config
 from speclab.heads.layout import DraftModule, Folder, Layout, Tensors
 from speclab.heads.layouts import LAYOUTS
@@ -60,7 +60,8 @@ def read_head(folder: Path, target: Runner) -> DraftModule:
         head: DraftModule
         if file.name == CONFIG:
             tensors = _tensors_in([folder / WEIGHTS])
-            head = eagle.read(eagle.EagleConfig.model_validate_json(file.read_bytes()), tensors)
+            config = EagleConfig.model_validate_json(file.read_bytes())
+            head = config.module.empty(config, tensors)
         else:
             head, tensors = _read_foreign(folder, target)
     tensors.pop("t2d", None)  # d2t contains the same

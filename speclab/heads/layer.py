@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Literal, Self, cast
 
 import torch
@@ -20,7 +20,6 @@ from speclab.heads.layout import (
     HeadConfig,
     Keys,
     Size,
-    Tensors,
 )
 from speclab.models.cache import KVCache
 from speclab.models.lean import attention
@@ -64,23 +63,21 @@ class LayerHead(DraftModule):
     """A head of decoder layers, perhaps with a draft vocabulary.
 
     Args:
-        own_output: it has an output layer, `lm_head`; else it uses the target's.
-        own_embeddings: it has token embeddings, `embed_tokens`; else it uses the target's.
+        names: of its tensors. With `OUTPUT` it has an output layer, with `EMBEDDINGS` token
+            embeddings; else it uses the target's.
 
     Attributes:
         d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i +
             d2t[i].
     """
 
-    def __init__(
-        self, config: LayerConfig, *, own_output: bool = False, own_embeddings: bool = False
-    ) -> None:
+    def __init__(self, config: LayerConfig, names: Container[str] = ()) -> None:
         super().__init__(config)
         size = config.hidden_size
         proposed = config.draft_vocab_size or config.vocab_size
-        if own_output:
+        if OUTPUT in names:
             self.lm_head = matrix(size, proposed)
-        if own_embeddings:
+        if EMBEDDINGS in names:
             self.embed_tokens = nn.Embedding(config.vocab_size, size)
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
@@ -97,11 +94,6 @@ class LayerHead(DraftModule):
         if self.config.states_size != width and self.embed_tokens is None:
             return f"is {width} wide and lacks embed_tokens of its own"
         return super().misfit(target)
-
-
-def own_parts(tensors: Tensors) -> dict[str, bool]:
-    """The arguments of `LayerHead` for a head with these tensors."""
-    return {"own_output": OUTPUT in tensors, "own_embeddings": EMBEDDINGS in tensors}
 
 
 class DecoderLayer(nn.Module):

@@ -7,6 +7,7 @@ A layout is one file beside this one and a row of `speclab.heads.layouts.LAYOUTS
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -74,10 +75,10 @@ class DraftModule(nn.Module):
         self.embed_tokens: nn.Embedding | None = None
 
     @classmethod
-    def empty(cls, config: HeadConfig, **parts: bool) -> Self:
-        """The module without memory for its weights, until they are assigned."""
+    def empty(cls, config: HeadConfig, *names: Container[str]) -> Self:
+        """The module without memory for its weights, until they are assigned; arguments are its own."""
         with torch.device("meta"):
-            return cls(config, **parts)
+            return cls(config, *names)
 
     @property
     def token_ids(self) -> Tensor | None:

@@ -5,6 +5,7 @@ import torch
 
 from speclab.heads.block_head import BlockConfig, BlockHead
 from speclab.heads.eagle import EagleConfig
+from speclab.heads.layout import OUTPUT
 from speclab.heads.runner import HeadRows
 
 
@@ -29,7 +30,7 @@ def random_head(
         sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
         proposed = None if ids is None else len(ids)
         made = EagleConfig(name=name, draft_vocab_size=proposed, **sizes, **shape)
-        head = made.module(made, own_output=own_output)
+        head = made.module(made, {OUTPUT} if own_output else ())
         if ids is not None:
             choose_tokens(head, ids)
         _make_loud(head)
