@@ -97,12 +97,22 @@ def prompt_ids(tokenizer: Any, text: str, *, chat: bool) -> list[int]:
     return ids
 
 
+def _from_lists(rng: random.Random) -> list[Ask]:
+    """Prompts of our own topics, tasks and sums."""
+    prompts = []
+    for topic in TOPICS:
+        prompts += [Ask("chat", form.format(topic)) for form in rng.sample(CHAT, 12)]
+    for task in TASKS:
+        prompts += [Ask("code", form.format(task)) for form in rng.sample(CODE, 5)]
+    for form in SUMS:
+        prompts += [Ask("math", _sum(rng, form)) for _ in range(12)]
+    return prompts
+
+
 def asks(folder: Path, seed: int) -> list[Ask]:
     """All training prompts, shuffled; made of training documents only."""
     rng = random.Random(seed)
-    prompts = [Ask("chat", form.format(topic)) for topic in TOPICS for form in rng.sample(CHAT, 12)]
-    prompts += [Ask("code", form.format(task)) for task in TASKS for form in rng.sample(CODE, 5)]
-    prompts += [Ask("math", _sum(rng, form)) for form in SUMS for _ in range(12)]
+    prompts = _from_lists(rng)
     questions = [
         d.partition("\nAnswer:")[0].removeprefix("Question: ")
         for d in _documents(folder, "gsm8k_train")

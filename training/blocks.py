@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from pydantic import Field
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,6 +25,7 @@ from speclab.heads.files import read_head
 from speclab.heads.layer import rotary
 from speclab.models.runner import Runner
 from training.draft import DistillDataConfig, distill_batches
+from training.head_export import halves, save
 from training.heads import CODE, ETA, PROSE, Divergence, choose_tokens, frequent
 from training.loop import Recipe, Schedule, Windowed, train
 from training.model import hidden_states, load
@@ -77,7 +77,7 @@ class MiniBlockConfig(DistillDataConfig, BlockRecipe):
     generated_share: float = 0.75
     generated_tokens: int = 240_000
     mixture: dict[str, float] = Field(
-        {name: 0.5 * share for part in (PROSE, CODE) for name, share in part.items()},
+        {name: 0.5 * share for name, share in (PROSE | CODE).items()},
         description="Shares of the sources.",
     )
     draft_vocab_size: int = Field(3072, ge=2, description="Tokens that the head drafts from.")
@@ -178,13 +178,15 @@ def read_blocks(head: BlockHead, lesson: Lesson, anchors: Tensor, teacher: Teach
         output = torch.cat((output, after), dim=1)
     with torch.no_grad():
         wanted = functional.linear(at(lesson.truth, rows - 1), teacher.output).float().softmax(-1)
-        weights = lesson.weights.gather(1, rows) * (lesson.texts.gather(1, rows) == texts_of)
+        # the newest token is not drafted, and a block ends with its text
+        drafted = (depth > 0) & (lesson.texts.gather(1, rows) == texts_of)
+        weights = torch.where(drafted, lesson.weights.gather(1, rows), 0.0)
     return Blocks(
         read,
         output,
         wanted.flatten(0, 1),
         lesson.tokens.gather(1, rows).flatten(),
-        (weights * (depth > 0)).flatten(),
+        weights.flatten(),
         depth.repeat(batch),
     )
 
@@ -362,8 +364,10 @@ def _head(config: AnyBlockConfig, target: Any, name: str, ids: Tensor) -> BlockH
         choose_tokens(head, ids)
         return head.to(config.device)
     old = cast("BlockHead", read_head(config.start, Runner(target, name)))
-    changes = {"markov_rank": config.markov_rank} if config.markov_rank else {}
-    head = BlockHead(old.config.model_copy(update=changes))
+    shape = old.config
+    if config.markov_rank:
+        shape = shape.model_copy(update={"markov_rank": config.markov_rank})
+    head = BlockHead(shape)
     if head.markov_head is not None:
         nn.init.normal_(head.markov_head.markov_w1.weight, std=head.config.markov_rank**-0.5)
         nn.init.zeros_(head.markov_head.markov_w2.weight)
@@ -443,11 +447,5 @@ def save_block(head: BlockHead, folder: Path) -> None:
     else:
         fields["dflash_config"] = own
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {n: t.half() if t.is_floating_point() else t for n, t in head.state_dict().items()}
-    save_file(
-        {n: t.contiguous() for n, t in tensors.items()},
-        folder / "model.safetensors",
-        metadata={"format": "pt"},
-    )
-    (folder / "model.safetensors").chmod(0o644)
+    save(halves(head), folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")

@@ -91,7 +91,8 @@ def distill_data(target: Any, sources: list[Packed], config: DistillDataConfig) 
                 seed=seed,
                 batch=64,
             )
-            parts += [[*start, *row] for start, row in zip(starts, rows, strict=True)]
+            for start, row in zip(starts, rows, strict=True):
+                parts.append(list(start) + list(row))
         temporary = path.with_suffix(".tmp")
         np.concatenate([np.array(part, dtype=np.uint16) for part in parts]).tofile(temporary)
         temporary.replace(path)

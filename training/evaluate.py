@@ -49,7 +49,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Measure losses, loops and agreement, by source (`held_out`) and by file or kind (`prompts`); written to `out`."""
     tokenizer = read_tokenizer(config.tokenizer)
     target = load(config.target).eval()
-    draft = load(config.draft).eval() if config.draft else None
+    draft = None
+    if config.draft:
+        draft = load(config.draft).eval()
     sources = pack(
         corpus_folder(config.corpus), config.mixture, tokenizer, config.out.parent / "packed"
     )
@@ -73,7 +75,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 @torch.no_grad()
 def held_out(target: Any, draft: Any | None, source: Packed) -> dict[str, float]:
     """Losses (nats per token, nats and bits per byte) of the target and the draft on held-out text."""
-    models = {"target": target} | ({"draft": draft} if draft is not None else {})
+    models = {"target": target}
+    if draft is not None:
+        models["draft"] = draft
     nats = dict.fromkeys(models, 0.0)
     count = 0
     agreed = 0
@@ -82,13 +86,16 @@ def held_out(target: Any, draft: Any | None, source: Packed) -> dict[str, float]
         for who, rows in scores.items():
             nats[who] += functional.cross_entropy(rows, row[1:], reduction="sum").item()
         count += len(row) - 1
-        agreed += _same(*scores.values()) if draft is not None else 0
+        if draft is not None:
+            agreed += _same(scores["target"], scores["draft"])
     figures: dict[str, float] = {"tokens": count}
     for who, total in nats.items():
         figures[f"{who}_nats_per_token"] = round(total / count, 4)
         figures[f"{who}_nats_per_byte"] = round(total / source.held_out_bytes, 4)
         figures[f"{who}_bits_per_byte"] = round(total / source.held_out_bytes / math.log(2), 4)
-    return figures | ({"agreement": round(agreed / count, 4)} if draft is not None else {})
+    if draft is not None:
+        figures["agreement"] = round(agreed / count, 4)
+    return figures
 
 
 def _windows(tokens: Tokens, length: int) -> Iterable[Tensor]:

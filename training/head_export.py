@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -12,11 +13,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from speclab.errors import SpeclabError
-from speclab.heads.eagle import EagleConfig, Head
+from speclab.heads.eagle import FLAGS, EagleConfig, Head
 from speclab.heads.files import CONFIG, WEIGHTS, read_head
+from speclab.heads.layout import DraftModule
 from speclab.models.runner import Runner
-
-FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 
 
 class ExportConfig(BaseModel):
@@ -47,7 +47,7 @@ def export(config: ExportConfig) -> None:
 
 def save_head(head: Head, folder: Path) -> None:
     """Writes `head.json` and `head.safetensors`, its weights in float16."""
-    _save(_halves(head), folder / WEIGHTS)
+    save(halves(head), folder / WEIGHTS)
     (folder / CONFIG).write_text(head.config.model_dump_json(indent=2) + "\n")
 
 
@@ -65,37 +65,43 @@ def write_head(
     config = head.config
     # engines read them in order
     ordered = min(config.layers) >= 0 and list(config.layers) == sorted(config.layers)
-    if not ordered if config.eagle3 else config.layers != (-1,) or layout == "speculators":
+    fits = ordered
+    if not config.eagle3:
+        fits = config.layers == (-1,) and layout == "EAGLE"
+    if not fits:
         raise SpeclabError(
             f"{layout} has no format for {config.name}, which fuses layers {config.layers}: export "
             "EAGLE heads of the "
             "last layer in EAGLE's, and EAGLE-3 heads of layers counted from the front, in order."
         )
-    names = {"fuse.": "fc."} if config.eagle3 else {}
     if layout == "EAGLE":
-        names |= {"layers.0.": "midlayer."} if config.eagle3 else {}
         fields = _layer(config) | _eagle(config)
     else:
         fields = _speculators(config, verifier or config.target)
     tensors = {}
-    for name, half in _halves(head).items():
-        before = next((part for part in names if name.startswith(part)), "")
-        tensors[names.get(before, "") + name[len(before) :]] = half
+    for name, half in halves(head).items():
+        if config.eagle3:
+            name = re.sub(r"^fuse\.", "fc.", name)
+            if layout == "EAGLE":
+                name = re.sub(r"^layers\.0\.", "midlayer.", name)
+        tensors[name] = half
     if head.token_ids is not None:  # which of the target's tokens it has; engines check it
         tensors["t2d"] = torch.isin(torch.arange(config.vocab_size), head.token_ids)
-    _save(tensors, folder / "model.safetensors", {"format": "pt"})
+    save(tensors, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
 
 
-def _halves(head: Head) -> dict[str, Tensor]:
-    """Its weights, in float16."""
-    return {
-        name: (tensor.half() if tensor.is_floating_point() else tensor).contiguous()
-        for name, tensor in head.state_dict().items()
-    }
+def halves(head: DraftModule) -> dict[str, Tensor]:
+    """The weights of a head, in float16."""
+    halves = {}
+    for name, tensor in head.state_dict().items():
+        if tensor.is_floating_point():
+            tensor = tensor.half()
+        halves[name] = tensor.contiguous()
+    return halves
 
 
-def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+def save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, path, metadata)
     # safetensors writes for the owner alone; a wheel is read by all
@@ -103,9 +109,12 @@ def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | Non
 
 
 def _layer(config: EagleConfig) -> dict[str, Any]:
-    """The decoder layer as a Llama config."""
+    """The decoder layer as a Llama config, or with norms of queries and keys as Qwen3's."""
+    family = "llama"
+    if config.qk_norm:
+        family = "qwen3"
     return {
-        "model_type": "qwen3" if config.qk_norm else "llama",
+        "model_type": family,
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "intermediate_size": config.feed_forward,
@@ -125,24 +134,25 @@ def _layer(config: EagleConfig) -> dict[str, Any]:
 def _eagle(config: EagleConfig) -> dict[str, Any]:
     if not config.eagle3:
         return {"architectures": ["LlamaForCausalLMEagle"]}
-    outputs = [layer - 1 for layer in config.layers]
-    return {
+    fields: dict[str, Any] = {
         "architectures": ["LlamaForCausalLMEagle3"],
         "draft_vocab_size": config.draft_vocab_size or config.vocab_size,
-        **({"target_hidden_size": config.target_hidden_size} if config.target_hidden_size else {}),
         "eagle_aux_hidden_state_layer_ids": list(config.layers),
-        **(
-            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": outputs}}
-            if min(outputs) >= 0
-            else {}
-        ),
-        **{flag: True for flag in FLAGS if getattr(config, flag)},
     }
+    if config.target_hidden_size:
+        fields["target_hidden_size"] = config.target_hidden_size
+    outputs = [layer - 1 for layer in config.layers]
+    if min(outputs) >= 0:
+        fields["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": outputs}
+    for flag in FLAGS:
+        if getattr(config, flag):
+            fields[flag] = True
+    return fields
 
 
 def _speculators(config: EagleConfig, verifier: str) -> dict[str, Any]:
     proposal = {"proposal_type": "greedy", "speculative_tokens": 3}
-    return {
+    fields: dict[str, Any] = {
         "architectures": ["Eagle3DraftModel"],
         "model_type": "speculator_model",
         "speculators_model_type": "eagle3",
@@ -156,5 +166,7 @@ def _speculators(config: EagleConfig, verifier: str) -> dict[str, Any]:
         "draft_vocab_size": config.draft_vocab_size or config.vocab_size,
         "target_hidden_size": config.target_hidden_size,
         "eagle_aux_hidden_state_layer_ids": list(config.layers),
-        **{flag: getattr(config, flag) for flag in FLAGS},
     }
+    for flag in FLAGS:
+        fields[flag] = getattr(config, flag)
+    return fields

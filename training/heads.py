@@ -228,7 +228,9 @@ class Divergence(torch.autograd.Function):
         """`out` `[N, hidden]`, `wanted` `[N, V]` probabilities, `weights` `[N]`, to a number in nats."""
         losses = []
         gradients = []
-        learned = torch.zeros_like(output) if ctx.needs_input_grad[2] else None
+        learned = None
+        if ctx.needs_input_grad[2]:
+            learned = torch.zeros_like(output)
         for rows, probs, weight in zip(
             out.split(_ROWS), wanted.split(_ROWS), weights.split(_ROWS), strict=True
         ):
@@ -255,7 +257,9 @@ class Divergence(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of `out`, and of `output` where it learns."""
         out, learned = ctx.saved_tensors
-        return given[0] * out, None, None if learned is None else given[0] * learned, None, None
+        if learned is not None:
+            learned = given[0] * learned
+        return given[0] * out, None, learned, None, None
 
 
 def seen(places: int, row: int, texts: Tensor | None) -> Tensor:
@@ -264,9 +268,14 @@ def seen(places: int, row: int, texts: Tensor | None) -> Tensor:
 
     With `texts` it is `[B, 1, …]`, and a position sees only its own text.
     """
-    every = torch.arange(places, device=None if texts is None else texts.device)
+    every = torch.arange(places)
+    if texts is not None:
+        every = every.to(texts.device)
     back = every[:, None] - every[None]
-    seen = torch.cat([back >= row, *(back == row - above for above in range(1, row + 1))], dim=1)
+    parts = [back >= row]
+    for above in range(1, row + 1):
+        parts.append(back == row - above)
+    seen = torch.cat(parts, dim=1)
     if texts is None:
         return seen
     return seen & (texts[:, :, None] == texts[:, None]).repeat(1, 1, row + 1)[:, None]

@@ -83,7 +83,9 @@ class ChatHeadConfig(Recipe):
     @model_validator(mode="before")
     @classmethod
     def _own_schedule(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return ({"schedule": BASE_SCHEDULE} if given.get("subject") == "base" else {}) | given
+        if given.get("subject") == "base":
+            return {"schedule": BASE_SCHEDULE} | given
+        return given
 
 
 class Windows:
@@ -107,12 +109,12 @@ class Windows:
         self._stores = stores
         self._offsets = offsets
         self._states = [store.states().to(device) for store in stores]
-        self.documents = [
-            document._replace(start=document.start + int(offset))
-            for store, offset in zip(stores, offsets, strict=False)
-            for document in store.documents
-            if kinds.get(document.kind)
-        ]
+        self.documents = []
+        for store, offset in zip(stores, offsets, strict=False):
+            for document in store.documents:
+                if kinds.get(document.kind):
+                    start = document.start + int(offset)
+                    self.documents.append(document._replace(start=start))
         self._kinds = kinds
         self._seed = seed
         self._frame = torch.tensor(frame, device=device)
@@ -245,7 +247,9 @@ def train_chat_head(config: ChatHeadConfig) -> Head:
     base = config.out / "base" / CHECKPOINT
     config = config.model_copy(update={"out": config.out / config.subject})
     config.out.mkdir(parents=True, exist_ok=True)
-    start = config.start or (base if config.subject != "base" else None)
+    start = config.start
+    if start is None and config.subject != "base":
+        start = base
     matrix, settings = output_matrix(config.target)
     kinds = KINDS[config.subject]
     stores = [Store(path) for path in config.texts]
@@ -262,7 +266,9 @@ def train_chat_head(config: ChatHeadConfig) -> Head:
         head.load_state_dict(torch.load(start, weights_only=True)["model"])
     choose_tokens(head, ids)
     head.to(config.device)
-    whole = torch.compile(unrolled_loss, dynamic=False) if config.compile else unrolled_loss
+    whole: Any = unrolled_loss
+    if config.compile:
+        whole = torch.compile(unrolled_loss, dynamic=False)
 
     def loss(places: Tensor) -> Tensor:
         lesson = teacher.lesson(places)
