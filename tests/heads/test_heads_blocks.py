@@ -120,21 +120,27 @@ def test_after_a_token_the_logits_are_those_of_its_depth_plus_its_bias(anchor):
     bare = BlockHead(head.config.model_copy(update={"markov_rank": 0}))
     bare.load_state_dict(head.state_dict(), strict=False)
     text = [token % 64 for token in PROMPT]
-    runners = [BlockRunner(each.eval(), on) for each in (head, bare)]
+    runners = [BlockRunner(head.eval(), on), BlockRunner(bare.eval(), on)]
     on.watch(head.config.layers)
     on.logits(text[:-1])
-    first, base = (runner.after_text(text).rows[:, SOME] for runner in runners)
-    one, other = (head.markov_head.get_parameter(f"markov_w{n}.weight") for n in (1, 2))
+    first = runners[0].after_text(text).rows[:, SOME]
+    base = runners[1].after_text(text).rows[:, SOME]
+    before = head.markov_head.get_parameter("markov_w1.weight")
+    after = head.markov_head.get_parameter("markov_w2.weight")
 
     def bias(token: int) -> torch.Tensor:
-        return torch.stack([sum(one[token] * row) for row in other]).detach()
+        return torch.stack([sum(before[token] * row) for row in after]).detach()
 
     assert (first - base - bias(text[-1])).abs().max() < 1e-5
-    places = [(depth, token) for depth in range(1, head.config.drafted) for token in (0, 3, 51)]
-    depths, tokens = zip(*places, strict=True)
-    given, plain = (runner.at_depths(depths, tokens, 0).rows[:, SOME] for runner in runners)
+    depths = []
+    tokens = []
+    for depth in range(1, head.config.drafted):
+        depths += [depth] * 3
+        tokens += [0, 3, 51]
+    biased = runners[0].at_depths(depths, tokens, 0).rows[:, SOME]
+    plain = runners[1].at_depths(depths, tokens, 0).rows[:, SOME]
     wanted = plain + torch.stack([bias(token) for token in tokens])
-    assert (given - wanted).abs().max() < 1e-5
+    assert (biased - wanted).abs().max() < 1e-5
 
 
 # On disk

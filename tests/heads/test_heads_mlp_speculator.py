@@ -140,7 +140,9 @@ def test_every_strategy_that_drafts_costs_replays_and_forks_with_it(tmp_path, ti
         while not session.done:
             assert_consistent(session.step())
         assert session.token_ids == text
-        assert {source for step in session.steps for source in step.tree.source[1:]} == {"mlp"}
+        for step in session.steps:
+            assert set(step.tree.source[1:]) <= {"mlp"}
+        assert max(len(step.tree) for step in session.steps) > 1
         fork = session.fork(at=1)
         fork.run()
         assert fork.token_ids == text

@@ -127,11 +127,11 @@ def load(tmp_path_factory):
         yield loaded
 
 
-RUNS = [
-    (*kind, name)
-    for place, kind in enumerate(KINDS)
-    for name in ([*TREES][place % 5], [*TREES][(place + 2) % 5])
-]
+NAMES = list(TREES)
+RUNS = []
+for place, (family_of, layers_of) in enumerate(KINDS):
+    RUNS.append((family_of, layers_of, NAMES[place % 5]))
+    RUNS.append((family_of, layers_of, NAMES[(place + 2) % 5]))
 
 
 @pytest.mark.parametrize(("family", "layers", "name"), RUNS)

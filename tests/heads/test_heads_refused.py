@@ -49,14 +49,15 @@ def shards(folder, make, index, shard):
 
 
 def dflash(**own: object):
-    return {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1], **own}}
+    return {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1]} | own}
 
 
 def ids(*layers: int):
     return {"eagle_aux_hidden_state_layer_ids": layers}
 
 
-MISMATCH, UNSUPPORTED = HeadMismatchError, UnsupportedModelError
+MISMATCH = HeadMismatchError
+UNSUPPORTED = UnsupportedModelError
 SHARDS = [
     {"make": eagle3, "index": "pytorch_model.bin.index.json", "shard": "2-of-2.bin"},
     {"make": block, "index": "model.safetensors.index.json", "shard": "2-of-2.safetensors"},
@@ -80,7 +81,8 @@ CONFIGS = [
     (block, {"is_causal": True}, UNSUPPORTED, "is_causal"),
     (block, {"layer_types": ["sliding_attention"] * 2}, UNSUPPORTED, "layer_types"),
     (block, {"markov_rank": 3}, MISMATCH, "markov_head"),
-    *[(shards, each, ModelNotFoundError, each["shard"]) for each in SHARDS],
+    (shards, SHARDS[0], ModelNotFoundError, "2-of-2.bin"),
+    (shards, SHARDS[1], ModelNotFoundError, "2-of-2.safetensors"),
 ]
 
 
