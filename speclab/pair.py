@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
-from typing import Any, Never
+from typing import Any, Literal, Never
 
 import torch
 import transformers
@@ -37,6 +37,7 @@ from speclab.loading.loader import (
 )
 from speclab.loading.presets import Offer, Preset, find
 from speclab.loading.tokens import TokenTexts, compare, encoded, whole_numbers
+from speclab.models.bits import measured
 from speclab.models.probe import check_trees
 from speclab.models.processors import GenerationRules
 from speclab.models.runner import Runner
@@ -142,6 +143,11 @@ class ModelPair:
             return fork if fork.state.admitted else check_trees(fork)
 
         target = forked(self.target)
+        asked = self.target.bits
+        now = target.bits
+        # a changed module, or other threads, which divide products in other ways
+        if asked and (now is None or now.threads != torch.get_num_threads()):
+            target.state.bits = measured(target)
         draft = self.draft and forked(self.draft)
         heads = [forked(head, target) for head in self.heads]
         return replace(self, target=target, draft=draft, heads=tuple(heads))
@@ -252,6 +258,8 @@ class ModelPair:
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
             facts[f"{role}_forward"] = runner.forward_name
             facts[f"{role}_context"] = runner.context
+            if runner.bits is not None:
+                facts[f"{role}_exact"] = str(runner.bits)
         device = self.target.device
         facts["device"] = str(device)
         if device.type == "cuda":
@@ -282,13 +290,12 @@ def load_pair(
     tokenizer: PreTrainedTokenizerBase | ModelPath | None = None,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
+    exact: Literal["bits", "rounding"] | None = None,
     report: Report = silent,
 ) -> ModelPair:
-    """Loads a target and its draft, checks that they belong together, and probes that both verify
-    trees.
+    """Loads a target and its draft, and probes that they belong together and verify trees.
 
-    Modules in memory change for good: to eval mode, sdpa or eager attention, and `device` and
-    `dtype` if given.
+    Modules in memory change for good: to eval mode, sdpa or eager attention, `device`, `dtype`.
 
     Args:
         name: a preset (`speclab.loading.presets`), used without a target; "mini" is shipped with
@@ -301,6 +308,9 @@ def load_pair(
             draft are compared.
         device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
         dtype: by default float32 on CPU and for the shipped models, else the checkpoint's own.
+        exact: "bits": a tree pass has the bits of the library's token-by-token decoding, or the
+            load is refused; "rounding": a faster pass, whose near-ties are counted. By default in
+            bfloat16 "bits" where a probe finds that it holds, else "rounding".
         report: called with one sentence at a time; an exception that it raises ends the load.
 
     Raises:
@@ -326,13 +336,36 @@ def load_pair(
     name = name or " + ".join(runner.name for runner in runners)
     if len({runner.name for runner in runners}) < len(runners):
         runners[1].name = f"the draft {runners[1].name}"
+    checked = _checked(sources, exact, report)
+    own_draft = checked[1] if len(runners) > 1 else None
+    others = tuple(checked[len(runners) :])
+    return ModelPair(checked[0], own_draft, others, tokenizer, name, alike=alike).fresh()
+
+
+def _checked(sources: Sequence[Any], exact: str | None, report: Report) -> list[Any]:
+    """Sources that verify trees; the first, the target, bit for bit if it shall or may."""
+    if exact not in (None, "bits", "rounding"):
+        raise SettingsError(f'exact is "bits" or "rounding", not {exact!r}.')
     report("Checking how the models verify trees…")
     checked: list[Any] = []
     for source in sources:
         checked.append(check_trees(source) if isinstance(source, Runner) else source)
-    own_draft = checked[1] if len(runners) > 1 else None
-    others = tuple(checked[len(runners) :])
-    return ModelPair(checked[0], own_draft, others, tokenizer, name, alike=alike).fresh()
+    _check_bits(checked[0], exact, report)
+    return checked
+
+
+def _check_bits(target: Runner, exact: str | None, report: Report) -> None:
+    """Measures whether tree passes have the bits of plain decoding, if they shall or may."""
+    if exact == "rounding" or (exact is None and target.dtype != torch.bfloat16):
+        return
+    report("Checking bits by rows…")
+    target.state.bits = bits = measured(target)
+    if exact == "bits" and not bits.rows:
+        kind = str(target.dtype).removeprefix("torch.")
+        raise SettingsError(
+            f"{target.name} does not verify bit for bit in {kind} here ({bits.reason}): leave exact "
+            "out, so that near-ties are counted, or try another dtype."
+        )
 
 
 def _preset(name: str, draft: object) -> Preset:

@@ -26,6 +26,7 @@ BLOCK = 63
 HOOKS = 0
 """The fact that lists the user's hooks."""
 _SIMPLE = {int, float, str, bool}
+_OWN_PATHS = "speclab.models.own_paths"
 _CAPTURING = "transformers.utils.output_capturing"  # the library's hooks, which only read
 # what torch keeps in a module is read by name; the others are notes of the library's, in a config too
 _IGNORED = {
@@ -96,7 +97,10 @@ class _Marks:
         # torch gives each registration a number of its own
         self.hooks = list(every_module._global_forward_hooks)
         self.hooks += every_module._global_forward_pre_hooks
-        self.facts: list[object] = [self.hooks, *ALL_ATTENTION_FUNCTIONS.values()]
+        self.facts: list[object] = [self.hooks]
+        for function in ALL_ATTENTION_FUNCTIONS.values():
+            if function.__module__ != _OWN_PATHS:  # registered when it is first needed
+                self.facts.append(function)
         self.tensors: dict[int, Tensor] = {}
         self._held: list[object] = []  # facts are ids of these, which no other object may get
         self._known: set[int] = set()

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from speclab.models import transfers
 from speclab.models.cache import KVCache
+from speclab.models.own_paths import OwnPaths
 
 FIRST_POSITIONS = 1024
 SPARE_POSITIONS = 256  # positions of a pass may exceed the length of the cache
@@ -87,11 +88,18 @@ def attention(
     return out.reshape(batch, heads, rows, dim)
 
 
+def _one_row(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Attention of one row in the library's form, whose bits it has; shapes as in `attention`."""
+    shared = keys.shape[1] < query.shape[1]
+    return F.scaled_dot_product_attention(query, keys, values, enable_gqa=shared)
+
+
 def _normed(norm: Any, rows: Tensor) -> Tensor:
-    """The norm of rows as one operator, twice as fast as the module for a few rows."""
+    """The norm of rows in few operators, twice as fast as the module for a few rows."""
     if isinstance(norm, nn.LayerNorm):
         return torch.layer_norm(rows, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
-    return F.rms_norm(rows, norm.weight.shape, norm.weight, norm.variance_epsilon)
+    # the module rounds to the dtype before it multiplies by the weight, too
+    return F.rms_norm(rows, norm.weight.shape, None, norm.variance_epsilon) * norm.weight
 
 
 def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
@@ -109,8 +117,9 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
     high.mul_(cos).add_(from_low)
 
 
+LeanMask = Tensor | OwnPaths | None
 # A decoder layer maps rows `[m, hidden]` and appends their keys and values to the cache. Its mask
-# is additive, `[1, 1, m, n]`, or None for causal order.
+# is additive, `[1, 1, m, n]`; None for causal order; or the rows read by own path.
 
 
 class _Layer:
@@ -120,12 +129,15 @@ class _Layer:
         self.out = Linear(out)
 
     def _mix(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, cache: KVCache
+        self, query: Tensor, key: Tensor, value: Tensor, mask: LeanMask, cache: KVCache
     ) -> Tensor:
         """What `query` `[1, heads, m, dim]` reads, `[m, hidden]`; stores `key` and `value`."""
         count = query.shape[2]
         keys, values = cache.update(key, value, self.index)
-        out = attention(query, keys, values, mask, causal=mask is None and count > 1)
+        if isinstance(mask, OwnPaths):
+            out = torch.cat(mask.attend(query, keys, values, _one_row, None), dim=2)
+        else:
+            out = attention(query, keys, values, mask, causal=mask is None and count > 1)
         return self.out(out.transpose(1, 2).reshape(count, -1))
 
 
@@ -140,17 +152,20 @@ class _NeoXLayer(_Layer):
         self.act = layer.mlp.act
         self.down = Linear(layer.mlp.dense_4h_to_h)
 
-    def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
-        attended = rows + self._attention(_normed(self.before_attention, rows), angles, mask, cache)
-        # Pythia: x + Attn(LN1(x)) + MLP(LN2(x)), so the MLP does not wait for the attention
-        if not self.parallel:
-            rows = attended
-        read = _normed(self.before_mlp, rows)
-        return attended + self.down(self.act(self.up(read)))
+    def __call__(self, rows: Tensor, angles: Angles, mask: LeanMask, cache: KVCache) -> Tensor:
+        attended = self._attention(_normed(self.before_attention, rows), angles, mask, cache)
+        # Pythia: MLP(LN2(x)) + Attn(LN1(x)) + x, added in the module's order
+        if self.parallel:
+            return self._mlp(rows) + attended + rows
+        rows = attended + rows
+        return self._mlp(rows) + rows
 
-    def _attention(
-        self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache
-    ) -> Tensor:
+    def _mlp(self, rows: Tensor) -> Tensor:
+        read = _normed(self.before_mlp, rows)
+        hidden: Tensor = self.down(self.act(self.up(read)))
+        return hidden
+
+    def _attention(self, rows: Tensor, angles: Angles, mask: LeanMask, cache: KVCache) -> Tensor:
         qkv = self.qkv(rows).view(len(rows), self.heads, 3, -1)  # per head: query, key, value
         _rotate(qkv[:, :, :2], *angles)  # queries and keys; values have no position
         query, key, value = qkv.transpose(0, 1)[None].unbind(3)
@@ -172,15 +187,13 @@ class _LlamaLayer(_Layer):
         self.up = Linear(mlp.up_proj)
         self.down = Linear(mlp.down_proj)
 
-    def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+    def __call__(self, rows: Tensor, angles: Angles, mask: LeanMask, cache: KVCache) -> Tensor:
         rows = rows + self._attention(_normed(self.before_attention, rows), angles, mask, cache)
         read = _normed(self.before_mlp, rows)
         # SwiGLU: W_down (act(W_gate x) * W_up x)
         return rows + self.down(self.act(self.gate(read)) * self.up(read))
 
-    def _attention(
-        self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache
-    ) -> Tensor:
+    def _attention(self, rows: Tensor, angles: Angles, mask: LeanMask, cache: KVCache) -> Tensor:
         qkv = self.qkv(rows).view(len(rows), -1, self.dim)  # [m, heads + 2 * shared, dim]
         _rotate(qkv[:, : self.heads + self.shared], *angles)  # queries and keys
         query, key, value = qkv.transpose(0, 1)[None].split(
@@ -218,7 +231,7 @@ class LeanForward:
         self,
         tokens: Tensor,
         positions: Tensor,
-        mask: Tensor | None,
+        mask: LeanMask,
         cache: KVCache,
         *,
         last_only: bool = False,
@@ -237,6 +250,9 @@ class LeanForward:
             wanted = torch.stack([states[layer] for layer in layers], dim=1)
         if last_only:
             rows = rows[-1:]
+        elif mask is None and len(rows) > 1:
+            # a whole prompt: as in `generate`, the last row is a product of its own
+            return torch.cat((self.output(rows[:-1]), self.output(rows[-1:]))), wanted
         return self.output(rows), wanted
 
     def _angles(self, positions: Tensor, length: int) -> Angles:

@@ -104,7 +104,7 @@ def measure(runner: Runner, seed: int = 0) -> tuple[float, float]:
     """The largest difference between a tree's logits and its paths', and the largest allowed, for an empty runner."""
     draw = random.Random(seed)
     ids = min(runner.known, runner.vocab_size)
-    prefix = [draw.randrange(ids) for _ in range(_prefix_length(runner))]
+    prefix = [draw.randrange(ids) for _ in range(prefix_length(runner))]
     tokens = [draw.randrange(ids) for _ in _PARENTS]
     tree = DraftTree.of(tokens, _PARENTS, [0.0] * len(tokens), "probe")
     runner.extend(prefix)
@@ -132,8 +132,10 @@ def measure(runner: Runner, seed: int = 0) -> tuple[float, float]:
     return (got - want).abs().max().item(), TOLERANCE.get(runner.dtype, 1e-3) * scale
 
 
-def _prefix_length(runner: Runner) -> int:
-    """Long enough to cross any other window or chunk in the config, but short enough to be cheap."""
+def prefix_length(runner: Runner, least: int = _PREFIX, rows: int = len(_PARENTS)) -> int:
+    """Long enough to cross any other window or chunk in the config, but short enough to be cheap;
+    `rows` follow it.
+    """
     config = runner.model.config.get_text_config(decoder=True).to_dict()
     sizes = [
         size
@@ -141,7 +143,7 @@ def _prefix_length(runner: Runner) -> int:
         if ("window" in name or "chunk" in name) and type(size) is int
     ]
     longest = max((size for size in sizes if size <= _LONGEST_PREFIX), default=0)
-    return min(max(_PREFIX, longest + 4), (runner.context or _LONGEST_PREFIX) - len(_PARENTS))
+    return min(max(least, longest + 4), (runner.context or _LONGEST_PREFIX) - rows)
 
 
 @contextmanager

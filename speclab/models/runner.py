@@ -6,6 +6,8 @@ import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,8 @@ from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
 from speclab.models.fingerprint import Fingerprint
 from speclab.models.lean import lean_forward
 from speclab.models.masks import Mask, MaskPlan, read_back
-from speclab.models.source import Columns, DraftSource, Kept, State, TreeRows
+from speclab.models.own_paths import OwnPaths, through
+from speclab.models.source import Bits, Columns, DraftSource, Kept, State, TreeRows
 from speclab.models.transfers import check_finite, check_placed, to_device
 from speclab.tree import Bools
 
@@ -44,6 +47,7 @@ class Runner(DraftSource):
         vocab_size: ids of a text, by default the model's own; in a pair those of the target.
         context: positions that the model is made for (`trained_positions`); None if unbounded.
         lean: the lean pass; None if passes go through the module.
+        takes_last: its module computes the logits of the last row alone if asked.
         allow_nonfinite: accept logits that are not finite, because their reader replaces them.
     """
 
@@ -69,7 +73,7 @@ class Runner(DraftSource):
         self.state.admitted = True
         self.lean = self.state.lean
         self._plan = plan
-        self._takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self.takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._read(())
         self.vocab_size = self.known
         self._tree = TreeRows()
@@ -102,17 +106,28 @@ class Runner(DraftSource):
         self.cache = KVCache(watched)
         self.length = 0
         self.kept = Kept(0, 0, ())
-        self._given: tuple[Mask, int, int] = (None, 0, 0)
+        self._given: tuple[Mask | list[OwnPaths], int, int] = (None, 0, 0)
         # slot numbers; the position of each slot
         self._slots = self._columns = torch.arange(0, device=self.device)
         self.known = config.vocab_size
 
     @property
     def forward_name(self) -> str:
-        """What computes a pass, for records: "module", "lean", or "lean, packed"."""
-        if self.lean is None:
-            return "module"
-        return "lean, packed" if self.lean.packed else "lean"
+        """What computes a pass, for records: "module", "lean", or "lean, packed"; ", by own path"."""
+        name = "module"
+        if self.lean is not None:
+            name = "lean, packed" if self.lean.packed else "lean"
+        return f"{name}, by own path" if self.own_rows else name
+
+    @property
+    def bits(self) -> Bits | None:
+        """Whether tree passes have the bits of plain decoding; None if nobody asked."""
+        return self.state.bits
+
+    @property
+    def own_rows(self) -> int:
+        """Most rows of a pass that reads by own path; 0: rows read under a mask."""
+        return self.state.bits.rows if self.state.bits else 0
 
     @property
     def hidden(self) -> HiddenStates | None:
@@ -148,7 +163,6 @@ class Runner(DraftSource):
             OutOfMemoryError: the pass does not fit; the cache is unchanged.
             LogitsError: the logits have a NaN; the cache is unchanged.
         """
-        causal = positions is None
         total = self.length + len(tokens)
         with self.whole_pass(len(tokens)):
             self._reserve(total)
@@ -156,19 +170,54 @@ class Runner(DraftSource):
                 row_positions = self._slots[self.length : total]
             else:
                 row_positions = to_device(positions, self.device)
-            mask = self._mask(row_positions, visible)
-            rows, states = self._pass(
-                to_device(self.shown(tokens), self.device), row_positions, mask, last_only=causal
-            )
+            ids = to_device(self.shown(tokens), self.device)
+            passes = 1
+            if self.own_rows and not self._is_prompt(len(tokens), visible):
+                rows = self._by_own_path(ids, row_positions, visible)
+                passes = ceil(len(tokens) / self.own_rows)
+                if positions is None:
+                    rows = rows[-1:]
+            else:
+                mask = self._mask(row_positions, visible)
+                rows = self._stored(ids, row_positions, mask, last_only=positions is None)
+                if visible is not None:
+                    self._given = (mask, len(tokens), total)
             answer = self._answer(rows, topk)
-            if self.hidden is not None and states is not None:
-                self.hidden.append(states)
-        self.calls += 1
+        self.calls += passes
         self.rows += len(tokens)
         self.length = total
-        if visible is not None:
-            self._given = (mask, len(tokens), total)
         return answer
+
+    def _stored(self, tokens: Tensor, positions: Tensor, mask: Any, *, last_only: bool) -> Tensor:
+        """As `_pass`, without the states, which are stored."""
+        rows, states = self._pass(tokens, positions, mask, last_only=last_only)
+        if self.hidden is not None and states is not None:
+            self.hidden.append(states)
+        return rows
+
+    def _is_prompt(self, rows: int, visible: Bools | None) -> bool:
+        """Whether a pass of several rows is a whole prompt, which is computed as `generate` does."""
+        if self.length or rows == 1:
+            return False
+        return visible is None or bool((visible == np.tri(rows)).all())
+
+    def _by_own_path(self, tokens: Tensor, positions: Tensor, visible: Bools | None) -> Tensor:
+        """Logits `[m, V]` of rows that read by own path, in passes of at most `own_rows`."""
+        count = len(tokens)
+        if visible is None:
+            visible = np.tri(count, dtype=np.bool_)
+        before = visible.shape[1] - count  # columns of drafted rows that ran before
+        parts: list[Tensor] = []
+        paths: list[OwnPaths] = []
+        for start in range(0, count, self.own_rows):
+            stop = min(start + self.own_rows, count)
+            own = OwnPaths(visible[start:stop, : before + stop], self.length + stop)
+            paths.append(own)
+            parts.append(
+                self._stored(tokens[start:stop], positions[start:stop], own, last_only=False)
+            )
+        self._given = (paths, count, self.length + count)
+        return torch.cat(parts)
 
     def _answer(self, rows: Tensor, topk: int) -> Answer:
         """From logits `[m, columns]`, which may have padding."""
@@ -183,7 +232,7 @@ class Runner(DraftSource):
         )
 
     def _pass(
-        self, tokens: Tensor, positions: Tensor, mask: Mask, *, last_only: bool
+        self, tokens: Tensor, positions: Tensor, mask: Mask | OwnPaths, *, last_only: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Logits `[m, V]`, or at least those of the last row, and hidden states of the watched layers."""
         layers = self.cache.watched
@@ -191,21 +240,30 @@ class Runner(DraftSource):
             return self.lean(
                 tokens, positions, mask, self.cache, last_only=last_only, layers=layers
             )
-        output, states = self._call(
+        call = partial(
+            self._call,
             tokens[None],
-            last_only=last_only,
-            layers=layers,
-            attention_mask=mask,
             position_ids=positions[None],
             past_key_values=self.cache,
         )
-        return output.logits[0], states
+        if isinstance(mask, OwnPaths):
+            with through(self.model, mask):
+                output, states = call(last_only=False, layers=layers)
+            return output.logits[0], states
+        output, states = call(last_only=last_only, layers=layers, attention_mask=mask)
+        logits: Tensor = output.logits[0]
+        if self.own_rows and not last_only and len(tokens) > 1:
+            # a whole prompt: as in `generate`, the last row is a product of its own
+            self.cache.shorten(0)
+            last, _ = call(last_only=True, layers=(), attention_mask=mask)
+            logits = torch.cat((logits[:-1], last.logits[0, -1:]))
+        return logits, states
 
     def _call(
         self, ids: Tensor, *, last_only: bool, layers: Sequence[int], **options: Any
     ) -> tuple[Any, Tensor | None]:
         """What the module returns for ids `[B, T]`, and states `[T, layers, hidden]` of the first row."""
-        if last_only and self._takes_last:
+        if last_only and self.takes_last:
             options["logits_to_keep"] = 1
         if layers:
             options["output_hidden_states"] = True
@@ -295,7 +353,7 @@ class Runner(DraftSource):
             # a hook that was registered is not probed: it would see passes that are not the text's
             if hooks and state.fingerprint.holds(self.model, hooks=False):
                 again = Fingerprint(self.model, state.fingerprint.moving)
-                new = State(again, admitted=state.admitted)
+                new = State(again, admitted=state.admitted, bits=state.bits)
         if self._lean and not hooks:
             new.lean = lean_forward(self.model)
         self._states[1:] = [new]
@@ -312,11 +370,22 @@ class Runner(DraftSource):
     @torch.inference_mode()
     def mask_given(self) -> tuple[Bools, list[int]]:
         """What the last tree pass let each row see, read back from the mask that the model got (`read_back`)."""
-        return read_back(*self._given)
+        given, rows, total = self._given
+        if not isinstance(given, list):
+            return read_back(given, rows, total)
+        seen = np.zeros((rows, total), dtype=np.bool_)
+        row = 0
+        for paths in given:
+            part = paths.seen()
+            seen[row : row + len(part), : part.shape[1]] = part
+            row += len(part)
+        return seen[:, total - rows :], seen[:, : total - rows].sum(1).tolist()
 
     def _mask(self, positions: Tensor, visible: Bools | None) -> Mask:
         rows = len(positions)
         total = self.length + len(positions)
+        if self.own_rows:
+            return None  # a whole prompt: the module's own way, windows included
         if self.plan.window is not None:
             self._columns[self.length : total] = positions
         elif visible is None and rows == total:

@@ -70,6 +70,26 @@ class Kept(NamedTuple):
     slots: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Bits:
+    """Whether the rows of a tree pass have the bits of one-row passes, as measured (`speclab.models.bits`).
+
+    Attributes:
+        rows: most rows of a pass that has them; 0 if no pass of several rows has.
+        reason: what changes the bits, or "".
+        threads: torch's, when it was measured: other threads divide a product in other ways.
+    """
+
+    rows: int
+    reason: str
+    threads: int
+
+    def __str__(self) -> str:
+        if self.rows:
+            return f"bit for bit, {self.rows} rows at a time"
+        return f"within rounding: {self.reason}"
+
+
 @dataclass
 class State:
     """A module as it was at one moment, and what was prepared from it.
@@ -77,11 +97,13 @@ class State:
     Attributes:
         lean: its lean pass; None if passes go through the module.
         admitted: the probe has admitted it.
+        bits: whether its tree passes have the bits of plain decoding; None if nobody asked.
     """
 
     fingerprint: Fingerprint
     lean: LeanForward | None = None
     admitted: bool = False
+    bits: Bits | None = None
 
 
 class WholePass:
