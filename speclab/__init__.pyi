@@ -5,6 +5,7 @@ from speclab import (
     clinic as clinic,
     errors as errors,
     prompts as prompts,
+    rows as rows,
     theory as theory,
     views as views,
 )

@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | live | fetch | bench | replay | clinic | diff | course | doctor``.
+"""The command line: ``speclab lab | app | run | live | fetch | bench | rows | replay | clinic | …``.
 
 Importing this module imports no torch; each command imports what it needs.
 """
@@ -74,6 +74,7 @@ _Pair = Annotated[str, typer.Option(help="A pair by name.")]
 _Model = Annotated[str | None, typer.Option(help="A hub id, folder or GGUF file.")]
 _Device = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
 _Dtype = Annotated[str | None, typer.Option(help="float32, float16, bfloat16")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -211,6 +212,41 @@ def bench(
     typer.echo(table.to_string(float_format="{:.3g}".format, max_colwidth=60))
 
 
+def _counts(text: str) -> list[int]:
+    words = text.replace(" ", "").split(",")
+    if not all(word.isdecimal() for word in words):
+        raise SpeclabError(f"--rows takes numbers such as 1,2,4,8, not {text[:40]!r}.")
+    return [int(word) for word in words]
+
+
+@app.command("rows")
+def rows_of(
+    model: Annotated[
+        str, typer.Argument(help="A pair's name (its target), hub id, folder or GGUF file.")
+    ],
+    dtypes: Annotated[
+        list[str] | None, typer.Option("--dtype", help="float32, float16, bfloat16; repeat.")
+    ] = None,
+    numbers: Annotated[
+        str, typer.Option("--rows", help="Numbers of rows to compare with one.")
+    ] = "1,2,4,8,12,16,24,33",
+    as_json: _Json = False,
+    device: _Device = None,
+    to: Annotated[Path, typer.Option("--to", help="The picture to write.")] = Path("rows.html"),
+) -> None:
+    """Print from which number of rows each operator of a model changes a row's bits."""
+    from speclab import rows
+
+    counts = _counts(numbers)
+    frame = rows.measure(model, dtypes=dtypes, rows=counts, device=device)
+    if as_json:
+        data = json.loads(frame.drop(columns="tried").to_json(orient="records"))
+        typer.echo(json.dumps({"model": model, "rows": counts, "operators": data}, indent=1))
+        return
+    typer.echo(rows.table(frame).to_string())
+    rows.picture(frame).write_html(to, config={"showSendToCloud": False})
+
+
 @app.command()
 def replay(
     file: Path,
@@ -240,7 +276,6 @@ _Close = Annotated[
     float | None,
     typer.Option(help="Largest difference of log-probabilities that counts as rounding."),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 def _opened(path: Path, pair: Any) -> Any:

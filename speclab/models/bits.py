@@ -72,6 +72,8 @@ def products(runner: Runner, rows: Sequence[int]) -> Iterator[Operator]:
         # one tensor in, one out, a row of one for a row of the other
         if options or len(tensors) != len(inputs) + 1 or len(inputs) != 1:
             return
+        if output is inputs[0]:  # dropout, which does nothing here
+            return
         if _axis(inputs[0], most) is None:
             return
         weight = getattr(part, "weight", None)

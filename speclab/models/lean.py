@@ -99,7 +99,8 @@ def _normed(norm: Any, rows: Tensor) -> Tensor:
     if isinstance(norm, nn.LayerNorm):
         return torch.layer_norm(rows, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
     # the module rounds to the dtype before it multiplies by the weight, too
-    return F.rms_norm(rows, norm.weight.shape, None, norm.variance_epsilon) * norm.weight
+    weight: Tensor = norm.weight
+    return F.rms_norm(rows, weight.shape, None, norm.variance_epsilon) * weight
 
 
 def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:

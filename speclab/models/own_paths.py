@@ -144,8 +144,8 @@ def _attention(
     """What the library's modules call: rows `[1, m, heads, dim]`, each by the module's own attention."""
     running = _running.get()
     if running is None:  # a pass of another thread
-        own = _own(module, "sdpa")
-        return own(module, query, key, value, attention_mask, **options)
+        answer, _ = _own(module, "sdpa")(module, query, key, value, attention_mask, **options)
+        return answer, None
     paths, name, calls = running
     calls.append(type(module).__name__)
     own = _own(module, name)
@@ -161,6 +161,6 @@ def _attention(
 
 
 def _own(module: Any, name: str) -> Callable[..., Any]:
-    eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    eager: Any = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     attention: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager)
     return attention
