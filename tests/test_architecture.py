@@ -217,9 +217,9 @@ def test_packages():
         packages = {name.partition(".")[0] for name in _imports(module, path)}
         room = _room(module)
         assert room not in PLAIN_DATA or not packages & MODEL_LIBRARIES, module
-        assert room in {"views", "lab", "bench", "rows", "host", "feature"} or not packages & PICTURES, (
-            module
-        )
+        assert (
+            room in {"views", "lab", "bench", "rows", "host", "feature"} or not packages & PICTURES
+        ), module
         assert room in {"lab", "host", "__init__"} or not packages & WIDGETS, module
         assert room != "views" or packages <= allowed, module
 
