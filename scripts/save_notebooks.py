@@ -37,15 +37,26 @@ def save(path: Path, page: Page) -> None:
     ).execute()
     notebook.metadata.pop("widgets", None)
     notebook.metadata.language_info = {"name": "python"}
-    for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
-        cell.outputs = [
-            each
-            for each in cell.outputs
-            if "PlotlyConfig" not in each.get("data", {}).get("text/html", "")
-            and not (WIDGET in each.get("data", {}) and not each["data"].get("text/plain"))
-        ]
-        cell.outputs = [part for output in cell.outputs for part in parts(output, page)]
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = written(cell.outputs, page)
     nbformat.write(notebook, path)
+
+
+def written(outputs: list[Any], page: Page) -> list[Any]:
+    """The outputs of a cell as they are kept. A lab has its pictures in its HTML: its tree as plotly's
+    data is for pages that draw it themselves.
+    """
+    lab = any(WIDGET in output.get("data", {}) for output in outputs)
+    found: list[Any] = []
+    for output in outputs:
+        data = output.get("data", {})
+        if "PlotlyConfig" in data.get("text/html", "") or (lab and FIGURE in data):
+            continue
+        if WIDGET in data and not data.get("text/plain"):
+            continue
+        found += parts(output, page)
+    return found
 
 
 def parts(output: Any, page: Page) -> list[Any]:
