@@ -63,7 +63,7 @@ _OF_ASSISTANT = {
 
 def methods(pair: ModelPair) -> dict[str, Method]:
     """The usual strategies that the pair can run, and transformers' own decoding."""
-    chosen: dict[str, Method] = {PLAIN: {}}
+    usual: dict[str, Method] = {PLAIN: {}}
     if pair.draft is not None:
         assisted: list[dict[str, Any]] = [{"assistant_model": DRAFT}]
         for count in (2, 3, 5):
@@ -73,16 +73,16 @@ def methods(pair: ModelPair) -> dict[str, Method]:
                 "num_assistant_tokens_schedule": "constant",
                 "assistant_confidence_threshold": 0,
             })  # fmt: skip
-        chosen["assisted, transformers"] = assisted
-    chosen["prompt lookup, transformers"] = [
+        usual["assisted, transformers"] = assisted
+    usual["prompt lookup, transformers"] = [
         {"prompt_lookup_num_tokens": count} for count in (3, 5, 10)
     ]
-    chosen[OWN_PLAIN] = from_str("Autoregressive")
+    usual[OWN_PLAIN] = from_str("Autoregressive")
     for name in USUAL:
         strategy = from_str(name)
         if not strategy.missing(pair.offer):
-            chosen[name] = strategy
-    return chosen
+            usual[name] = strategy
+    return usual
 
 
 def measure(
@@ -156,8 +156,8 @@ def _measure_prompt(
     number, prompt = numbered
     pair = _loaded(models)
     ids = _ids(pair, prompt)
-    own = _by_transformers(pair, {}, ids, max_new_tokens).tokens
-    constant = {"prompt": str(number), "kind": "", "loops": loops(own)} | _conditions(pair)
+    text = _by_transformers(pair, {}, ids, max_new_tokens).tokens
+    constant = {"prompt": str(number), "kind": "", "loops": loops(text)} | _conditions(pair)
     if isinstance(prompt, Prompt):
         constant |= {"prompt": prompt.name, "kind": prompt.kind}
     calls = {}
@@ -177,7 +177,7 @@ def _measure_prompt(
                 "seconds": call.seconds,
                 "tokens_per_second": len(call.tokens) / call.seconds,
                 "tokens_per_iteration": call.tokens_per_iteration,
-                "same_text": call.tokens == own,
+                "same_text": call.tokens == text,
             }
             rows.append(row | constant)
     return rows
@@ -339,16 +339,16 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """
     groups = frame.groupby("method", sort=False)
     calm = frame[~frame.loops]
-    own = _ratios(frame, OWN_PLAIN)
-    interval = _interval(own)
+    times = _ratios(frame, OWN_PLAIN)
+    interval = _interval(times)
     table = pd.DataFrame({
         "times_plain": _ratios(frame, PLAIN).median(axis=1),
-        "times_own_plain": own.median(axis=1),
+        "times_own_plain": times.median(axis=1),
         "low": interval.low,
         "high": interval.high,
         "tokens_per_iteration": groups.tokens_per_iteration.mean(),
         "tokens_per_second": groups.tokens_per_second.median(),
-        "times_no_loops": own[calm.prompt.unique()].median(axis=1),
+        "times_no_loops": times[calm.prompt.unique()].median(axis=1),
         "tokens_no_loops": calm.groupby("method").tokens_per_iteration.mean(),
         "same_text": groups.same_text.mean(),
         "calls": groups.size(),

@@ -247,8 +247,8 @@ class BlockRunner(MarginalRunner, runs=BlockHead):
         rows = head.markov_w2.weight
         if ids is None:
             return head.markov_w1, rows[: self.vocab_size]
-        known = ids < self.vocab_size
-        return head.markov_w1, rows[known]
+        shared = ids < self.vocab_size
+        return head.markov_w1, rows[shared]
 
     def _answer(self, logits: Tensor, topk: int) -> Answer:
         return super()._answer(logits / self.config.temperature, topk)

@@ -80,11 +80,13 @@ class MlpSpeculator(DraftModule):
         if stage == 0 and config.scaled:
             states = functional.rms_norm(states, states.shape[-1:], eps=EPSILON) / sqrt(2)
         # After all stages the target's state has half of the weight, and the tokens the other half.
-        kept = 0.5 ** (0.5 / config.stages)
-        added = sqrt((1 - kept**2) * config.inner_size / 2)
+        state_weight = 0.5 ** (0.5 / config.stages)
+        token_weight = sqrt((1 - state_weight**2) * config.inner_size / 2)
         projected = _shared(self.proj, stage)(states)
         embedded = _shared(self.emb, stage)(tokens)
-        return functional.gelu(_shared(self.ln, stage)(projected + added / kept * embedded))
+        # the norm undoes the division of the sum by the weight of the state
+        mixed = projected + token_weight / state_weight * embedded
+        return functional.gelu(_shared(self.ln, stage)(mixed))
 
     def logits(self, states: Tensor, stage: int) -> Tensor:
         """`[m, V]` of states `[m, inner]` of one stage."""
@@ -126,7 +128,8 @@ class MlpRunner(HeadRunner, runs=MlpSpeculator):
         states = rows.features.new_empty((len(stages), self.config.inner_size))
         logits = rows.features.new_empty((len(stages), self.config.vocab_size))
         for stage in set(stages):  # a pass may contain nodes of several depths
-            at = to_device([row for row, own in enumerate(stages) if own == stage], self.device)
+            level = [row for row, other in enumerate(stages) if other == stage]
+            at = to_device(level, self.device)
             states[at] = self.model(tokens[at], rows.features[at], stage)
             logits[at] = self.model.logits(states[at], stage)
         return logits[:, : self.vocab_size], states

@@ -220,21 +220,20 @@ class HeadRunner(DraftSource):
 
         Ids that the target lacks are left out of a draft vocabulary.
         """
-        own: nn.Linear | None = self.model.lm_head
-        layer: Any = own or self._target.model.get_output_embeddings()
+        layer: Any = self.model.lm_head or self._target.model.get_output_embeddings()
         ids = self.model.token_ids
         if ids is not None:
-            known = ids < self.vocab_size
-            rows = known  # the head's own layer has a row for each of its ids
-            if own is None:
-                rows = ids[known]  # the target's has one for every id
+            shared = ids < self.vocab_size
+            rows = shared  # the head's own layer has a row for each of its ids
+            if self.model.lm_head is None:
+                rows = ids[shared]  # the target's has one for every id
             part = nn.Linear(layer.in_features, len(rows), layer.bias is not None, device="meta")
             for name, weights in layer.named_parameters():
                 selected = nn.Parameter(weights.detach()[rows], requires_grad=False)
                 setattr(part, name, selected)
-            return Linear(part), ids[known].cpu().numpy()
-        if own is not None:
-            return own, self._ids_below(len(own.weight))
+            return Linear(part), ids[shared].cpu().numpy()
+        if self.model.lm_head is not None:
+            return layer, self._ids_below(len(layer.weight))
         if self._target.lean is not None:
             layer = self._target.lean.output
         return layer, None

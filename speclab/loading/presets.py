@@ -119,8 +119,8 @@ def find(name: str) -> Preset:
         ModelNotFoundError: the name is unknown.
     """
     if name not in PRESETS:
-        known = ", ".join(PRESETS)
+        names = ", ".join(PRESETS)
         raise ModelNotFoundError(
-            f"There is no pair named {name!r}: choose one of {known}, or pass target= and draft=."
+            f"There is no pair named {name!r}: choose one of {names}, or pass target= and draft=."
         )
     return PRESETS[name]
