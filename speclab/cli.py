@@ -196,6 +196,9 @@ def bench(
         for kind in speclab.prompts.kinds(chat=models.chats):
             texts += speclab.prompts.examples(kind, chat=models.chats)[:limit]
     if where:
+        facts = models.describe()
+        products = {role: ways for role, ways in facts.items() if role.endswith("_products")}
+        _print_pairs(products or {"products": "by the library"})
         table = bench.where(models, methods, texts, max_new_tokens=max_new_tokens)
     else:
         frame = bench.measure(

@@ -258,6 +258,8 @@ class ModelPair:
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
             facts[f"{role}_forward"] = runner.forward_name
             facts[f"{role}_context"] = runner.context
+            if runner.lean is not None:
+                facts[f"{role}_products"] = runner.lean.ways()
             if runner.bits is not None:
                 facts[f"{role}_exact"] = str(runner.bits)
         device = self.target.device

@@ -71,7 +71,7 @@ def measure(
 
     frames = []
     for runner in _runners(model, dtypes, device):
-        found = pd.DataFrame(_operators(runner, counts))
+        found = pd.DataFrame(list(_operators(runner, counts)))
         found["shape"] = ["×".join(map(str, shape)) for shape in found["shape"]]
         found["first"] = found["first"].astype("Int64")
         found["dtype"] = str(runner.dtype).removeprefix("torch.")

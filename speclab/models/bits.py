@@ -278,6 +278,7 @@ def measured(runner: Runner) -> Bits:
     try:
         rows, reason = _rows_of_products(products(runner, range(2, MOST + 1)))
         if rows >= FEWEST:
+            _settle_products(runner, rows)
             reason = _problem(runner, rows)
     except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:
         reason = f"the probe's pass fails ({type(error).__name__})"
@@ -295,6 +296,28 @@ def _rows_of_products(operators: Iterable[Operator]) -> tuple[int, str]:
         if rows < FEWEST:
             break
     return rows, reason
+
+
+def _settle_products(runner: Runner, rows: int) -> None:
+    """Packed weights are used for at most so many rows, and only in shapes in which their bits are
+    the library's."""
+    same: dict[tuple[int, ...], bool] = {}
+    for product in runner.lean.products if runner.lean else ():
+        product.most = rows
+        if product.packed is None:
+            continue
+        shapes = [part.weight.shape for part in product.parts]
+        shape = (sum(shape[0] for shape in shapes), shapes[0][1])
+        if shape not in same:
+            generator = torch.Generator().manual_seed(0)
+            inputs = torch.randn(rows, shape[1], generator=generator).to(runner.dtype)
+            alone = torch.cat([product.plain(row) for row in inputs.split(1)])
+            counts = range(1, rows + 1)
+            same[shape] = all(
+                torch.equal(product.by_copy(inputs[:count]), alone[:count]) for count in counts
+            )
+        if not same[shape]:
+            product.packed = None
 
 
 def _problem(runner: Runner, rows: int) -> str:

@@ -19,51 +19,16 @@ from transformers import PreTrainedModel
 from speclab.models import transfers
 from speclab.models.cache import KVCache
 from speclab.models.own_paths import OwnPaths
+from speclab.models.products import CLASSES, Linear
 
 FIRST_POSITIONS = 1024
 SPARE_POSITIONS = 256  # positions of a pass may exceed the length of the cache
-PACKING = torch.backends.mkldnn.is_available()
-"""Whether weights are packed on a CPU in float32: one row and eight took 5 to 30 % less time."""
 # rotary embeddings that depend on the position alone
 _FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}
 _OWN_MODULES = {"transformers.activations", "torch.nn.modules.activation"}
 _OWN_PARTS = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList, nn.Module}
 Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' positions, each `[m, half]`."""
-
-
-class Linear(nn.Module):
-    """`x Wᵀ + b` with one `nn.Linear`, or with several that read the same rows, their outputs
-    concatenated.
-
-    On a CPU the weights are copied into oneDNN's layout. The library's product repacks its weights
-    at every call, which takes longer than the product if rows are few.
-    """
-
-    def __init__(self, *parts: Any) -> None:
-        super().__init__()
-        self.parts = parts
-        weights = torch.cat([part.weight for part in parts])
-        self.packed = None
-        if PACKING and weights.device.type == "cpu" and weights.dtype == torch.float32:
-            biases = [
-                weights.new_zeros(part.out_features) if part.bias is None else part.bias
-                for part in parts
-            ]
-            self._bias = torch.cat(biases)
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(weights)
-
-    def __call__(self, rows: Tensor) -> Tensor:  # without hooks, which take time
-        if self.packed is not None:
-            product: Tensor = torch.ops.mkldnn._linear_pointwise(
-                rows, self.packed, self._bias, "none", [], ""
-            )
-            return product
-        # on a GPU, and in half precision: the library's product
-        outputs = [F.linear(rows, part.weight, part.bias) for part in self.parts]
-        if len(outputs) == 1:
-            return outputs[0]
-        return torch.cat(outputs, dim=-1)
 
 
 def attention(
@@ -214,7 +179,8 @@ class LeanForward:
     """A model's pass, written out.
 
     Attributes:
-        packed: whether its products use packed copies of the weights.
+        products: all of its products.
+        packed: whether some of them use packed copies of the weights.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -225,7 +191,10 @@ class LeanForward:
         self._rotary = base.rotary_emb
         self._layers = [layer(part, index, model.config) for index, part in enumerate(base.layers)]
         self.output = Linear(model.get_output_embeddings())
-        self.packed = self.output.packed is not None
+        self.products = [self.output]
+        for layer in self._layers:
+            self.products += [part for part in vars(layer).values() if isinstance(part, Linear)]
+        self.packed = any(product.packed is not None for product in self.products)
         self._cos = self._sin = torch.empty(0)
 
     def __call__(
@@ -255,6 +224,15 @@ class LeanForward:
             # a whole prompt: as in `generate`, the last row is a product of its own
             return torch.cat((self.output(rows[:-1]), self.output(rows[-1:]))), wanted
         return self.output(rows), wanted
+
+    def ways(self) -> str:
+        """How products are computed, by class of rows: plain, packed, or both."""
+        words = []
+        for index, name in enumerate(CLASSES):
+            ways = {product.ways[index] for product in self.products}
+            word = "both" if len(ways) > 1 else ("packed" if True in ways else "plain")
+            words.append(f"{name} {word}")
+        return ", ".join(words)
 
     def _angles(self, positions: Tensor, length: int) -> Angles:
         """Angles of `positions`, from tables computed by the module's own rule."""

@@ -12,7 +12,7 @@ from support.runners import CLOSE, run_tree
 from support.strategies import draft_trees, token_lists
 from support.tiny import FAMILIES, tiny
 
-from speclab.models import lean
+from speclab.models import products
 from speclab.models.lean import lean_forward
 from speclab.models.runner import Runner
 
@@ -50,7 +50,8 @@ def _lean(variant: str, packing: bool) -> Runner:
     # leaves the library's hooks in the module
     model(torch.tensor([[1]]), output_hidden_states=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lean, "PACKING", packing)
+        patch.setattr(products, "PACKING", packing)
+        patch.setattr(products, "_ways", lambda _: (False, True, True, False))
         return Runner(model)
 
 

@@ -18,7 +18,7 @@ from support.tiny import tiny
 from torch import nn
 
 import speclab
-from speclab.models import lean
+from speclab.models import products
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 8, 7, 11, 13]
 NEW = 7
@@ -107,7 +107,7 @@ def outcomes(name, family):
         session.run()
         return right(session.token_ids, done)
 
-    with patch.object(lean, "PACKING", family == "llama"):
+    with patch.object(products, "PACKING", family == "llama"):
         draft = tiny("llama", seed=1, num_hidden_layers=1)
         pair = speclab.load_pair(target=model, draft=draft)
         first, second, checked = (
