@@ -143,8 +143,8 @@ class ModelPair:
             return fork if fork.state.admitted else check_trees(fork)
 
         target = forked(self.target)
-        asked = self.target.bits
-        now = target.bits
+        asked = self.target.state.bits
+        now = target.state.bits
         # a changed module, or other threads, which divide products in other ways
         if asked and (now is None or now.threads != torch.get_num_threads()):
             target.state.bits = measured(target)
@@ -258,10 +258,10 @@ class ModelPair:
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
             facts[f"{role}_forward"] = runner.forward_name
             facts[f"{role}_context"] = runner.context
-            if runner.lean is not None:
-                facts[f"{role}_products"] = runner.lean.ways()
-            if runner.bits is not None:
-                facts[f"{role}_exact"] = str(runner.bits)
+            if runner.state.lean is not None:
+                facts[f"{role}_products"] = runner.state.lean.ways()
+            if runner.state.bits is not None:
+                facts[f"{role}_exact"] = str(runner.state.bits)
         device = self.target.device
         facts["device"] = str(device)
         if device.type == "cuda":
