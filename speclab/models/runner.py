@@ -22,7 +22,7 @@ from speclab.models.fingerprint import Fingerprint
 from speclab.models.lean import lean_forward
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.own_paths import OwnPaths, through
-from speclab.models.source import Bits, Columns, DraftSource, Kept, State, TreeRows
+from speclab.models.source import Columns, DraftSource, Kept, State, TreeRows
 from speclab.models.transfers import check_finite, check_placed, to_device
 from speclab.tree import Bools
 
@@ -118,16 +118,6 @@ class Runner(DraftSource):
         if self.lean is not None:
             name = "lean, packed" if self.lean.packed else "lean"
         return f"{name}, by own path" if self.own_rows else name
-
-    @property
-    def bits(self) -> Bits | None:
-        """Whether tree passes have the bits of plain decoding; None if nobody asked."""
-        return self.state.bits
-
-    @property
-    def own_rows(self) -> int:
-        """Most rows of a pass that reads by own path; 0: rows read under a mask."""
-        return self.state.bits.rows if self.state.bits else 0
 
     @property
     def hidden(self) -> HiddenStates | None:

@@ -198,6 +198,16 @@ class DraftSource(ABC):
     calls: int
     rows: int
 
+    @property
+    def bits(self) -> Bits | None:
+        """Whether tree passes have the bits of plain decoding; None if nobody asked."""
+        return self.state.bits
+
+    @property
+    def own_rows(self) -> int:
+        """Most rows of a pass that reads by own path; 0: rows read under a mask."""
+        return self.state.bits.rows if self.state.bits else 0
+
     def __repr__(self) -> str:
         return line(type(self).__name__, self.name, length=self.length)
 
