@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | live | fetch | bench | rows | replay | clinic | …``.
+"""The command line: ``speclab lab | app | run | live | fetch | bench | rows | replay | clinic | diff | same | …``.
 
 Importing this module imports no torch; each command imports what it needs.
 """
@@ -286,10 +286,10 @@ def _opened(path: Path, pair: Any) -> Any:
     return speclab.load_trace(path) if saved else speclab.load_steps(path, pair)
 
 
-def _loaded(target: str | None, device: str | None, dtype: str | None) -> Any:
+def _loaded(target: str | None, **models: Any) -> Any:
     if target is None:
         return None
-    return speclab.clinic.load_target(target, device=device, dtype=dtype)
+    return speclab.clinic.load_target(target, **models)
 
 
 @app.command()
@@ -298,6 +298,12 @@ def clinic(
         Path, typer.Argument(help="Steps of a decoder, a saved trace, or a folder of them.")
     ],
     target: _Target = None,
+    draft: Annotated[
+        str | None, typer.Option(help="The draft that proposed: a hub id, folder or GGUF file.")
+    ] = None,
+    heads: Annotated[
+        list[str] | None, typer.Option("--heads", help="A draft head that proposed; repeat.")
+    ] = None,
     report: Annotated[
         bool, typer.Option("--report", help="Show gaps beside a measured reference.")
     ] = False,
@@ -310,7 +316,8 @@ def clinic(
 
     docs/steps.md describes the format.
     """
-    pair = _loaded(target, device, dtype)
+    models = {"draft": draft, "heads": heads or None, "device": device, "dtype": dtype}
+    pair = _loaded(target, **models)
     if report and pair is None:
         raise SpeclabError("A report compares answers with models: add --target.")
     files = sorted([*file.glob("*.jsonl*"), *file.glob("*.json.gz")]) if file.is_dir() else [file]
@@ -342,14 +349,67 @@ def diff(
     dtype: _Dtype = None,
 ) -> None:
     """Compare two runs of one prompt; exit status 1 if one of them is wrong or accepts less, or it is not known."""
-    pair = _loaded(target, device, dtype)
+    pair = _loaded(target, device=device, dtype=dtype)
     result = speclab.clinic.diff(_opened(a, pair), _opened(b, pair), pair, close=close)
     typer.echo(json.dumps(result.as_dict(), indent=1) if as_json else str(result))
     raise typer.Exit(result.verdict in ("fault", "unknown", "acceptance"))
 
 
 def _progress(done: int, total: int) -> None:
-    typer.echo(f"{done} of {total} iterations compared\r", err=True, nl=False)
+    if sys.stderr.isatty():
+        typer.echo(f"{done} of {total} iterations compared\r", err=True, nl=False)
+
+
+@app.command()
+def same(
+    a: Annotated[Path, typer.Argument(help="A text file: an answer.")],
+    b: Annotated[Path, typer.Argument(help="Another answer to the same prompt.")],
+    target: Annotated[str, typer.Option(help="The target: a pair's name, or a hub id.")],
+    prompt: Annotated[
+        str, typer.Option(help="The prompt, or @FILE; without it the texts may contain it.")
+    ] = "",
+    chat: Annotated[
+        bool, typer.Option("--chat", help="The prompt was sent as a user's message.")
+    ] = False,
+    as_json: _Json = False,
+    device: _Device = None,
+    dtype: Annotated[str, typer.Option(help="The precision in which the engine ran.")] = "bfloat16",
+) -> None:
+    """Compare two greedy texts that should be equal: is a difference rounding, or a fault?
+
+    Exit status 0 if they are the same or a tie, 1 if one is wrong, 2 if it cannot be judged.
+    """
+    try:
+        asked = Path(prompt[1:]).read_text("utf-8") if prompt.startswith("@") else prompt
+        # a final line break is the file's
+        text_a, text_b = [path.read_text("utf-8").removesuffix("\n") for path in (a, b)]
+        pair = _loaded(target, device=device)
+        given = as_messages(asked) if chat else asked
+        result = speclab.clinic.same(text_a, text_b, pair, given, dtype=dtype)
+    except (SpeclabError, OSError, UnicodeDecodeError) as error:
+        typer.secho(str(error), err=True, fg=typer.colors.RED)
+        raise typer.Exit(2) from error
+    typer.echo(json.dumps(result.as_dict(), indent=1) if as_json else str(result))
+    raise typer.Exit(result.exit_status)
+
+
+@app.command()
+def read(
+    response: Annotated[
+        Path, typer.Argument(help="An engine's response, JSON lines of many, a dump or a log.")
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="The target, for responses that have token ids alone.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Show what an engine's own response says of its drafts: acceptance, and which words came free."""
+    results = speclab.clinic.read(response, _loaded(target))
+    free = "\033[32m{}\033[0m" if sys.stdout.isatty() else "[{}]"
+    for result in () if as_json else results:
+        typer.echo(result.show(free))
+    if as_json:
+        typer.echo(json.dumps([result.as_dict() for result in results], indent=1))
 
 
 @course.command("export")

@@ -84,7 +84,7 @@ class Recorder:
             accepted: rows of the accepted path, without the root. `committed`: ids that joined the
                 text.
             mask: which rows each row saw: `[n, n]` bool, or the model's own mask, bool or additive,
-                whose columns before the last `n` are the prefix.
+                whose first `prefix_length` columns are the prefix.
             optional: `position`, `slot`, `log_prob`, `choice` (`[n]` each), `topk` and `draft_topk`
                 (`[n]` lists of [id, log-prob]), `hidden_prefix` ([row, first, last] of prefix
                 entries that a row did not see), `kept_slots`, `seconds`, `request`,
@@ -101,8 +101,12 @@ class Recorder:
                 )
             line = {"prefix_length": int(prefix_length), "token": token, "parent": parent}
             if mask is not None:
-                seen = visible(mask)
-                prefix = seen.shape[1] - len(seen)
+                count = len(token)
+                # a static cache has room behind the tree
+                seen = visible(mask)[:, : max(int(prefix_length) + count, count)]
+                if len(seen) != count:
+                    raise ValueError(f"the mask has {len(seen)} rows, but the pass has {count}")
+                prefix = seen.shape[1] - count
                 bits = np.packbits(seen[:, prefix:], axis=1)
                 line["mask"] = base64.b64encode(bits.tobytes()).decode("ascii")
                 if not seen[:, :prefix].all():

@@ -17,20 +17,33 @@ if TYPE_CHECKING:
         marked,
         report,
     )
+    from speclab.clinic._control import Control, control
     from speclab.clinic._diff import diff
     from speclab.clinic._faults import FAULTS, Fault, broken
+    from speclab.clinic._read import Response, read
     from speclab.clinic._report import Report
+    from speclab.clinic._same import Same, same
     from speclab.trace.records import TIE, Finding
 
 __all__ = [
-    "FAULTS", "TIE", "Fault", "Finding", "Report", "assert_lossless", "broken", "check", "diff",
-    "explain", "load_target", "marked", "report",
+    "FAULTS", "TIE", "Control", "Fault", "Finding", "Report", "Response", "Same", "assert_lossless",
+    "broken", "check", "control", "diff", "explain", "load_target", "marked", "read", "report", "same",
 ]  # fmt: skip
 
 
-_HOME = {"Report": "_report", "diff": "_diff"} | dict.fromkeys(
-    ("FAULTS", "Fault", "broken"), "_faults"
-)
+_HOME = {
+    "Control": "_control",
+    "FAULTS": "_faults",
+    "Fault": "_faults",
+    "Report": "_report",
+    "Response": "_read",
+    "Same": "_same",
+    "broken": "_faults",
+    "control": "_control",
+    "diff": "_diff",
+    "read": "_read",
+    "same": "_same",
+}
 """The module of each name that is not in `_check`."""
 
 

@@ -18,12 +18,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from speclab.clinic._causes import explain_answers
-from speclab.clinic._detectors import contradictions, name, position_offset
-from speclab.clinic._draft_side import explain_draft
+from speclab.clinic._cause import explain_answers
+from speclab.clinic._draft_side import DraftSide, explain_draft
 from speclab.clinic._faults import BrokenPair
-from speclab.clinic._lines import UNRECORDED
 from speclab.clinic._plain import SAMPLE, Measured, Oracle, Progress, measure
+from speclab.clinic._record import contradictions, name, position_offset, word
 from speclab.clinic._report import Report
 from speclab.clinic._sampled import SampledRun, wrong_claims
 from speclab.clinic.steps_file import load_steps
@@ -69,11 +68,12 @@ def check(
 def explain(
     run: Trace | Session, pair: ModelPair | None = None, *, close: float | None = None
 ) -> Finding | None:
-    """The cause of the first wrong answers, measured; None if every recorded answer is right, or there
-    are no models.
+    """The cause of the first wrong answers, else of the draft's first wrong proposals, measured; None if
+    all are right, or there are no models.
 
     Its `kind`: position, mask, prefix, order (rows that were kept), cache, commit, token, choice,
-    answer (another row's, or no cause won), stale_logits, temperature, window, norm or precision.
+    ids, answer (another row's, or no cause won), stale_logits, temperature, window, norm or precision;
+    draft for a draft's.
     Arguments and errors as `check`.
     """
     return report(run, pair, close=close, tables=False).cause
@@ -180,7 +180,7 @@ def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelP
         raise SettingsError(
             "No iteration is decoded yet: Step or Run, then check what was decoded."
         )
-    if pair is None or UNRECORDED in trace.prompt_ids:
+    if pair is None:
         return trace, None
     pair = checked_pair(pair)
     if isinstance(pair, BrokenPair) and pair.healthy is not None:
@@ -201,48 +201,70 @@ def examine(
     close: float | None = None,
     references: int = SAMPLE,
 ) -> Report:
-    """One check: the record, then answers and draws beside the plain run, then the draft's side."""
+    """One check, phase by phase."""
+    # The record alone
     records = contradictions(trace, pair.eos_ids if pair is not None else frozenset())
-    claims = wrong_claims(trace) if "format" in trace.models else []
+    outside = "format" in trace.models
+    claims = wrong_claims(trace) if outside else []
     if pair is None:
-        return _reported(trace, [*records, *claims], _notes(trace))
+        return _reported(trace, [*records, *claims], _notes(trace), None, ())
+
+    # The plain answers, and the gaps of the recorded ones
     oracle = Oracle(trace, pair, progress, close)
-    drawn = (
-        oracle.outside and trace.settings.get("temperature") and not trace.models.get("processed")
-    )
-    sampled = SampledRun(trace) if drawn else None
-    measured = measure(oracle, references, sampled.add if sampled else None)
-    wrong = [one.step.index for one in measured if one.wrong or one.misses]
-    first = min(wrong, default=len(measured))
-    cause = explain_answers(oracle, measured, first)[0] if wrong else None
-    draws = sampled.finding() if sampled and not wrong and not claims else None
-    # proposals that are not drawn from what is recorded are explained
-    drafts, said = (claims, []) if claims else explain_draft(trace, pair, progress, first)
-    found = [one for one in (cause, *drafts, *records, draws) if one is not None]
-    found.sort(key=lambda finding: finding.iteration)
-    found += [tie for one in measured[:first] for tie in _ties(one)]
-    return _reported(trace, found, (*_notes(trace), *said), cause, measured)
+    sampled: SampledRun | None = None
+    if outside and trace.settings.get("temperature") and not trace.models.get("processed"):
+        sampled = SampledRun(trace)
+    run = measure(oracle, references, sampled.add if sampled else None)
+    wrong = [measured.step.index for measured in run if measured.wrong or measured.misses]
+    first = min(wrong, default=len(run))
+
+    # The cause of the first wrong answers; if all are right, the draws and the draft's side
+    causes = []
+    if wrong:
+        cause = explain_answers(oracle, run, first).finding
+        for record in records:  # one fault, one finding
+            if (record.kind, record.iteration) == (cause.kind, cause.iteration):
+                cause = replace(cause, sentence=f"{cause.sentence} {record.sentence}")
+                records.remove(record)
+                break
+        causes.append(cause)
+    elif sampled is not None and not claims and (draws := sampled.finding()):
+        records.append(draws)
+    drafts = DraftSide(claims, [])
+    if not claims:  # proposals that are not drawn from what is recorded are explained
+        drafts = explain_draft(trace, pair, progress, first)
+
+    # The report
+    causes += drafts.findings
+    findings = sorted([*causes, *records], key=lambda finding: finding.iteration)
+    for measured in run[:first]:
+        findings += _ties(measured)
+    notes = (*_notes(trace), *drafts.notes)
+    return _reported(trace, findings, notes, causes[0] if causes else None, run)
 
 
 def _ties(measured: Measured) -> Iterator[Finding]:
+    """Choices that are not the best token, but as close as rounding."""
     step = measured.step
-    for row in measured.ties:
-        sentence = (
-            f"A tie: {name(step, row)} has the choice {step.nodes[row].target_choice}, which is "
-            f"{measured.choices[row]:.2g} below the best in the logarithm."
-        )
-        yield Finding(step.index, row, TIE, sentence)
+    for row, gap in enumerate(measured.choices):
+        if gap and row not in measured.misses:
+            chosen = word(step, step.nodes[row].target_choice)
+            sentence = (
+                f"A tie: {name(step, row)} has the choice {chosen}, which is {gap:.2g} below the best in "
+                "the logarithm."
+            )
+            yield Finding(step.index, row, TIE, sentence)
 
 
 def _reported(
     trace: Trace,
     findings: Sequence[Finding],
     notes: tuple[str, ...],
-    cause: Finding | None = None,
-    measured: Sequence[Measured] = (),
+    cause: Finding | None,
+    run: Sequence[Measured],
 ) -> Report:
     """With findings and gaps in the steps of the run."""
-    gaps = {one.step.index: one.compared for one in measured}
+    gaps = {measured.step.index: measured.compared for measured in run}
     steps = []
     for step in trace.steps:
         own = tuple([finding for finding in findings if finding.iteration == step.index])

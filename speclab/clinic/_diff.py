@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import log
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import Any
 
 from speclab.clinic._check import check, checked
 from speclab.clinic._report import acceptance
@@ -18,10 +18,12 @@ from speclab.trace.records import TIE, Finding, Trace
 SAME = 5e-3
 """Differences of log-probabilities below this are none: kernels differ in float32, too."""
 CLOSE = 0.5
-"""Larger differences are not taken for rounding without asking the target."""
+"""Larger differences are not taken for rounding without asking the target: bfloat16 changes less."""
 IMPROBABLE = 1e-5
 """Less probable tokens are not compared."""
+SLOWER = "Tokens per pass: {:.1f} against {:.1f}, of which {:.1f} and {:.1f} were accepted."
 Passes = tuple[tuple[int, int, int], ...]
+ByDepth = Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Diff:
     sentence: str
     side: str
     gaps: tuple[tuple[int, float], ...]
-    acceptance: tuple[Mapping[int, tuple[int, int]], Mapping[int, tuple[int, int]]]
+    acceptance: tuple[ByDepth, ByDepth]
     passes: tuple[Passes, Passes]
     accepted: tuple[float, float]
     names: tuple[str, str] = ("a", "b")
@@ -57,14 +59,12 @@ class Diff:
             where = "do not part" if position is None else f"part at position {position}"
             lines.append(f"  {name}: {where}")
         if self.gaps:
-            most = max(self.gaps, key=lambda pair: pair[1])
-            lines.append(f"  largest difference of an answer: {most[1]:.2g}, at position {most[0]}")
+            position, most = max(self.gaps, key=lambda pair: pair[1])
+            lines.append(f"  largest difference of an answer: {most:.2g}, at position {position}")
         lines.append("  accepted per pass: {:.2f}, and {:.2f}".format(*self.accepted))
         for depth in sorted({*self.acceptance[0], *self.acceptance[1]}):
-            first, second = [side.get(depth, (0, 0)) for side in self.acceptance]
-            lines.append(
-                f"  accepted at depth {depth}: {first[0]} of {first[1]}, and {second[0]} of {second[1]}"
-            )
+            rates = ["{} of {}".format(*run.get(depth, (0, 0))) for run in self.acceptance]
+            lines.append(f"  accepted at depth {depth}: {', and '.join(rates)}")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -91,114 +91,133 @@ def diff(
     b, pair = checked(b, pair)
     if a.prompt_ids != b.prompt_ids:
         raise SettingsError("These runs have different prompts: compare two runs of one prompt.")
+
+    # Where texts, proposals and answers part
     texts = [[*run.prompt_ids, *run.token_ids] for run in (a, b)]
-    pairs = enumerate(zip(*texts, strict=False))
-    text = next((at for at, (one, other) in pairs if one != other), None)
-    end = min(map(len, texts)) if text is None else text
-    runs = first, second = _Run.of(a, end), _Run.of(b, end)
-    gaps = _gaps(first.answers, second.answers)
+    end = min(map(len, texts))
+    text = next((at for at in range(end) if texts[0][at] != texts[1][at]), None)
+    end = end if text is None else text
+    first, second = aligned(a, end), aligned(b, end)
     both = sorted(first.proposals.keys() & second.proposals.keys())
     proposals = next((at for at in both if first.proposals[at] != second.proposals[at]), None)
-    wrong = {name: _wrong(run, pair, close) for name, run in (("a", a), ("b", b))}
-    verdict, side, sentence = _judged(text, proposals, gaps, wrong, pair is not None)
+    gaps = _gaps(first, second)
+
+    # Which of them is wrong
+    wrong = {}
+    for name, run in (("a", a), ("b", b)):
+        findings = [one for one in check(run, pair, close=close) if one.kind not in (TIE, "draft")]
+        if findings:  # a wrong text before a right one
+            wrong[name] = min(findings, key=lambda finding: finding.text_is_right)
+    most = max(gaps.values(), default=0.0)
+    parts = text, proposals
+    verdict, sentence = _judged(parts, most, wrong, decided=pair is not None)
+
+    # Whether one commits less
     accepted = first.accepted, second.accepted
     stop = end + (len(texts[0]) == len(texts[1]))  # the last pass of a shorter run may be cut
-    shared = [[one for one in run.passes if sum(one) < stop] for run in runs]
-    if shared[0] != shared[1]:
-        rates = [mean([accepted + own for _, accepted, own in run.passes]) for run in runs]
-        slower = "Tokens per pass: {:.1f} against {:.1f}, of which {:.1f} and {:.1f} were accepted."
-        slower = slower.format(*rates, *accepted)
+    if first.until(stop) != second.until(stop):
+        slower = SLOWER.format(first.committed, second.committed, *accepted)
         verdict = "acceptance" if verdict == "same" else verdict
         sentence = f"{slower} {sentence}" if verdict == "acceptance" else f"{sentence} {slower}"
     return Diff(
-        text,
-        proposals,
-        next((at for at, gap in gaps.items() if gap > SAME), None),
-        verdict,
-        sentence,
-        side,
-        tuple(gaps.items()),
-        (acceptance(a.steps), acceptance(b.steps)),
-        (first.passes, second.passes),
-        accepted,
+        text=text,
+        proposals=proposals,
+        answers=next((at for at, gap in gaps.items() if gap > SAME), None),
+        verdict=verdict,
+        sentence=sentence,
+        side="both" if len(wrong) == 2 else "".join(wrong),
+        gaps=tuple(gaps.items()),
+        acceptance=(acceptance(a.steps), acceptance(b.steps)),
+        passes=(tuple(first.passes), tuple(second.passes)),
+        accepted=accepted,
     )
 
 
-class _Run(NamedTuple):
-    """By position: recorded answers (of the token that they decide) and drafted paths (of the token
-    after the root); the passes, and what they accepted."""
+def _judged(
+    parts: tuple[int | None, int | None],
+    most: float,
+    wrong: Mapping[str, Finding],
+    *,
+    decided: bool,
+) -> tuple[str, str]:
+    """The verdict, and a sentence.
 
-    answers: Mapping[int, Mapping[int, float]]
-    proposals: Mapping[int, frozenset[tuple[int, ...]]]
-    passes: Passes
-    accepted: float
+    Args:
+        parts: where texts and proposals part.
+        most: the largest difference of answers. decided: the target was asked.
+    """
+    text, proposals = parts
+    where = "The texts do not part"
+    if text is not None:
+        where = f"The texts part at position {text}; nothing is compared after it"
+    if wrong:
+        right = all(finding.text_is_right for finding in wrong.values())
+        which = [
+            f"{run} in iteration {one.iteration + 1} ({one.kind})" for run, one in wrong.items()
+        ]
+        who = "The target finds" if decided else "The record shows"
+        verdict = "acceptance" if right else "fault"
+        return verdict, f"{where}. {who} a fault: {', '.join(which)}."
+    if text is None and most <= SAME:
+        if proposals is None:
+            return "same", "Texts, proposals and answers are the same."
+        where = f"Only the drafts differ, first at position {proposals}"
+        return "drafts", f"{where}: texts and answers are the same."
+    where += f". Answers differ by up to {most:.2g}"
+    if decided:
+        return "ties", f"{where}; the target finds both right, so this is rounding."
+    verdict = "ties" if text is None and most < CLOSE else "unknown"
+    return verdict, f"{where}; give the target to decide whether one is wrong."
 
-    @classmethod
-    def of(cls, run: Trace, end: int) -> _Run:
-        answers: dict[int, Mapping[int, float]] = {}
-        proposals = {}
-        passes = []
-        start = len([*run.prompt_ids, *run.tokens_at(0)])
-        for step in run.steps:
-            accepted = min(len(step.accepted), len(step.committed))
-            passes.append((start, accepted, len(step.committed) - accepted))
-            tree = step.tree
-            if start <= end:
-                paths = [tree.token[list(tree.path(node))].tolist() for node in range(len(tree))]
-                proposals[start] = frozenset(map(tuple, paths))
-            for at, node in enumerate(step.path, start + (0 in step.drafted)):
-                if at <= end and step.nodes[node].target_top:
-                    answers.setdefault(at, dict(step.nodes[node].target_top))
-            start += len(step.committed)
-        return cls(answers, proposals, tuple(passes), mean([one[1] for one in passes]))
 
-
-def _gaps(
-    a: Mapping[int, Mapping[int, float]], b: Mapping[int, Mapping[int, float]]
-) -> dict[int, float]:
+def _gaps(first: Aligned, second: Aligned) -> dict[int, float]:
     """By position: the largest difference of log-probabilities of tokens that both list."""
     gaps = {}
-    for at in sorted(a.keys() & b.keys()):
-        pairs = [(prob, b[at].get(token, 0.0)) for token, prob in a[at].items()]
-        if shared := [abs(log(p / q)) for p, q in pairs if min(p, q) > IMPROBABLE]:
+    for at in sorted(first.answers.keys() & second.answers.keys()):
+        shared = []
+        for token, p in first.answers[at].items():
+            q = second.answers[at].get(token, 0.0)
+            if min(p, q) > IMPROBABLE:
+                shared.append(abs(log(p / q)))
+        if shared:
             gaps[at] = max(shared)
     return gaps
 
 
-def _wrong(run: Trace, pair: ModelPair | None, close: float | None) -> Finding | None:
-    """The first finding of the target's side: of a wrong text before one of a right one."""
-    found = [one for one in check(run, pair, close=close) if one.kind not in (TIE, "draft")]
-    return min(found, key=lambda one: one.text_is_right, default=None)
+@dataclass
+class Aligned:
+    """A run by position: recorded answers (of the token that they decide) and drafted paths (of the token
+    after the root); and the passes."""
+
+    answers: dict[int, Mapping[int, float]] = field(default_factory=dict)
+    proposals: dict[int, frozenset[tuple[int, ...]]] = field(default_factory=dict)
+    passes: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def accepted(self) -> float:
+        return mean([accepted for _, accepted, _ in self.passes])
+
+    @property
+    def committed(self) -> float:
+        return mean([accepted + own for _, accepted, own in self.passes])
+
+    def until(self, stop: int) -> list[tuple[int, int, int]]:
+        """The passes that end before a position."""
+        return [each for each in self.passes if sum(each) < stop]
 
 
-def _judged(
-    text: int | None,
-    proposals: int | None,
-    gaps: Mapping[int, float],
-    wrong: Mapping[str, Finding | None],
-    decided: bool,
-) -> tuple[str, str, str]:
-    """The verdict, the wrong side, and a sentence. `decided`: the target was asked."""
-    where = "The texts do not part"
-    if text is not None:
-        where = f"The texts part at position {text}; nothing is compared after it"
-    found = {name: one for name, one in wrong.items() if one is not None}
-    if found:
-        side = "both" if len(found) == 2 else next(iter(found))
-        which = [
-            f"{name} in iteration {one.iteration + 1} ({one.kind})" for name, one in found.items()
-        ]
-        who = "The target finds" if decided else "The record shows"
-        verdict = "acceptance" if all(one.text_is_right for one in found.values()) else "fault"
-        return verdict, side, f"{where}. {who} a fault: {', '.join(which)}."
-    most = max(gaps.values(), default=0.0)
-    if text is None and most <= SAME:
-        if proposals is None:
-            return "same", "", "Texts, proposals and answers are the same."
-        where = f"Only the drafts differ, first at position {proposals}"
-        return "drafts", "", f"{where}: texts and answers are the same."
-    where += f". Answers differ by up to {most:.2g}"
-    if decided:
-        return "ties", "", f"{where}; the target finds both right, so this is rounding."
-    verdict = "ties" if text is None and most < CLOSE else "unknown"
-    return verdict, "", f"{where}; give the target to decide whether one is wrong."
+def aligned(run: Trace, end: int) -> Aligned:
+    """A run up to a position."""
+    result = Aligned()
+    start = len([*run.prompt_ids, *run.tokens_at(0)])
+    for step in run.steps:
+        accepted = min(len(step.accepted), len(step.committed))
+        result.passes.append((start, accepted, len(step.committed) - accepted))
+        if start <= end:
+            paths = [step.tree.token[list(step.tree.path(node))] for node in range(len(step.tree))]
+            result.proposals[start] = frozenset([tuple(path.tolist()) for path in paths])
+        for at, node in enumerate(step.path, start + (0 in step.drafted)):
+            if at <= end and step.nodes[node].target_top:
+                result.answers.setdefault(at, dict(step.nodes[node].target_top))
+        start += len(step.committed)
+    return result

@@ -1,13 +1,15 @@
-"""The lines of a `speclab.steps/1` file (docs/steps.md), and what makes one invalid."""
+"""The lines of a `speclab.steps/1` file, field by field, and what makes one invalid.
+
+`scripts/write_steps_format.py` writes the tables of docs/steps.md from here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from math import exp, log
-from typing import Annotated, Any, Literal, TypeVar
+from math import exp
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import Base64Bytes, ConfigDict, Field, ValidationError
+from pydantic import Base64Bytes, BaseModel, Field, ValidationError, model_validator
 
 from speclab.errors import TraceError
 from speclab.trace.codecs import (
@@ -19,7 +21,6 @@ from speclab.trace.codecs import (
     NotANumber,
     Probability,
     Whole,
-    adapter,
 )
 
 MOST_TOKENS = 300_000
@@ -33,162 +34,133 @@ DTYPES = {
     "int4": "q4 q4_0 q4_1 q4_k q4_k_m q4_k_s w4a16 i4 nf4",
 }
 """Names of precisions, and their aliases."""
-_NO_OTHERS: Any = ConfigDict(extra="forbid")
+Line = TypeVar("Line", bound=BaseModel)
+Ids = Many[Natural]
+Label = Annotated[str | Natural, Field(description="a text or a whole number")]
+Count = Annotated[Natural | None, Field(description="a whole number of at least 0")]
+Share = Annotated[Probability | None, Field(description="a number from 0 to 1")]
+Setting = Annotated[
+    Amount | None,
+    Field(description="a number of at least 0, where the draft sampled otherwise"),
+]
 LogProb = Annotated[float, Field(le=MOST_LOG_PROB)]
-Line = TypeVar("Line")
+Top = tuple[tuple[Natural, LogProb], ...]
+Answers = tuple[tuple[Natural, LogProb | NotANumber], ...]
 
 
-@dataclass(frozen=True)
-class Header:
-    """The first line of a file; docs/steps.md says what its fields mean."""
+class Header(BaseModel, extra="forbid", frozen=True):
+    """The first line of a file."""
 
-    __pydantic_config__ = _NO_OTHERS
-    format: Literal["speclab.steps/1"]
-    prompt_ids: Annotated[Many[Natural], Field(min_length=1)]
-    engine: str = ""
-    model: str = ""
-    tokenizer: str = ""
-    dtype: str = ""
-    temperature: Amount = 0.0
-    note: str = ""
-    processed: bool = False
-    eos_ids: Many[Natural] = ()
-    ignore_eos: bool = False
-    position_offset: Whole = 0
+    format: Literal["speclab.steps/1"] = Field(description="speclab.steps/1, in the first line")
+    prompt_ids: Ids = Field(
+        min_length=1, description="a list of token ids, at least one: the whole prompt"
+    )
+    engine: str = Field("", description="a text: the decoder and its version")
+    model: str = Field("", description="a text: the target's name")
+    tokenizer: str = Field("", description="a text: the tokenizer's name")
+    dtype: str = Field("", description="the name of a precision, such as float32")
+    temperature: Amount = Field(0.0, description="a number of at least 0; 0 is greedy")
+    note: str = Field("", description="a text that every report repeats")
+    processed: bool = Field(
+        False, description="true or false: choices were made after logits processors"
+    )
+    eos_ids: Ids = Field((), description="a list of token ids that end a text")
+    ignore_eos: bool = Field(
+        False, description="true or false: the text goes on after a token that ends it"
+    )
+    position_offset: Whole = Field(
+        0,
+        description="a whole number: of all positions; if negative, so many tokens of the prompt are "
+        "padding",
+    )
     rule: Literal[
         "", "greedy", "sample_and_match", "rejection", "rejection_without_replacement", "block"
-    ] = ""
-    top_k: Natural | None = None
-    top_p: Probability | None = None
-    min_p: Probability | None = None
-    draft_temperature: Amount | None = None
-    draft_top_k: Natural | None = None
-    draft_top_p: Probability | None = None
-    draft_min_p: Probability | None = None
-    seed: Natural | None = None
-    request: str | Natural = ""
+    ] = Field(
+        "",
+        description="one of greedy, sample_and_match, rejection, rejection_without_replacement, block",
+    )
+    top_k: Count = None
+    top_p: Share = None
+    min_p: Share = None
+    draft_temperature: Setting = None
+    draft_top_k: Count = None
+    draft_top_p: Share = None
+    draft_min_p: Share = None
+    seed: Count = None
+    request: Label = ""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
         if self.rule and (self.rule == "greedy") == bool(self.temperature):
             raise ValueError(
                 f"rule is {self.rule}, but temperature is {self.temperature:g}: write both as they were"
             )
         if -self.position_offset >= len(self.prompt_ids):
             raise ValueError("position_offset pads the whole prompt: it is less than its length")
+        return self
 
 
-@dataclass(frozen=True)
-class Pass:
-    """A line of a file: one verification pass of the target."""
+class Pass(BaseModel, extra="forbid", frozen=True):
+    """A line of a file: one verification pass of the target, of `n` rows."""
 
-    __pydantic_config__ = _NO_OTHERS
-    prefix_length: Length
-    token: Many[Natural]
-    parent: Many[Whole]
-    accepted: Many[Natural]
-    committed: Many[Natural]
-    position: Many[Whole] = ()
-    mask: Base64Bytes | None = None
-    hidden_prefix: Many[tuple[Natural, Length, Length]] = ()
-    slot: Many[Length] = ()
-    log_prob: Many[LogProb] = ()
-    draft_topk: Many[Many[tuple[Natural, LogProb]]] = ()
-    choice: Many[Natural] = ()
-    topk: Many[Many[tuple[Natural, LogProb | NotANumber]]] = ()
-    kept_slots: Many[Length] = ()
-    seconds: dict[str, Amount] = field(default_factory=dict)
-    request: str | Natural = ""
-    batch: str | Natural = ""
-
-    def __post_init__(self) -> None:
-        if wrong := next(_wrong_in(self), ""):
-            raise ValueError(wrong)
-
-
-UNRECORDED = MOST_TOKENS
-"""The id of tokens that a dump lacks."""
-DUMP = Header(
-    "speclab.steps/1",
-    (UNRECORDED,),
-    engine="llama.cpp",
-    note="LLAMA_SPEC_DUMP has the draft's tokens alone, so the target's side cannot be checked.",
-)
-"""In the place of a dump's first line. A fork of llama.cpp writes one if `LLAMA_SPEC_DUMP` names a file."""
-
-
-@dataclass(frozen=True)
-class Drafted:
-    """A token with its probability for the draft; a drafted one with the best in its place."""
-
-    tok: Natural
-    p: Probability
-    top: Many[Drafted] = ()
-
-    @property
-    def log_prob(self) -> float:
-        return log(max(self.p, 1e-30))
-
-
-@dataclass(frozen=True)
-class Dumped:
-    """A line of a dump: the drafted tokens of a pass. Its other fields are not read."""
-
-    n_accepted: Natural
-    pos: Many[Drafted]
-    seq: Natural = 0
-
-    def __post_init__(self) -> None:
-        self.as_pass(0)  # raises what is wrong with it
-
-    def as_pass(self, length: int) -> Pass:
-        """A pass of a chain after so many tokens."""
-        token = [each.tok for each in self.pos]
-        tops = [tuple([(each.tok, each.log_prob) for each in place.top]) for place in self.pos]
-        return Pass(
-            prefix_length=length,
-            token=(UNRECORDED, *token),
-            parent=tuple(range(-1, len(token))),
-            accepted=tuple(range(1, self.n_accepted + 1)),
-            committed=(*token[: self.n_accepted], UNRECORDED),
-            log_prob=(0.0, *[each.log_prob for each in self.pos]),
-            draft_topk=(*tops, ()),
-            request=self.seq,
-        )
-
-
-_MEANINGS = {
-    name: meaning
-    for names, meaning in (
-        line.split(": ")
-        for line in """\
-format: speclab.steps/1, in the first line
-prompt_ids: a list of token ids, at least one
-dtype: the name of a precision, such as float32
-temperature draft_temperature: a number of at least 0
-processed ignore_eos: true or false
-eos_ids committed: a list of token ids
-position_offset: a whole number
-rule: one of greedy, sample_and_match, rejection, rejection_without_replacement, block
-top_k draft_top_k seed n_accepted: a whole number of at least 0
-top_p min_p draft_top_p draft_min_p: a number from 0 to 1
-prefix_length: a whole number from 0 to 16777216
-token choice: a list of token ids, one for each row
-parent: a list of row numbers, -1 for the root
-accepted: a list of row numbers
-position: a list of whole numbers, one for each row
-mask: a text in base64 of numpy.packbits(mask, axis=1)
-hidden_prefix: a list of [row, first entry, last entry]
-slot: a list of slot numbers, one for each row
-kept_slots: a list of slot numbers
-log_prob: a list of log-probabilities of at most 0, one for each row
-draft_topk topk: a list of [token id, log-probability] for each row; log-probabilities are at most 0
-pos: a list of objects with tok and p
-seconds: an object of phases with seconds of at least 0
-request batch: a text or a whole number""".splitlines()
+    prefix_length: Length = Field(
+        description="a whole number from 0 to 16777216: entries in the cache before the pass"
     )
-    for name in names.split()
-}
-"""What each field must be."""
+    token: Ids = Field(description="a list of token ids, one for each row; row 0 is the root")
+    parent: Many[Whole] = Field(
+        description="a list of row numbers, -1 for the root; parents come before children"
+    )
+    accepted: Ids = Field(
+        description="a list of row numbers: the committed part of the accepted path, without the root"
+    )
+    committed: Ids = Field(
+        description="a list of token ids added to the text: those of the path, then the target's own"
+    )
+    position: Many[Whole] = Field(
+        (), description="a list of whole numbers, one for each row, as passed to the model"
+    )
+    mask: Base64Bytes | None = Field(
+        None,
+        description="a text in base64 of numpy.packbits(mask, axis=1): which rows each row saw",
+    )
+    hidden_prefix: Many[tuple[Natural, Length, Length]] = Field(
+        (),
+        description="a list of [row, first entry, last entry] of the prefix that a row did not see",
+    )
+    slot: Many[Length] = Field((), description="a list of cache slots, one for each row")
+    log_prob: Many[LogProb] = Field(
+        (),
+        description="a list of log-probabilities of at most 0, one for each row: the drafter's, given the "
+        "path; if it sampled, of what it drew from",
+    )
+    draft_topk: Many[Top | None] = Field(
+        (),
+        description="a list of [token id, log-probability] for each row, or null; log-probabilities are at "
+        "most 0: the drafter's best tokens after it",
+    )
+    choice: Many[Natural | None] = Field(
+        (), description="a list of token ids, one for each row, or null: the target's after it"
+    )
+    topk: Many[Answers | None] = Field(
+        (),
+        description="a list of [token id, log-probability] for each row, or null; log-probabilities are at "
+        "most 0: the log-softmax of the target's raw logits",
+    )
+    kept_slots: Many[Length] = Field(
+        (), description="a list of the slots kept in the cache, in order"
+    )
+    seconds: dict[str, Amount] = Field(
+        {}, description="an object of phases with seconds of at least 0"
+    )
+    request: Label = ""
+    batch: Label = ""
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        wrong = next(_wrong_in(self), "")
+        if wrong:
+            raise ValueError(wrong)
+        return self
 
 
 def read_line(kind: type[Line], line: bytes, where: str) -> Line:
@@ -198,25 +170,26 @@ def read_line(kind: type[Line], line: bytes, where: str) -> Line:
         TraceError: it is not JSON, or a field is missing, unknown, or not what docs/steps.md says.
     """
     try:
-        read: Line = adapter(kind).validate_json(line, strict=True)  # type: ignore[arg-type]
-        return read
+        return kind.model_validate_json(line, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
     name, *indices = map(str, first["loc"] or ("the line",))
+    field = kind.model_fields.get(name)
+    meaning = "an object" if field is None else str(field.description)
     match first["type"]:
         case "json_invalid":
             wrong = f"the line is not JSON ({first['ctx']['error']})"
         case "value_error" if not first["loc"]:
             wrong = str(first["ctx"]["error"])
-        case "unexpected_keyword_argument":
-            names = ", ".join(column.name for column in fields(kind))  # type: ignore[arg-type]
+        case "extra_forbidden":
+            names = ", ".join(kind.model_fields)
             wrong = f"there is no field {name!r}; the fields of this line are {names}"
         case "missing":
-            wrong = f"{name} is missing; it is {_MEANINGS[name]}"
+            wrong = f"{name} is missing; it is {meaning}"
         case _:
             at = "".join(f"[{index}]" for index in indices if index.isdigit())
-            wrong = f"{name} must be {_MEANINGS.get(name, 'a text')}"
-            wrong += f", and {name}{at} is not" if at else f", not {first['input']!r:.40}"
+            given = f"and {name}{at} is not" if at else f"not {first['input']!r:.40}"
+            wrong = f"{name} must be {meaning}, {given}"
     raise TraceError(f"{where}: {wrong}.")
 
 
@@ -235,7 +208,7 @@ def _wrong_in(line: Pass) -> Iterator[str]:
     yield from _wrong_references(line, n)
     for name in ("topk", "draft_topk"):
         for row, top in enumerate(getattr(line, name)):
-            yield from _wrong_top(f"{name} of row {row}", top)
+            yield from _wrong_top(f"{name} of row {row}", top or ())
 
 
 def _wrong_references(line: Pass, n: int) -> Iterator[str]:
@@ -266,4 +239,7 @@ def _wrong_top(name: str, top: Sequence[tuple[int, float]]) -> Iterator[str]:
 def precision(name: str) -> str:
     """The usual name of a precision, "" if the name is not known: `bf16` is `bfloat16`."""
     plain = name.lower().removeprefix("torch.").replace("-", "_")
-    return next((dtype for dtype, names in DTYPES.items() if plain in (dtype, *names.split())), "")
+    for dtype, aliases in DTYPES.items():
+        if plain == dtype or plain in aliases.split():
+            return dtype
+    return ""

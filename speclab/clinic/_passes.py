@@ -1,12 +1,10 @@
-"""Runs one step's tree again, with changes: in tokens, positions, mask, visible cache entries, cache
-contents, or the model.
-"""
+"""Changed passes of one wrong iteration: other tokens, positions, masks, visible entries or caches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import inf
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,57 +13,61 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from speclab.clinic._faults import NO_WINDOW
-from speclab.clinic._plain import Oracle, row_pass
+from speclab.clinic._plain import Measured, Oracle, row_pass
 from speclab.models.runner import Runner
 from speclab.trace.records import Step
 
 ROWS = 256
-"""Most copies of a row in one pass."""
+"""Most copies of a row in one pass: more fill the memory."""
+LEAST_RANKS = 4
+"""Recorded tokens of a row from which on their probabilities tell it apart from other rows."""
 BOTH = ("keys", "values")
 
 
 @dataclass(frozen=True)
 class Change:
-    """A hypothesis: the `kind` of the fault, and what the engine did, a clause for a sentence.
+    """A hypothesis: what the engine did, and what it would have answered.
 
-    `given`: what the rows were given: `tokens` `[n]`, `positions` `[n]`, `entries` of the cache `[c]`
-    or `[n, c]`, and of the `tree` `[n, n]`; what is not named is right. `make`: makes the runner that
-    holds the text, by default the right one; the rows see all its entries. `after`: what is
-    done to the logits. `fault`: the name in `clinic.FAULTS`, if any. `weight`: how much better it
-    must fit than a simpler one, in nats.
+    `kind`: of the finding. `says`: a clause for a sentence. `run`: logits `[n, V]`. `fault`: the name
+    in `clinic.FAULTS`, if any. `weight`: how much better it must fit than a simpler one, in nats.
+    `ranks`: compare the recorded probabilities in their order, whatever tokens they belong to.
     """
 
     kind: str
     says: str
-    given: Mapping[str, Any] = field(default_factory=dict)
-    make: Callable[[], Runner] | None = None
-    after: Callable[[Tensor], Tensor] = lambda logits: logits
+    run: Callable[[], Tensor]
     fault: str = ""
     weight: float = 0.0
+    ranks: bool = False
 
 
-UNCHANGED = Change("answer", "")
-"""The right pass."""
-
-
-class ChangedPasses:
-    """Changed passes of one step, and the gaps of what they answer.
+class Passes:
+    """Passes of one step, and the gaps of their answers.
 
     Attributes:
-        right: the right runner; with all rows of the step before, which begin at entry `start`.
-        path: those that stay. rejected: logits of them all, None if there is no step before.
-        own: what the rows are given if all is right.
+        wrong, first: the wrong rows, and the first of them.
+        before: the step before, None if there is none. Its rows are in the cache of `right` from entry
+            `start` on; those of `path` stay. rejected: logits of them all.
+        own: what the rows are given if all is right: `tokens` `[n]`, `positions` `[n]`, `entries` of
+            the cache `[c]`, rows of the `tree` `[n, n]`.
+        logits: of the right pass.
     """
 
-    def __init__(self, oracle: Oracle, step: Step, before: Step | None) -> None:
+    def __init__(self, oracle: Oracle, measured: Measured, before: Step | None) -> None:
         self.oracle = oracle
-        self.step = step
+        self.measured = measured
+        self.step = measured.step
+        self.wrong = list(measured.wrong)
+        self.first = self.wrong[0]
         self.before = None if before is None or 0 in before.drafted else before
-        self.n = len(step.tree)
-        self.text = oracle.text[: step.prefix_length]
+        self.n = len(self.step.tree)
+        self.text = oracle.text[: self.step.prefix_length]
         self.start = len(self.text)
         self.path: list[int] = []
         self.rejected: Tensor | None = None
+        if not isinstance(oracle.runner, Runner):  # a head runs no trees by itself
+            self.logits = oracle.answers(self.step)
+            return
         if self.before is not None:
             self.start = self.before.prefix_length
             self.path = list(self.before.path)[: len(self.before.committed)]
@@ -77,11 +79,12 @@ class ChangedPasses:
             self.rejected = answers.logits.clone()
         entry = np.arange(self.right.length)
         self.own: dict[str, Any] = {
-            "tokens": step.tree.token,
-            "positions": step.prefix_length + step.tree.depth,
+            "tokens": self.step.tree.token,
+            "positions": self.step.prefix_length + self.step.tree.depth,
             "entries": (entry < self.start) | np.isin(entry - self.start, self.path),
-            "tree": step.tree.ancestor_mask(),
+            "tree": self.step.tree.ancestor_mask(),
         }
+        self.logits = self.run()
 
     def fresh(
         self,
@@ -90,13 +93,13 @@ class ChangedPasses:
         places: Sequence[int] | None = None,
         **plan: Any,
     ) -> Runner:
-        """A runner of a model, by default the right one, after a text, by default that of the step,
-        at these positions; with other masks."""
-        runner = self.oracle.pair.target.beside(model or self.oracle.model, **plan)
+        """A runner after a text, by default that of the step: of another model, at these positions,
+        with other masks."""
+        runner: Runner = self.oracle.runner.beside(model or self.oracle.model, **plan)
         runner.allow_nonfinite = True
         tokens = self.text if text is None else text
-        seen = None if places is None else np.tri(len(tokens), dtype=np.bool_)
         if tokens:
+            seen = None if places is None else np.tri(len(tokens), dtype=np.bool_)
             runner.logits(tokens, places, seen)
         return runner
 
@@ -116,34 +119,49 @@ class ChangedPasses:
                 getattr(layer, part)[:, :, self.start :] = right[:, :, source]
         return runner
 
-    def moved(self, change: Change, by: int) -> Change:
-        """The change with all positions so many further."""
-        positions = {"positions": self.own["positions"] + by}
-        return replace(change, given={**change.given, **positions})
+    def run(self, make: Callable[[], Runner] | None = None, shift: int = 0, **given: Any) -> Tensor:
+        """Logits `[n, V]` of a changed pass, not numbers if it cannot be.
+
+        Args:
+            make: makes the runner, whose entries all rows see; by default the right one.
+            shift: of all positions.
+            given: what is not as in `own`.
+        """
+        rows = {**self.own, **given}
+        positions = rows["positions"] + shift
+        if min(positions) < 0 or max(positions) >= (self.right.context or NO_WINDOW):
+            return torch.full((self.n, self.oracle.pair.vocab_size), torch.nan)
+        self.oracle.report(self.step)
+        runner = self.right
+        entries = rows["entries"]
+        if make is not None:
+            runner = make()
+            entries = np.True_
+        entries = np.broadcast_to(entries, (self.n, runner.length))
+        seen = np.hstack([entries, rows["tree"]])
+        return row_pass(runner, np.asarray(rows["tokens"]), positions, seen)
+
+    def change(
+        self, kind: str, says: str, fault: str = "", weight: float = 0.0, **changed: Any
+    ) -> Change:
+        """A changed pass as a hypothesis; `changed`: as in `run`."""
+        return Change(kind, says, partial(self.run, **changed), fault, weight)
 
     def gaps(self, change: Change) -> list[float]:
-        """Of every row; infinite if the pass cannot be."""
-        positions = change.given.get("positions", self.own["positions"])
-        if min(positions) < 0 or max(positions) >= (self.right.context or NO_WINDOW):
-            return [inf] * self.n
-        answers = change.after(self.logits(change))
-        return self.oracle.gaps(self.step, self.oracle.log_probs(self.step, answers))
-
-    def logits(self, change: Change) -> Tensor:
-        """`[n, V]`."""
-        self.oracle.report(self.step)
-        runner = self.right if change.make is None else change.make()
-        given = self._given(change, runner)
-        seen = np.hstack([given["entries"], given["tree"]])
-        return row_pass(runner, given["tokens"], given["positions"], seen)
-
-    def _given(self, change: Change, runner: Runner) -> dict[str, Any]:
-        """What the rows of a pass are given: tokens, positions, cache entries `[n, c]`, tree `[n, n]`."""
-        given = {**self.own, **change.given}
-        if change.make is not None:
-            given["entries"] = np.True_  # all of this runner's own
-        given["entries"] = np.broadcast_to(given["entries"], (self.n, runner.length))
-        return {name: np.asarray(values) for name, values in given.items()}
+        """Of every row, if the engine had answered so."""
+        right = self.oracle.log_probs(self.step, change.run())
+        step = self.step
+        if change.ranks:
+            nodes = []
+            for node in step.nodes:
+                count = len(node.target_top)
+                if count >= LEAST_RANKS:
+                    tokens = right[node.index].topk(count).indices.tolist()
+                    probs = [prob for _, prob in node.target_top]
+                    node = replace(node, target_top=tuple(zip(tokens, probs, strict=True)))
+                nodes.append(node)
+            step = replace(step, nodes=tuple(nodes))
+        return self.oracle.gaps(step, right)
 
     def copies(
         self, row: int, what: str, options: Sequence[Any], given: Mapping[str, Any]
@@ -153,8 +171,9 @@ class ChangedPasses:
 
         `given`: changes of the other rows.
         """
-        result: list[float] = []
-        rows = self._given(Change("", "", given), self.right)
+        gaps: list[float] = []
+        rows = {name: np.asarray(values) for name, values in {**self.own, **given}.items()}
+        rows["entries"] = np.tile(rows["entries"], (self.n, 1))
         for start in range(0, len(options), ROWS):
             part = options[start : start + ROWS]
             m = len(part)
@@ -167,5 +186,5 @@ class ChangedPasses:
             self.oracle.report(self.step)
             answers = row_pass(self.right, copied["tokens"], copied["positions"], seen)[self.n :]
             one = replace(self.step, nodes=(self.step.nodes[row],) * m)
-            result += self.oracle.gaps(one, self.oracle.log_probs(self.step, answers, [row] * m))
-        return result
+            gaps += self.oracle.gaps(one, self.oracle.log_probs(self.step, answers, [row] * m))
+        return gaps

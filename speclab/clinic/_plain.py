@@ -1,8 +1,8 @@
 """The plain answers, and how far recorded answers are from them.
 
-The expected answer after a node is that of the target on the node's path alone, as plain text,
-without a tree mask. A recorded answer's gap is its largest difference of a log-probability. What
-rounding gives is measured: the pair's own pass over the tree in the recorded precision.
+The expected answer after a node is that of the model on the node's path alone, as plain text, without
+a tree mask. A recorded answer's gap is its largest difference of a log-probability. What rounding
+gives is measured: the model's own pass over the tree in the recorded precision.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from math import inf, log, sqrt
 from statistics import mean, median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from speclab.clinic._detectors import GREEDY
 from speclab.clinic._lines import precision
+from speclab.clinic._record import GREEDY
 from speclab.errors import SettingsError
 from speclab.models.paths import PathRunner
 from speclab.models.runner import Runner
@@ -30,24 +30,21 @@ from speclab.trace.records import UNKNOWN, Step, Trace
 from speclab.tree import Bools, Ints
 
 FLOOR = -12.0
-"""Less probable tokens (nats) count as equally improbable."""
+"""Less probable tokens (nats) count as equally improbable: float32 rounds them by more than faults do."""
 FACTOR = 6.0
-"""A row is wrong if its gap is above this many times its level; healthy rows reached 4.1 (speclab
-default)."""
+"""A row is wrong if its gap is above this many times its level. Healthy rows reached 4.1."""
 RAISED = 2.0
 """The same for a row of an iteration whose gaps are too large on average."""
 FLOAT32 = 5e-3 / FACTOR
-"""Level in float32: kernels differ by less."""
+"""The least level: kernels differ by less in float32."""
 FLOAT32_MOST = 5e-3
 """The highest level that a run in float32 may set for itself: a cache in float16 gave 0.005."""
 EXCESS = 0.8
-"""An iteration's gaps are too large on average if the mean logarithm of gap over level is above this
-plus `SPREAD` over the root of the number of rows; healthy ones reached 0.51 (speclab default)."""
 SPREAD = 1.2
-TINY = 1e-9
-"""Stands for a level of 0."""
+"""An iteration of n rows is raised if the mean logarithm of gap over level is above EXCESS + SPREAD / √n.
+Healthy ones reached 0.51."""
 SAMPLE = 24
-"""Iterations whose reference is measured before any is judged."""
+"""Iterations whose reference is measured before any is judged: the median of so many is steady."""
 AHEAD = 256
 """Tokens of the text that one pass runs ahead: a pass of few tokens takes as long."""
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -79,16 +76,19 @@ def lowered(model: Model, dtype: str) -> Model:
 
 
 class Oracle:
-    """The models of a pair on the text of a trace.
+    """What a model of a pair answers on the text of a trace: the target, a draft model or a head.
+
+    A draft's steps have its proposals in the place of the target's answers.
+
+    Args:
+        draft: the draft's runner; without it, the target answers.
+        heat: the temperature at which a draft's log-probabilities are recorded.
 
     Attributes:
-        model: the target in float32; at least what the pair and the record have.
+        model: the module in float32.
         steps: with prefix lengths computed from the text; recorded cache lengths are ignored.
         dtype: the precision of the record, "" if its name is not known.
-        drafts: whether it stands for a draft.
     """
-
-    drafts = False
 
     def __init__(
         self,
@@ -96,6 +96,8 @@ class Oracle:
         pair: ModelPair,
         progress: Progress | None = None,
         close: float | None = None,
+        draft: Any = None,
+        heat: float = 1.0,
     ) -> None:
         if close is not None and not close >= 0:  # NaN is neither
             raise SettingsError(
@@ -105,48 +107,52 @@ class Oracle:
         self.trace = trace
         self.close = close
         self.progress = progress
-        self.outside = "format" in trace.models
-        offset = int(trace.models.get("position_offset") or 0)
-        self.pads = -min(offset, 0) if self.outside else 0
-        self.text = pair.target.shown([*trace.prompt_ids, *trace.token_ids][self.pads :])
-        length = len([*trace.prompt_ids, *trace.tokens_at(0)]) - self.pads
+        self.heat = heat
+        self.runner: Any = pair.target if draft is None else draft
+        self.drafts = draft is not None
+        self.outside = self.drafts or "format" in trace.models
+        pads = -min(int(trace.models.get("position_offset") or 0), 0) if self.outside else 0
+        reader = self.runner if isinstance(self.runner, Runner) else pair.target  # of a head
+        self.text = reader.shown([*trace.prompt_ids, *trace.token_ids][pads:])
+        length = len([*trace.prompt_ids, *trace.tokens_at(0)]) - pads
         steps = []
         for step in trace.steps:
             steps.append(replace(step, prefix_length=length - (0 not in step.drafted)))
             length += len(step.committed)
         self.steps = tuple(steps)
         # another decoder's logits are recorded before temperature and top-p
-        self.settings = SessionSettings() if self.outside else SessionSettings.of(trace.settings)
-        own = precision(str(pair.target.dtype))
+        self.settings: SessionSettings | None = None
+        self._processors = None
+        if not self.outside:
+            self.settings = SessionSettings.of(trace.settings)
+            most = self.settings.max_new_tokens
+            self._processors = pair.rules.processors(pair.target.model, len(trace.prompt_ids), most)
+        own = precision(str(self.runner.dtype))
         recorded = precision(str(trace.models.get("target_dtype") or own))
         self.dtype = own if recorded == "float32" else recorded
-        target = pair.target.model
-        self.model = target if own == "float32" else deepcopy(target).float()
-        most = self.settings.max_new_tokens
-        processors = pair.rules.processors(target, len(trace.prompt_ids), most)
-        self._processors = None if self.outside else processors
-        self._runner = self._admitted()
+        model = self.runner.model
+        self.model = model if own == "float32" else deepcopy(model).float()
+        self.answers = self.passes("float32", plain=True)
 
-    def _admitted(self) -> Runner:
-        """What runs the trees: of a session each path by itself, without a tree mask. Of another decoder
-        all paths at once, 3 times as fast: the pair's own mask was compared with plain passes when
-        the pair was loaded (`models.probe`).
+    def passes(self, dtype: str, *, plain: bool = False) -> Passes:
+        """The model's own passes over the trees in a precision.
+
+        Args:
+            plain: run a session's paths one by one, without a tree mask. Another decoder's run at
+                once, 3 times as fast: the mask was compared with plain passes when the pair was
+                loaded.
         """
-        target = self.pair.target
-        kind = type(target) if self.outside or isinstance(target, PathRunner) else PathRunner
-        runner = target.beside(self.model, kind)
+        kind = type(self.runner)
+        if plain and not self.outside and not issubclass(kind, PathRunner):
+            kind = PathRunner
+        runner = self.runner.beside(lowered(self.model, dtype), kind)
         runner.allow_nonfinite = True
-        return runner
 
-    def answers(self, step: Step) -> Tensor:
-        """Logits after each node `[n, V]`; steps come in their order."""
-        self.report(step)
-        return tree_pass(self._runner, self.text, step)
+        def logits(step: Step) -> Tensor:
+            self.report(step)
+            return tree_pass(runner, self.text, step)
 
-    def reference(self, dtype: str) -> Passes:
-        """The pair's own passes over the trees in a precision: how far a healthy answer is off."""
-        runner = self.pair.target.beside(lowered(self.model, dtype))
-        return lambda step: tree_pass(runner, self.text, step)
+        return logits
 
     def report(self, step: Step) -> None:
         """Report that a pass of this step comes next."""
@@ -154,48 +160,58 @@ class Oracle:
             self.progress(step.index, len(self.trace.steps))
 
     def log_probs(self, step: Step, logits: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
-        """What is recorded of logits `[m, V]` of these nodes, by default of all: of a session what it
-        sampled by, of another decoder the log-softmax.
-        """
-        if self.outside:
-            return logits.float().log_softmax(-1).clamp_min(FLOOR).cpu()
+        """What is recorded of logits `[m, V]` of these nodes, by default of all."""
         if self._processors is not None:
             prefix = self.text[: step.prefix_length]
-            asked = range(len(step.tree)) if nodes is None else nodes
-            paths = [step.tree.token[list(step.tree.path(node))].tolist() for node in asked]
-            rows = zip(paths, logits, strict=True)
-            logits = torch.stack([self._processors([*prefix, *path], row) for path, row in rows])
-        return transform(logits, self.settings).float().log().clamp_min(FLOOR).cpu()
+            rows = []
+            asked = range(len(logits)) if nodes is None else nodes
+            for node, row in zip(asked, logits, strict=True):
+                path = step.tree.token[list(step.tree.path(node))].tolist()
+                rows.append(self._processors([*prefix, *path], row))
+            logits = torch.stack(rows)
+        if self.settings is not None:
+            return transform(logits, self.settings).float().log().clamp_min(FLOOR).cpu()
+        return (logits.float() / self.heat).log_softmax(-1).clamp_min(FLOOR).cpu()
 
     def gaps(self, step: Step, right: Tensor, given: Tensor | None = None) -> list[float]:
         """For each node the largest difference of a recorded log-probability; or that of `given`
-        log-probabilities `[n, V]` of the recorded tokens."""
-        rows = [None] * len(right) if given is None else given
-        return [
-            gap_of(node.target_top, *each)
-            for node, *each in zip(step.nodes, right, rows, strict=True)
-        ]
+        log-probabilities `[n, V]` of the recorded tokens. Infinite if a row has no numbers."""
+        gaps = []
+        for row, node in enumerate(step.nodes):
+            other = None if given is None else given[row]
+            gaps.append(self.gap(differences(node.target_top, right[row], other)))
+        return gaps
+
+    def gap(self, difference: Tensor) -> float:
+        """The largest difference. A draft's may be normalised over fewer tokens than it has, by a smaller
+        vocabulary or a cut, so all of a row may be too high by one constant."""
+        if not len(difference):
+            return 0.0
+        low, high = float(difference.min()), float(difference.max())
+        if low != low:
+            return inf
+        constant = max(0.0, (low + high) / 2) if self.drafts else 0.0
+        return max(high - constant, constant - low)
 
     def choices(self, step: Step, log_probs: Tensor) -> list[float]:
         """For each node how far its recorded choice is below the best token; 0 without a greedy choice."""
-        if step.rule != GREEDY or self.trace.models.get("processed"):
-            return [0.0] * len(step.nodes)
-        chosen = [max(node.target_choice, 0) for node in step.nodes]
-        below = log_probs.amax(-1) - log_probs[range(len(chosen)), chosen]
-        unknown = {node.index for node in step.nodes if node.target_choice == UNKNOWN}
-        unknown |= {*step.not_numbers}
-        return [0.0 if node in unknown else gap for node, gap in enumerate(below.tolist())]
+        below = [0.0] * len(step.nodes)
+        if step.rule == GREEDY and not self.trace.models.get("processed"):
+            for row, node in enumerate(step.nodes):
+                if node.target_choice != UNKNOWN and row not in step.not_numbers:
+                    below[row] = float(log_probs[row].max() - log_probs[row, node.target_choice])
+        return below
 
 
-def gap_of(top: Sequence[tuple[int, float]], right: Tensor, given: Tensor | None = None) -> float:
-    """The largest difference of log-probabilities, as recorded or as given `[V]`; infinite if the row
-    has no numbers."""
-    if not top:
-        return 0.0
-    tokens, probs = map(list, zip(*top, strict=True))
-    recorded = torch.tensor(probs).log().clamp_min(FLOOR) if given is None else given[tokens]
-    gap = float((recorded - right[tokens].float().cpu()).abs().max())
-    return inf if gap != gap else gap
+def differences(
+    top: Sequence[tuple[int, float]], right: Tensor, given: Tensor | None = None
+) -> Tensor:
+    """Recorded (or given) log-probabilities less the right ones `[V]`, of the recorded tokens."""
+    tokens = [token for token, _ in top]
+    recorded = torch.tensor([prob for _, prob in top]).log().clamp_min(FLOOR)
+    if given is not None:
+        recorded = given[tokens]
+    return recorded - right[tokens].float().cpu()
 
 
 def tree_pass(runner: Runner, text: Sequence[int], step: Step) -> Tensor:
@@ -211,13 +227,8 @@ def tree_pass(runner: Runner, text: Sequence[int], step: Step) -> Tensor:
     return row_pass(runner, step.tree.token, length + depth, seen)
 
 
-def row_pass(
-    runner: Runner,
-    tokens: Ints,
-    positions: Ints,
-    seen: Bools,
-) -> Tensor:
-    """Logits `[m, V]` of rows that see `seen` `[m, entries + m]`."""
+def row_pass(runner: Runner, tokens: Ints, positions: Ints, seen: Bools) -> Tensor:
+    """Logits `[m, V]` of rows that see `seen` `[m, entries + m]`; the cache stays as it was."""
     held = runner.length
     count = len(tokens)
     if count == 1:  # a pass of one row takes no mask, and so no window
@@ -234,39 +245,32 @@ class Measured:
 
     `gaps`: of the recorded answers to the plain ones. `choices`: how far each recorded choice is
     below the best token. `levels`: the gaps that rounding alone would give. `reference`: the gaps of
-    the pair's own pass in the recorded precision, empty if not measured. `wrong`: rows whose gap
+    the model's own pass in the recorded precision, empty if not measured. `wrong`: rows whose gap
     rounding cannot explain. `before`: the median gap of the iterations before, where it is the
     level.
     """
 
     step: Step
-    gaps: tuple[float, ...]
-    choices: tuple[float, ...]
-    reference: tuple[float, ...] = ()
-    levels: tuple[float, ...] = ()
-    wrong: tuple[int, ...] = ()
+    gaps: Sequence[float]
+    choices: Sequence[float]
+    reference: Sequence[float] = ()
+    levels: Sequence[float] = ()
+    wrong: Sequence[int] = ()
     before: float = 0.0
 
     @property
     def compared(self) -> tuple[tuple[float, float | None] | None, ...]:
         """The gap of each node and that of the reference, as `Step.gaps`."""
-        reference = self.reference or [None] * len(self.gaps)
-        return tuple(
-            [
-                (min(gap, -FLOOR), other) if node.target_top else None
-                for node, gap, other in zip(self.step.nodes, self.gaps, reference, strict=True)
-            ]
-        )
+        rows: list[tuple[float, float | None] | None] = []
+        for row, node in enumerate(self.step.nodes):
+            reference = self.reference[row] if self.reference else None
+            rows.append((min(self.gaps[row], -FLOOR), reference) if node.target_top else None)
+        return tuple(rows)
 
     @property
     def misses(self) -> list[int]:
         """Rows whose choice is too far below the best token for a tie."""
         return [row for row, gap in enumerate(self.choices) if gap > FACTOR * self.levels[row]]
-
-    @property
-    def ties(self) -> list[int]:
-        """Rows whose choice is not the best token, but as close as rounding."""
-        return [row for row, gap in enumerate(self.choices) if gap and row not in self.misses]
 
 
 def measure(oracle: Oracle, references: int = SAMPLE, watch: Watch | None = None) -> list[Measured]:
@@ -275,58 +279,59 @@ def measure(oracle: Oracle, references: int = SAMPLE, watch: Watch | None = None
     Rows without recorded top-k and choice have the gap 0.
     """
     rounded = oracle.dtype != "float32" and oracle.close is None
-    reference = oracle.reference(oracle.dtype or "int4") if rounded or references > SAMPLE else None
+    reference = oracle.passes(oracle.dtype or "int4") if rounded or references > SAMPLE else None
     stride = max(1, len(oracle.steps) // references)  # the reference is spread over the run
-    measured: list[Measured] = []
-    known: list[float] = []
+    run: list[Measured] = []
+    gaps: list[float] = []
     usual = 0.0
     for step in oracle.steps:
         logits = oracle.answers(step)
         right = oracle.log_probs(step, logits)
-        one = Measured(step, tuple(oracle.gaps(step, right)), tuple(oracle.choices(step, right)))
-        needed = step.index % stride == 0 or bool(_wrong(one, [usual] * len(one.gaps), EXCESS))
-        if reference is not None and needed:
+        measured = Measured(step, oracle.gaps(step, right), oracle.choices(step, right))
+        suspect = bool(_wrong(measured.gaps, [usual] * len(step.nodes), EXCESS))
+        if reference is not None and (step.index % stride == 0 or suspect):
             given = oracle.log_probs(step, reference(step))
-            one = replace(one, reference=tuple(oracle.gaps(step, right, given)))
-            known += [gap for gap in one.reference if gap]
-            usual = median(known or [0.0])
-        measured.append(one)
+            measured = replace(measured, reference=oracle.gaps(step, right, given))
+            gaps += [gap for gap in measured.reference if gap]
+            usual = median(gaps or [0.0])
+        run.append(measured)
         if watch is not None:
             watch(step, logits, max(usual, FLOAT32))
-    return _judge(oracle, measured, usual)
+    return _judged(oracle, run, max(usual, FLOAT32))
 
 
-def _judge(oracle: Oracle, measured: Sequence[Measured], usual: float) -> list[Measured]:
+def _judged(oracle: Oracle, run: Sequence[Measured], usual: float) -> list[Measured]:
     """With levels and wrong rows. `usual`: the median gap of the reference."""
-    gaps = [gap for one in measured for gap in one.gaps if gap]
+    gaps = [gap for measured in run for gap in measured.gaps if gap]
     own = max(median(gaps or [0.0]), FLOAT32)
-    usual = max(usual, FLOAT32)
     rough = oracle.close is None and oracle.dtype not in (*HALF, "float32")
     if oracle.close is not None:
         usual = oracle.close / FACTOR
-    elif oracle.dtype not in HALF:
-        usual = min(own, usual if rough else FLOAT32_MOST)
+    elif rough:
+        usual = min(own, usual)
+    elif oracle.dtype == "float32":
+        usual = min(own, FLOAT32_MOST)
     before: list[float] = []
     judged = []
-    for one in measured:
-        levels = [usual] * len(one.gaps)
-        if one.reference and oracle.dtype in HALF:
-            levels = [sqrt((gap * gap + usual * usual) / 2) for gap in one.reference]
+    for measured in run:
+        levels = [usual] * len(measured.gaps)
+        if measured.reference and oracle.dtype in HALF and oracle.close is None:
+            levels = [sqrt((gap * gap + usual * usual) / 2) for gap in measured.reference]
         if rough and before:
             # The reference rounds otherwise than the engine, so the run's own passes say more.
-            one = replace(one, before=median(before))
-            levels = [min(usual, max(one.before, FLOAT32))] * len(one.gaps)
-        wrong = _wrong(one, levels, EXCESS if oracle.close is None else inf)
-        judged.append(replace(one, levels=tuple(levels), wrong=wrong))
-        before += [gap for gap in one.gaps if gap and not wrong]
+            measured = replace(measured, before=median(before))
+            levels = [min(usual, max(measured.before, FLOAT32))] * len(measured.gaps)
+        wrong = _wrong(measured.gaps, levels, EXCESS if oracle.close is None else inf)
+        judged.append(replace(measured, levels=levels, wrong=wrong))
+        if not wrong:
+            before += [gap for gap in measured.gaps if gap]
     return judged
 
 
-def _wrong(one: Measured, levels: Sequence[float], excess: float) -> tuple[int, ...]:
+def _wrong(gaps: Sequence[float], levels: Sequence[float], excess: float) -> list[int]:
     """The rows far above their levels; those above twice their levels if all are too large."""
-    ratios = [gap / max(level, TINY) for gap, level in zip(one.gaps, levels, strict=True)]
+    ratios = [gap / max(level, 1e-9) for gap, level in zip(gaps, levels, strict=True)]
     logs = [log(min(max(ratio, 0.01), 1e6)) for ratio in ratios if ratio]
     raised = bool(logs) and mean(logs) > excess + SPREAD / sqrt(len(logs))
-    return tuple(
-        [row for row, ratio in enumerate(ratios) if ratio > (RAISED if raised else FACTOR)]
-    )
+    most = RAISED if raised else FACTOR
+    return [row for row, ratio in enumerate(ratios) if ratio > most]

@@ -17,8 +17,6 @@ from speclab.trace.records import TIE, Finding, Step, Trace
 BY = ("part", "depth", "width", "iteration")
 COLUMNS = ("iteration", "node", "depth", "width", "part", "gap", "reference")
 QUANTILES = {"median": 0.5, "90 %": 0.9, "largest": 1.0}
-SHOWN = 12
-"""Most rows of a table in the text."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +24,8 @@ class Report:
     """What a check found. Iterations count from 0, as in `Trace.steps`; the text prints them from 1.
 
     `trace`: the run, with findings and gaps in its steps. `findings`: the first wrong iteration
-    first, ties last. `cause`: that of the first wrong answers, None if all are right. `with_tables`:
-    whether tables of gaps are part of the text.
+    first, ties last. `cause`: of the first wrong answers or proposals, None if all are right.
+    `with_tables`: whether tables of gaps are part of the text.
     """
 
     trace: Trace
@@ -42,12 +40,13 @@ class Report:
         "drafted"), gap (largest difference of a recorded log-probability to the plain pass), and
         reference (the same of the pair's own pass in the recorded precision; NaN where not measured).
         """
-        rows = [
-            (step.index, node, int(depth), len(step.tree), "drafted" if node else "root", *gap)
-            for step in self.trace.steps
-            for node, (depth, gap) in enumerate(zip(step.tree.depth, step.gaps, strict=False))
-            if gap is not None
-        ]
+        rows = []
+        for step in self.trace.steps:
+            for node, gap in enumerate(step.gaps):
+                if gap is not None:
+                    part = "drafted" if node else "root"
+                    depth = int(step.tree.depth[node])
+                    rows.append((step.index, node, depth, len(step.tree), part, *gap))
         return pd.DataFrame(rows, columns=COLUMNS).astype({"gap": float, "reference": float})
 
     @property
@@ -76,7 +75,9 @@ class Report:
     def exit_status(self) -> int:
         """0 nothing is wrong, 1 the text or the target's answers, 3 only the draft's proposals."""
         kinds = {finding.kind for finding in self.findings} - {TIE}
-        return 0 if not kinds else 3 if kinds == {"draft"} else 1
+        if kinds == {"draft"}:
+            return 3
+        return 1 if kinds else 0
 
     def table(self, by: str) -> pd.DataFrame:
         """Quantiles of gap and reference by iteration, depth, width, part or node."""
@@ -87,15 +88,11 @@ class Report:
                 columns[f"{column}, {name}"] = groups[column].quantile(share)
         return pd.DataFrame(columns)
 
-    def _tables(self) -> dict[str, pd.DataFrame]:
-        return {by: self.table(by) for by in BY} if self.with_tables and len(self.gaps) else {}
-
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        tables = {
-            by: json.loads(table.reset_index().to_json(orient="records"))
-            for by, table in self._tables().items()
-        }
+        tables = {}
+        for by in BY if self.with_tables and len(self.gaps) else ():
+            tables[by] = json.loads(self.table(by).reset_index().to_json(orient="records"))
         return {
             "accepted": self.accepted,
             "acceptance": self.acceptance,
@@ -114,26 +111,23 @@ class Report:
         missed, beyond = self.misses
         if beyond:
             lines.append(
-                f"Of {missed} misses at depth 1 {beyond} have a choice that the draft cannot propose: "
-                "its vocabulary has no such token."
+                f"Of {missed} misses at depth 1 {beyond} have a choice that the draft cannot propose: its "
+                "vocabulary has no such token."
             )
         wrong = [finding for finding in self.findings if finding.kind != TIE]
         lines += map(str, wrong if self.with_tables else self.findings)
         lines += [f"Note: {note}" for note in self.notes]
+        ties = len(self.findings) - len(wrong)
         lines.append(
             f"{len(self.trace.steps)} iterations, answers of {len(self.gaps)} of {self.rows} rows "
-            f"compared: {len(wrong)} findings, {len(self.findings) - len(wrong)} ties."
+            f"compared: {len(wrong)} findings, {ties} ties."
         )
-        dtype = self.trace.models.get("target_dtype")
-        for by, table in self._tables().items():
-            if len(table) == 1 and by != "part":
-                continue
-            columns = [name.replace("reference", "ref") for name in table.columns]
-            shown = table.set_axis(columns, axis=1).iloc[:SHOWN]
-            if by == "iteration":
-                shown = shown.set_axis(shown.index + 1)
-            text = shown.to_string(float_format="{:.2g}".format, na_rep="-", index_names=False)
-            lines += ["", f"Gaps by {by}, beside the reference (ref: {dtype}):", text]
+        if self.with_tables and len(self.gaps):
+            table = self.table("depth")
+            table.columns = table.columns.str.replace("reference", "ref")
+            dtype = self.trace.models.get("target_dtype")
+            lines.append(f"\nGaps by depth, beside the reference (ref: {dtype}):")
+            lines.append(table.to_string(float_format="{:.2g}".format, index_names=False))
         return "\n".join(lines)
 
 
@@ -146,8 +140,7 @@ def acceptance(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
 
 def by_depth(acceptance: Mapping[int, tuple[int, int]]) -> str:
     """`; at depth 1 0.80 (8 of 10), at depth 2 …`."""
-    parts = [
-        f"at depth {depth} {hits / tries:.2f} ({hits} of {tries})"
-        for depth, (hits, tries) in acceptance.items()
-    ]
+    parts = []
+    for depth, (hits, tries) in acceptance.items():
+        parts.append(f"at depth {depth} {hits / tries:.2f} ({hits} of {tries})")
     return "; " + ", ".join(parts) if parts else ""

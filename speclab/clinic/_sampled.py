@@ -5,23 +5,21 @@ under the header's temperature, top-k, top-p and min-p. That holds for every acc
 needs nothing of the draft. So the ranks of the committed tokens are tested, and no committed token
 may have probability 0. Where the rule is known, the number of accepted nodes at each depth is
 compared with the rule's expectation, too; and rules that divide by the draft's probabilities need
-proposals that were drawn from them.
+proposals that were drawn from them. What fails is compared with what known faults would draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from math import erfc, exp, sqrt
-from operator import itemgetter
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
-from speclab.clinic._detectors import BLOCK, REJECTION, name
+from speclab.clinic._record import BLOCK, MATCH, REJECTION, name, word
 from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import Finding, Step, Trace
@@ -30,95 +28,24 @@ ALPHA = 1e-4
 """Probability that a lossless run is reported (speclab default)."""
 MIN_VARIANCE = 9.0
 """Variance of a sum below which it is not tested, because a normal distribution fits it badly."""
-TEXT = "committed tokens"
 SCALE = sqrt(12)
 """Ranks are counted in standard deviations of a uniform rank."""
 ROUNDING = 3.0
 """A recorded answer is off by at most so many times the usual size of rounding."""
-MATCH = "sample and match"
 UNLIKELY = 1e-4
-"""Stands for probability 0: a proposal at the edge of a cut, which rounding may move."""
+"""Stands for probability 0: a token at the edge of a cut, which rounding may move."""
 OTHERS = 64
 """Tokens that stand for those that are not recorded: less probable than the recorded ones."""
-
-
-class SampledRun:
-    """Collects the draws of a sampled run, pass by pass.
-
-    Attributes:
-        draws: what is tested, the excess over its expectation, and its variance.
-        impossible: committed tokens of probability 0: (iteration, node before it, token).
-        tokens: committed tokens whose distribution is known.
-    """
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.cuts = Cuts.of(trace) or Cuts()
-        self.draws: list[tuple[str, float, float]] = []
-        self.impossible: list[tuple[int, int, int]] = []
-        self.tokens = 0
-
-    def add(self, step: Step, logits: Tensor, level: float) -> None:
-        """One pass: the plain logits `[n, V]` after each node, and the usual size of rounding."""
-        path = list(step.path)
-        probs = transformed(logits, self.cuts)
-        for depth, (node, token) in enumerate(zip(path, step.committed, strict=False)):
-            self.tokens += 1
-            ordered, order = probs[node].sort(descending=True)
-            rank = _mid_rank(ordered, int((order == token).nonzero()))
-            self.draws.append((TEXT, *rank))
-            if step.rule != BLOCK:  # whose tokens at one depth depend on the later ones
-                self.draws.append((f"{TEXT} at depth {depth}", *rank))
-            if self._excluded(logits[node], token, ROUNDING * level):
-                self.impossible.append((step.index, node, token))
-        for depth, chance in accept_chances(step, path, probs):
-            excess = (len(step.accepted) >= depth) - chance
-            self.draws.append((f"nodes accepted at depth {depth}", excess, chance * (1 - chance)))
-
-    def _excluded(self, logits: Tensor, token: int, rounding: float) -> bool:
-        """Whether top-k, min-p or top-p exclude the token, whatever rounding may do."""
-        raised = logits.double()
-        raised[token] += 2 * rounding
-        most = min(1.0, self.cuts.top_p * exp(rounding / self.cuts.temperature))
-        return not transformed(raised[None], replace(self.cuts, top_p=most))[0, token]
-
-    def finding(self) -> Finding | None:
-        """Tokens that cannot be, else the most certain test."""
-        if self.impossible:
-            iteration, node, token = self.impossible[0]
-            step = self.trace.steps[iteration]
-            sentence = (
-                f"{len(self.impossible)} of {self.tokens} committed tokens have probability 0 under the "
-                f"header's {self.cuts}; the first is {step.texts.get(token, str(token))!r} after "
-                f"{name(step, node)}."
-            )
-            return Finding(iteration, node, "choice", sentence)
-        draws = pd.DataFrame(self.draws, columns=["test", "excess", "variance"]).groupby("test")
-        tests: Any = draws.sum().assign(draws=draws.size()).query("variance >= @MIN_VARIANCE")
-        scores = tests.excess / tests.variance**0.5
-        if scores.empty:
-            return None
-        test = scores.abs().idxmax()
-        p = erfc(abs(scores[test]) / sqrt(2)) * len(tests)
-        if p >= ALPHA:
-            return None
-        mean = tests.excess[test] / tests.draws[test]
-        what = f"not what the acceptance rule gives ({mean:+.2f} a pass"
-        if test.startswith(TEXT):
-            rank = 0.5 + mean / SCALE
-            what = f"not drawn from the target's distribution (mean rank {rank:.2f}, not 0.50"
-        sentence = (
-            f"Over {len(self.trace.steps)} passes the {test} are {what}, {tests.draws[test]} draws, "
-            f"z = {scores[test]:.1f}, p = {p:.1g} after Bonferroni's correction of {len(tests)} tests)."
-        )
-        return Finding(0, None, "choice", sentence)
-
-
-def _mid_rank(ordered: Tensor, place: int) -> tuple[float, float]:
-    """The mid-rank of a place in a distribution less its mean, 1/2, and its variance, both scaled so that
-    the variance of a uniform rank is 1."""
-    middle = SCALE * (ordered.cumsum(0) - ordered / 2 - 0.5)
-    return float(middle[place]), float((ordered * middle**2).sum())
+HEATS = (0.5, 0.6, 0.7, 0.84, 1.2, 1.4, 1.7, 2.0)
+"""Factors of the temperature that are tried, beside its square and 1."""
+TWICE = "the temperature were applied twice"
+UNHEATED = "the temperature were not applied"
+TAKEN = "the most probable token were taken in place of a draw"
+CLEAR = 10.0
+"""Nats by which a fault must explain the draws better than the header does: 1 in 20,000 by chance."""
+FITS = 3.0
+"""Standard deviations by which draws may be off what a fault would draw, to be explained by it."""
+TEXT = "committed tokens"
 
 
 @dataclass(frozen=True)
@@ -133,9 +60,12 @@ class Cuts:
     @classmethod
     def of(cls, trace: Trace, prefix: str = "") -> Cuts | None:
         """The target's, or with "draft_" the draft's; None if none is written."""
-        given = {each.name: trace.settings.get(prefix + each.name) for each in fields(cls)}
-        given = {key: value for key, value in given.items() if value}
-        return cls(**given) if given else None  # type: ignore[arg-type]
+        given: dict[str, Any] = {}
+        for each in fields(cls):
+            value = trace.settings.get(prefix + each.name)
+            if value:
+                given[each.name] = value
+        return cls(**given) if given else None
 
     def __str__(self) -> str:
         named = {"top-k": self.top_k, "top-p": self.top_p, "min-p": self.min_p}
@@ -156,55 +86,146 @@ def transformed(logits: Tensor, cuts: Cuts) -> Tensor:
     return probs
 
 
-def wrong_claims(trace: Trace) -> list[Finding]:
-    """At most one finding: proposals were not drawn from the probabilities that are recorded of them. It
-    names what they seem to be drawn from."""
-    claims = [*_claims(trace)]
-    excess, variance, claimed = _ranked(claims, Cuts())
-    if variance < MIN_VARIANCE or (p := erfc(abs(excess) / sqrt(2 * variance))) >= ALPHA:
-        return []
-    given = Cuts.of(trace, "draft_") or Cuts.of(trace) or Cuts()
-    parts = [Cuts(**{name: value}) for name, value in asdict(given).items()]
-    fits = [(*_ranked(claims, cuts), cuts) for cuts in (given, *parts, Cuts(top_k=1))]
-    off, _, likelihood, best = max(fits, key=itemgetter(2))
-    cause = "No setting of the header explains it."
-    if likelihood > claimed and abs(off) < abs(excess) / 3:
-        cause = f"It is as if they were drawn at {best}, and the probabilities taken before that."
-    sentence = (
-        f"The {len(claims)} proposals were not drawn from the probabilities recorded of them, by which "
-        f"acceptance divides: their mean rank is {0.5 + excess / len(claims) / SCALE:.2f}, not 0.50 "
-        f"(p = {p:.1g}). {cause}"
-    )
-    return [Finding(0, None, "log_prob", sentence)]
+@dataclass
+class Sum:
+    """Outcomes under a hypothesis: their log-likelihood, its expectation and variance."""
+
+    likelihood: float = 0.0
+    expected: float = 0.0
+    variance: float = 0.0
 
 
-def _claims(trace: Trace) -> Iterator[tuple[list[float], int]]:
-    """Of each proposal of a sampled chain: the probabilities recorded after its parent, best first; and its
-    place among them, or after them."""
-    for step in trace.steps:
-        drawn = step.rule in (*REJECTION, BLOCK) and "log_prob" not in step.missing
-        for node, children in zip(step.nodes, step.tree.children, strict=True):
-            if drawn and node.draft_top and len(children) == 1:
-                top = dict(node.draft_top)
-                token = step.nodes[children[0]].token
-                yield [*top.values()], [*top, token].index(token)
+@dataclass
+class Test:
+    """A statistic of the draws, its `excess` over its expectation in all, and how likely the outcomes are
+    if all is right ("") or with each fault."""
+
+    draws: int = 0
+    excess: float = 0.0
+    variance: float = 0.0
+    fits: defaultdict[str, Sum] = field(default_factory=lambda: defaultdict(Sum))
+
+    def add(
+        self, excess: float, variance: float, probs: Mapping[str, Tensor], outcome: int
+    ) -> None:
+        """One draw; `probs`: `[k]`, what it is drawn from, by fault."""
+        self.draws += 1
+        self.excess += excess
+        self.variance += variance
+        for says, row in probs.items():
+            logs = row.clamp_min(UNLIKELY).log()
+            mean = float((row * logs).sum())
+            self.fits[says].likelihood += float(logs[outcome])
+            self.fits[says].expected += mean
+            self.fits[says].variance += float((row * (logs - mean) ** 2).sum())
+
+    @property
+    def z(self) -> float:
+        return self.excess / sqrt(self.variance)
+
+    @property
+    def cause(self) -> str:
+        """The fault that explains the outcomes, a sentence; "" if none does."""
+        best = max(self.fits, key=lambda says: self.fits[says].likelihood)
+        for exact in {TWICE, UNHEATED} & self.fits.keys():  # rather than a temperature near it
+            if self.fits[best].likelihood - self.fits[exact].likelihood < FITS:
+                best = exact
+        fit = self.fits[best]
+        clear = fit.likelihood - self.fits[""].likelihood > CLEAR
+        off = abs(fit.likelihood - fit.expected)
+        return f" It is as if {best}." if clear and off <= FITS * sqrt(fit.variance) + 1 else ""
 
 
-def _ranked(claims: Sequence[tuple[list[float], int]], cuts: Cuts) -> tuple[float, float, float]:
-    """The sum of the proposals' mid-ranks, its variance, and their log-likelihood, if they were drawn from
-    what the cuts make of the recorded probabilities."""
-    total = np.zeros(3)
-    for top, place in claims:
-        other = max(1.0 - sum(top), 0.0) / OTHERS
-        probs = transformed(torch.tensor([*top, *[other] * OTHERS]).log(), cuts)
-        ordered = torch.cat([probs[: len(top)], probs[len(top) :].sum()[None]])
-        total += *_mid_rank(ordered, place), float(ordered[place].clamp_min(UNLIKELY).log())
-    excess, variance, likelihood = total.tolist()
-    return excess, variance, likelihood
+class SampledRun:
+    """Collects the draws of a sampled run, pass by pass: what is tested, and committed tokens of
+    probability 0, as (iteration, node before it, token)."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.cuts = Cuts.of(trace) or Cuts()
+        self.tests: defaultdict[str, Test] = defaultdict(Test)
+        self.impossible: list[tuple[int, int, int]] = []
+        own = self.cuts.temperature
+        self.heats = {f"the temperature were {own * by:.2g}": own * by for by in HEATS}
+        self.heats |= {UNHEATED: 1.0, TWICE: own * own, TAKEN: 0.01}
+
+    def add(self, step: Step, logits: Tensor, level: float) -> None:
+        """One pass: the plain logits `[n, V]` after each node, and the usual size of rounding."""
+        path = list(step.path)
+        probs = transformed(logits, self.cuts)
+        for depth, (node, token) in enumerate(zip(path, step.committed, strict=False)):
+            ordered, order = probs[node].sort(descending=True)
+            excess, variance = _mid_rank(ordered, int((order == token).nonzero()))
+            drawn = {
+                says: transformed(logits[node], replace(self.cuts, temperature=heat))
+                for says, heat in self.heats.items()
+            }
+            drawn["the row before were drawn from"] = probs[max(int(step.tree.parent[node]), 0)]
+            drawn[""] = probs[node]
+            tests = [TEXT]
+            if step.rule != BLOCK:  # whose tokens at one depth depend on the later ones
+                tests.append(f"{TEXT} at depth {depth}")
+            for title in tests:
+                self.tests[title].add(excess, variance, drawn, token)
+            if self._excluded(logits[node], token, ROUNDING * level):
+                self.impossible.append((step.index, node, token))
+        for depth, chances in accept_chances(step, path, probs):
+            accepted = len(step.accepted) >= depth
+            chance = chances[""]
+            outcomes = {says: torch.tensor([1 - p, p]) for says, p in chances.items()}
+            test = self.tests[f"nodes accepted at depth {depth}"]
+            test.add(accepted - chance, chance * (1 - chance), outcomes, int(accepted))
+
+    def _excluded(self, logits: Tensor, token: int, rounding: float) -> bool:
+        """Whether top-k, min-p or top-p exclude the token, whatever rounding may do."""
+        raised = logits.double()
+        raised[token] += 2 * rounding
+        most = min(1.0, self.cuts.top_p * exp(rounding / self.cuts.temperature))
+        return not transformed(raised[None], replace(self.cuts, top_p=most))[0, token]
+
+    def finding(self) -> Finding | None:
+        """Tokens that cannot be, else the most certain test."""
+        if self.impossible:
+            iteration, node, token = self.impossible[0]
+            step = self.trace.steps[iteration]
+            sentence = (
+                f"{len(self.impossible)} of {self.tests[TEXT].draws} committed tokens have probability 0 under "
+                f"the header's {self.cuts}; the first is {word(step, token)} after {name(step, node)}."
+            )
+            return Finding(iteration, node, "choice", sentence)
+        tests = {test: sums for test, sums in self.tests.items() if sums.variance >= MIN_VARIANCE}
+        if not tests:
+            return None
+        test = max(tests, key=lambda test: abs(tests[test].z))
+        sums = tests[test]
+        p = erfc(abs(sums.z) / sqrt(2)) * len(tests)
+        if p >= ALPHA:
+            return None
+        mean = sums.excess / sums.draws
+        what = f"not what the acceptance rule gives ({mean:+.2f} a pass"
+        if test.startswith(TEXT):
+            rank = 0.5 + mean / SCALE
+            what = f"not drawn from the target's distribution (mean rank {rank:.2f}, not 0.50"
+        cause = next(filter(None, [tests[other].cause for other in (test, *tests)]), "")
+        sentence = (
+            f"Over {len(self.trace.steps)} passes the {test} are {what}, {sums.draws} draws, z = {sums.z:.1f}, "
+            f"p = {p:.1g} after Bonferroni's correction of {len(tests)} tests).{cause}"
+        )
+        return Finding(0, None, "choice", sentence)
 
 
-def accept_chances(step: Step, path: Sequence[int], probs: Tensor) -> Iterator[tuple[int, float]]:
-    """(depth, probability that a node of it is accepted), where the rule gives one.
+def _mid_rank(ordered: Tensor, place: int) -> tuple[float, float]:
+    """The mid-rank of a place in a distribution less its mean, 1/2, and its variance, both scaled so that
+    the variance of a uniform rank is 1."""
+    middle = SCALE * (ordered.cumsum(0) - ordered / 2 - 0.5)
+    return float(middle[place]), float((ordered * middle**2).sum())
+
+
+def accept_chances(
+    step: Step, path: Sequence[int], probs: Tensor
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """(depth, probability that a node of it is accepted), where the rule gives one: as it should be (""),
+    and by fault.
 
     Given the drafted tokens, and that the node above is accepted.
     """
@@ -215,9 +236,62 @@ def accept_chances(step: Step, path: Sequence[int], probs: Tensor) -> Iterator[t
             continue
         if step.rule == MATCH:
             tokens = {int(step.tree.token[child]) for child in children}
-            yield depth, float(probs[node][sorted(tokens)].sum())
+            yield depth, {"": float(probs[node][sorted(tokens)].sum())}
         elif step.rule in REJECTION and len(children) == 1 and "log_prob" not in step.missing:
             # with siblings it depends on the draft's whole distribution
             token = int(step.tree.token[children[0]])
-            draft = exp(step.tree.log_prob[children[0]])
-            yield depth, min(1.0, float(probs[node][token]) / max(draft, 1e-12))
+            p = float(probs[node][token])
+            q = max(exp(step.tree.log_prob[children[0]]), 1e-12)
+            yield (
+                depth,
+                {
+                    "": min(1.0, p / q),  # q <= p: always accept; else accept with p / q
+                    "q were left out of the ratio": p,
+                    "the ratio were inverted": min(1.0, q / max(p, 1e-12)),
+                    "only the most probable token were accepted": float(
+                        probs[node].argmax() == token
+                    ),
+                },
+            )
+
+
+def wrong_claims(trace: Trace) -> list[Finding]:
+    """At most one finding: proposals were not drawn from the probabilities that are recorded of them. It
+    names what they seem to be drawn from."""
+    claims = [*_claims(trace)]
+    test = Test()
+    given = Cuts.of(trace, "draft_") or Cuts.of(trace) or Cuts()
+    parts = [Cuts(**{name: value}) for name, value in asdict(given).items()]
+    options = {f"they were drawn at {cuts}": cuts for cuts in (given, *parts, Cuts(top_k=1))}
+    for top, place in claims:
+        other = max(1.0 - sum(top), 0.0) / OTHERS
+        logits = torch.tensor([*top, *[other] * OTHERS]).log()
+        rows = {}
+        for says, cuts in ({"": Cuts()} | options).items():
+            probs = transformed(logits, cuts)
+            rows[says] = torch.cat([probs[: len(top)], probs[len(top) :].sum()[None]])
+        test.add(*_mid_rank(rows[""], place), rows, place)
+    if test.variance < MIN_VARIANCE or (p := erfc(abs(test.z) / sqrt(2))) >= ALPHA:
+        return []
+    cause = " No setting of the header explains it."
+    if test.cause:
+        cause = f"{test.cause[:-1]}, and the probabilities taken before that."
+    sentence = (
+        f"The {len(claims)} proposals were not drawn from the probabilities recorded of them, by which "
+        f"acceptance divides: their mean rank is {0.5 + test.excess / len(claims) / SCALE:.2f}, not 0.50 "
+        f"(p = {p:.1g}).{cause}"
+    )
+    return [Finding(0, None, "log_prob", sentence)]
+
+
+def _claims(trace: Trace) -> Iterator[tuple[list[float], int]]:
+    """Of each proposal of a sampled chain: the probabilities recorded after its parent, best first; and its
+    place among them, or after them."""
+    for step in trace.steps:
+        if step.rule not in (*REJECTION, BLOCK) or "log_prob" in step.missing:
+            continue
+        for node, children in zip(step.nodes, step.tree.children, strict=True):
+            if node.draft_top and len(children) == 1:
+                top = dict(node.draft_top)
+                token = step.nodes[children[0]].token
+                yield [*top.values()], [*top, token].index(token)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from speclab.clinic._detectors import FOLLOWS_THE_TARGET, RECORDED
-from speclab.clinic._lines import DUMP, Dumped, Header, Pass, precision, read_line
+from speclab.clinic._lines import Header, Pass, precision, read_line
+from speclab.clinic._record import FOLLOWS_THE_TARGET, RECORDED
 from speclab.engine.decode import runners
 from speclab.engine.record import beyond
 from speclab.errors import TraceError
@@ -25,7 +25,7 @@ from speclab.trace.metrics import Counts, looked
 from speclab.trace.records import UNKNOWN, Adaptation, CacheRecord, NodeRecord, Step, Trace, Verdict
 from speclab.tree import Bools, DraftTree
 
-Top = tuple[tuple[int, float], ...]
+Top = Sequence[tuple[int, float]]
 MAX_BYTES = 1 << 30
 """Largest file."""
 RULES = {
@@ -36,18 +36,16 @@ RULES = {
     "block": "a block of draws",
 }
 """Acceptance rules of the header, and their names in records."""
-FOR_CHECKS = {"batch", "draft_topk", "request"}
+UNSEEN = {"batch", "draft_topk", "request"}
 """Fields that no picture shows, so that a step does not miss them."""
-SAMPLING = (
-    "temperature top_k top_p min_p draft_temperature draft_top_k draft_top_p draft_min_p seed"
-)
-ABOUT = "engine tokenizer note format processed position_offset"
+SETTINGS = {"temperature", "top_k", "top_p", "min_p", "seed"}
+SETTINGS |= {"draft_temperature", "draft_top_k", "draft_top_p", "draft_min_p"}
+ABOUT = {"engine", "tokenizer", "note", "format", "processed", "position_offset"}
 """Fields of the header that become settings of the trace, and that describe its models."""
 
 
 def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> Trace:
-    """Opens the verification passes that another decoder recorded: `speclab.steps/1`, or what a fork of
-    llama.cpp writes if `LLAMA_SPEC_DUMP` names a file.
+    """Opens the verification passes that another decoder recorded: `speclab.steps/1`.
 
     Fields that are not recorded are empty and listed in `Step.missing`. Rows are reordered
     breadth-first; `Step.rows` has the row of the file for each node. An incomplete last line is
@@ -67,18 +65,13 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
     finished = ""
     for number, raw in _lines(path):
         where = f"{path}, line {number}"
-        if header is None and b'"n_accepted"' in raw:
-            header = DUMP
+        if header is None and b'"n_accept' in raw:
+            raise TraceError(f"{path} is a dump of llama.cpp's drafts: speclab read shows it.")
         try:
             if header is None:
                 header = read_line(Header, raw, where)
-                continue
-            if header is DUMP:
-                length = steps[-1].caches[0].committed if steps else 0
-                line = read_line(Dumped, raw, where).as_pass(length)
             else:
-                line = read_line(Pass, raw, where)
-            steps.append(_step(line, len(steps), header))
+                steps.append(_step(read_line(Pass, raw, where), len(steps), header))
         except TraceError:
             if header is None or raw.endswith(b"\n"):
                 raise
@@ -88,14 +81,14 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
         raise TraceError(
             f"{path} contains no verification pass: record one with speclab.recorder.Recorder."
         )
-    known = sorted({*header.prompt_ids}.union(*map(_tokens, steps)))
-    if pair is not None and header is not DUMP and known[-1] >= pair.vocab_size:
+    tokens = sorted({*header.prompt_ids}.union(*map(_tokens, steps)))
+    if pair is None:
+        return _trace(header, steps, finished, {token: f" #{token}" for token in tokens}, ())
+    if tokens[-1] >= pair.vocab_size:
         raise TraceError(
-            f"{path}: token {known[-1]} is outside the vocabulary of {pair.vocab_size} tokens."
+            f"{path}: token {tokens[-1]} is outside the vocabulary of {pair.vocab_size} tokens."
         )
-    texts = {token: f" #{token}" for token in known} if pair is None else pair.token_texts(known)
-    drafts = () if pair is None else runners(pair)[1:]
-    return _trace(header, steps, finished, texts, drafts)
+    return _trace(header, steps, finished, pair.token_texts(tokens), runners(pair)[1:])
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
@@ -126,27 +119,35 @@ def _step(line: Pass, index: int, header: Header) -> Step:
     # a sampled run without a rule follows the choices that it recorded
     sampled = "sample and match" if line.choice else RECORDED
     rule = RULES.get(header.rule, sampled if header.temperature else "greedy")
-    if rule not in FOLLOWS_THE_TARGET:  # a choice is then not what the text follows
-        line = replace(line, choice=())
     start = line.prefix_length
     end = start + len(line.committed)
-    slots = line.slot or range(start, start + n)
-    missing = [name for name in ({*OPTIONAL} - FOR_CHECKS) | {"mask"} if not getattr(line, name)]
-    tops = [_probabilities(line.topk[row]) if line.topk else () for row in order]
+    slots = [(line.slot or range(start, start + n))[row] for row in order]
+    missing = {name for name in {*OPTIONAL, "mask"} - UNSEEN if not getattr(line, name)}
+    missing |= {"entropy"} if rule in FOLLOWS_THE_TARGET else {"entropy", "choice"}
+    tops = [_best_first(line.topk[row]) if line.topk else () for row in order]
     not_numbers = [node for node, top in enumerate(tops) if any(p != p for _, p in top)]
     for node in not_numbers:
         tops[node] = ()
-    came_to = looked(tree, accepted, end - start, drafted_root=False)
-    seconds = sum(line.seconds.values())
-    deepest = int(tree.depth.max())
-    counts = Counts(1, end - start, n - 1, len(accepted), deepest, 1, 0, seconds, came_to)
-    kept = line.kept_slots
-    cache = CacheRecord("target", start, n, kept, (), end, end, max(end, *slots) + 1, 0)
+    counts = Counts(
+        iterations=1,
+        committed=end - start,
+        drafted=n - 1,
+        accepted=len(accepted),
+        longest_path=int(tree.depth.max()),
+        target_calls=1,
+        seconds=sum(line.seconds.values()),
+        looked=looked(tree, accepted, end - start, drafted_root=False),
+    )
+    most = max(end, *slots) + 1
+    cache = CacheRecord("target", start, n, line.kept_slots, (), end, end, most, 0)
+    mask = tree.ancestor_mask()
+    if line.mask is not None:
+        mask = _unpacked(line.mask, order)
     return Step(
         index=index,
         prefix_length=start,
         tree=tree,
-        nodes=tuple(_nodes(line, tree, order, accepted, slots, tops)),
+        nodes=_nodes(line, rule, tree, order, [0, *accepted], slots, tops),
         accepted=accepted,
         committed=line.committed,
         bonus=line.committed[-1] if end - start > len(accepted) else None,
@@ -157,7 +158,7 @@ def _step(line: Pass, index: int, header: Header) -> Step:
         seconds=line.seconds,
         adaptation=Adaptation(),
         counts=counts,
-        mask=_mask(line.mask, order) if line.mask else tree.ancestor_mask(),
+        mask=mask,
         prefix_seen=tuple(seen),
         texts={},
         note=RECORDED,
@@ -165,14 +166,14 @@ def _step(line: Pass, index: int, header: Header) -> Step:
         position=tuple([line.position[row] for row in order]) if line.position else (),
         hidden_prefix=hidden,
         rows=tuple(order) if order != list(range(n)) else (),
-        missing=tuple(sorted([*missing, "entropy"])),
+        missing=tuple(sorted(missing)),
         not_numbers=tuple(not_numbers),
         request=str(line.request if line.request != "" else header.request),
         batch=str(line.batch),
     )
 
 
-def _mask(packed: bytes, order: Sequence[int]) -> Bools:
+def _unpacked(packed: bytes, order: Sequence[int]) -> Bools:
     rows = np.frombuffer(packed, np.uint8).reshape(len(order), -1)
     mask = np.unpackbits(rows, axis=1, count=len(order)).astype(np.bool_)
     return mask[np.ix_(order, order)]
@@ -180,50 +181,61 @@ def _mask(packed: bytes, order: Sequence[int]) -> Bools:
 
 def _nodes(
     line: Pass,
+    rule: str,
     tree: DraftTree,
     order: Sequence[int],
-    accepted: Sequence[int],
+    path: Sequence[int],
     slots: Sequence[int],
-    top: Sequence[Top],
-) -> Iterator[NodeRecord]:
-    path = [0, *accepted]
+    tops: Sequence[tuple[tuple[int, float], ...]],
+) -> tuple[NodeRecord, ...]:
     tokens = tree.token.tolist()
     # what follows each node of the path: the next one's token, then the target's own
-    following = [*[tokens[node] for node in accepted], *line.committed[len(accepted) :][-1:]]
-    followed = dict(zip(path, following, strict=False))
+    following = [tokens[node] for node in path[1:]] + [*line.committed[len(path) - 1 :][-1:]]
+    choices = dict(zip(path, following, strict=False))
+    if rule in FOLLOWS_THE_TARGET and line.choice:  # else the text does not follow the choice
+        for node, row in enumerate(order):
+            choice = line.choice[row]
+            choices[node] = UNKNOWN if choice is None else choice
     draft = np.exp(tree.log_prob).tolist()
     path_probs = np.exp(tree.path_log_prob).tolist()
+    nodes = []
     for node, row in enumerate(order):
         parent = int(tree.parent[node])
-        chosen = line.choice[row] if line.choice else followed.get(node, UNKNOWN)
         verdict: Verdict = "not reached"
-        if node in path or parent in path:
-            verdict = "accepted" if node in path else "rejected"
-        yield NodeRecord(
+        if node == 0:
+            verdict = "root"
+        elif node in path:
+            verdict = "accepted"
+        elif parent in path:
+            verdict = "rejected"
+        choice = choices.get(node, UNKNOWN)
+        record = NodeRecord(
             index=node,
             token=tokens[node],
             draft_prob=draft[node],
             path_prob=path_probs[node],
-            target_prob=dict(top[parent]).get(tokens[node]) if node else None,
-            target_choice=chosen,
-            verdict=verdict if node else "root",
-            kv_slot=slots[row],
+            target_prob=dict(tops[parent]).get(tokens[node]) if node else None,
+            target_choice=choice,
+            verdict=verdict,
+            kv_slot=slots[node],
             entropy=0.0,
-            choice_prob=dict(top[node]).get(chosen),
-            target_top=top[node],
-            draft_top=_probabilities(line.draft_topk[row]) if line.draft_topk else (),
+            choice_prob=dict(tops[node]).get(choice),
+            target_top=tops[node],
+            draft_top=_best_first(line.draft_topk[row]) if line.draft_topk else (),
         )
+        nodes.append(record)
+    return tuple(nodes)
 
 
-def _probabilities(top: Top) -> Top:
-    """Best first."""
-    pairs = [(token, exp(log_prob)) for token, log_prob in top]
+def _best_first(top: Top | None) -> tuple[tuple[int, float], ...]:
+    """With probabilities; a row without an answer has none."""
+    pairs = [(token, exp(log_prob)) for token, log_prob in top or ()]
     return tuple(sorted(pairs, key=lambda pair: -pair[1]))
 
 
 def _trace(
     header: Header,
-    steps: list[Step],
+    steps: Sequence[Step],
     finished: str,
     texts: Mapping[int, str],
     drafts: Sequence[DraftSource],
@@ -232,38 +244,34 @@ def _trace(
     root = int(steps[0].tree.token[0])
     root_in_prompt = steps[0].prefix_length == len(prompt) - 1 and prompt[-1] == root
     after = [*[step.prefix_length for step in steps[1:]], steps[-1].caches[0].after]
-    for index, step in enumerate(steps):
-        cache = replace(step.caches[0], after=after[index])
-        own = {token: texts[token] for token in sorted(_tokens(step))}
+    whole = []
+    for step, entries in zip(steps, after, strict=True):
         nodes = [
-            replace(each, beyond_draft=beyond(drafts, each.target_choice)) for each in step.nodes
+            replace(node, beyond_draft=beyond(drafts, node.target_choice)) for node in step.nodes
         ]
-        steps[index] = replace(step, caches=(cache,), texts=own, nodes=tuple(nodes))
-    settings = {
-        name: value for name in SAMPLING.split() if (value := getattr(header, name)) is not None
-    }
-    about: dict[str, Any] = {name: getattr(header, name) for name in ABOUT.split()}
+        cache = replace(step.caches[0], after=entries)
+        own = {token: texts[token] for token in sorted(_tokens(step))}
+        whole.append(replace(step, caches=(cache,), texts=own, nodes=tuple(nodes)))
+    settings = header.model_dump(include=SETTINGS, exclude_none=True)
+    settings |= {"strategy": header.engine or RECORDED, "stop_at_eos": not header.ignore_eos}
+    about: dict[str, Any] = header.model_dump(include=ABOUT)
+    about |= {"target": header.model, "target_dtype": precision(header.dtype) or header.dtype}
+    about["eos_ids"] = " ".join(map(str, header.eos_ids))
     return Trace(
         prompt_ids=prompt,
         first_token=None if root_in_prompt else root,
-        steps=tuple(steps),
-        settings={
-            "strategy": header.engine or RECORDED,
-            "stop_at_eos": not header.ignore_eos,
-            **settings,
-        },
-        models={
-            **about,
-            "target": header.model,
-            "target_dtype": precision(header.dtype) or header.dtype,
-            "eos_ids": " ".join(map(str, header.eos_ids)),
-        },
+        steps=tuple(whole),
+        settings=settings,
+        models=about,
         texts=texts,
         finished=finished,
     )
 
 
 def _tokens(step: Step) -> set[int]:
-    tops = {token for node in step.nodes for token, _ in (*node.target_top, *node.draft_top)}
-    choices = {node.target_choice for node in step.nodes} - {UNKNOWN}
-    return {*step.tree.token.tolist(), *step.committed, *choices, *tops}
+    tokens = {*step.tree.token.tolist(), *step.committed}
+    for node in step.nodes:
+        tokens.update(token for token, _ in (*node.target_top, *node.draft_top))
+        if node.target_choice != UNKNOWN:
+            tokens.add(node.target_choice)
+    return tokens

@@ -10,7 +10,7 @@ from support.pairs import block_pair, headed_pair, pair_of, target_of
 import speclab
 from speclab import clinic
 from speclab.heads.runner import HeadRunner
-from speclab.recorder import Recorder
+from speclab.recorder import Recorder, topk
 from speclab.views import run_data
 from speclab.views.drawing import call
 
@@ -73,7 +73,65 @@ def test_a_draft_model_of_another_decoder_is_checked(tmp_path):
     session = decoded(clinic.broken(pair, fault), strategy)
     report = clinic.report(recorded(pair, session, tmp_path / "run"), pair)
     assert [finding.fault for finding in report.findings] == [fault]
+    assert report.cause == report.findings[0]
     assert report.exit_status == 3
+
+
+@torch.inference_mode()
+def chains(path, change, drafter="draft"):
+    """Chains of two greedy tokens, recorded with what a change makes of the drafter's logits, and the ids
+    that it makes of ids."""
+    pair = pair_of("llama")
+    text = [*TEXT, 3]
+    with Recorder(path, TEXT) as recorder:
+        for _ in range(8):
+            token, log_prob, top = [text[-1]], [0.0], []
+            for _ in range(2):
+                ids = torch.tensor([[*text[:-1], *token]])
+                logits, ids = change(getattr(pair, drafter).model(ids).logits[:, -1])
+                rows = [[(ids[each], value) for each, value in topk(logits, 8)[0] if value > -50]]
+                token.append(rows[0][0][0])
+                log_prob.append(rows[0][0][1])
+                top += rows
+            logits = pair.target.model(torch.tensor([[*text[:-1], *token]])).logits[0, -3:]
+            best = logits.argmax(-1).tolist()
+            hits = [token[1] == best[0], token[1:] == best[:2]].count(True)
+            committed = [*token[1 : hits + 1], best[hits]]
+            recorder.step(prefix_length=len(text) - 1, token=token, parent=[-1, 0, 1],
+                          accepted=range(1, hits + 1), committed=committed, log_prob=log_prob,
+                          choice=[*best[:2], None], topk=[*topk(logits)[:2], None],
+                          draft_topk=[*top, None])  # fmt: skip
+            text += committed
+    return speclab.load_steps(path, pair), pair
+
+
+def fewer(logits):
+    return logits.index_fill(-1, torch.arange(0, 64, 3), -torch.inf), range(64)
+
+
+def mixed_up(logits):
+    return logits, [*range(32), *range(33, 64), 32]
+
+
+@pytest.mark.parametrize(
+    ("change", "drafter", "kinds", "notes"),
+    [
+        (fewer, "draft", [], 0),
+        (lambda logits: (logits / 0.64, range(64)), "draft", [], 1),
+        (lambda logits: (logits, range(64)), "target", [], 1),
+        (mixed_up, "draft", ["draft"], 0),
+    ],
+    ids=["fewer tokens", "own temperature", "the target itself", "ids mixed up"],
+)
+def test_a_draft_may_differ_in_its_settings_and_not_in_its_ids(
+    change, drafter, kinds, notes, tmp_path
+):
+    report = clinic.report(*chains(tmp_path / "run", change, drafter))
+    assert [finding.kind for finding in report.findings] == kinds
+    assert len(report.notes) == notes
+    for finding in report.findings:
+        assert "(ids)" in finding.sentence
+    assert clinic.control(report.trace).passed == (drafter == "target")
 
 
 def test_a_draft_that_has_no_token_for_the_target_s_choices_is_said(tmp_path):

@@ -12,7 +12,6 @@ import pytest
 import torch
 from support.outside_decoder import FAULTS, recorded
 from support.pairs import PROMPT, pair_of
-from support.refusals import refused
 
 import speclab
 from speclab import clinic
@@ -34,9 +33,10 @@ def assert_found(path, fault, family="llama", **more):
     assert {finding.kind for finding in clinic.check(trace)} == alone
     trace, pair = recorded(path, fault, family, whole=False, **more)
     assert clinic.check(trace) == ()
-    explained = clinic.explain(trace, pair)
+    report = clinic.report(trace, pair, tables=False)
+    explained = report.cause
     assert explained.kind == kind, explained
-    assert clinic.check(trace, pair)[0] == explained
+    assert report.findings[0] == explained
     if shift := re.search("[+-]([0-9])", fault):
         assert f" {shift[1]} " in explained.sentence
 
@@ -54,7 +54,7 @@ def test_sampled_runs_are_explained_too(fault, tmp_path):
 def test_the_right_rows_in_another_order_give_the_same_answers(tmp_path):
     trace, pair = recorded(tmp_path / "run.jsonl", "reversed rows")
     assert {finding.kind for finding in clinic.check(trace)} == {"slot"}
-    assert clinic.explain(trace, pair) is None
+    assert clinic.explain(trace, pair) is None, "the answers are right"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,6 @@ def test_a_healthy_run_has_no_finding(family, tmp_path):
         drawn = {"seed": seed, "temperature": temperature}
         trace, pair = recorded(tmp_path / "run.jsonl", family=family, **drawn)
         assert clinic.check(trace) == clinic.check(trace, pair) == ()
-        assert clinic.explain(trace, pair) is None
     assert speclab.nodes(trace).accepted.any()
 
 
@@ -105,11 +104,36 @@ def test_other_files_are_refused(tmp_path):
     path.write_bytes(b"\x00\xff\n{}\n")
     with pytest.raises(TraceError, match="not JSON"):
         speclab.load_steps(path)
+    path.write_text('{"n_draft": 1, "n_accepted": 1, "pos": [{"tok": 5, "p": 0.9}]}\n')
+    with pytest.raises(TraceError, match="speclab read"):
+        speclab.load_steps(path)
     trace = speclab.load_steps(written(path, ROOT | {"choice": [9, 3000, 4]}))
     with pytest.raises(SettingsError, match="outside the 64"):
         clinic.check(trace, pair_of("llama"))
     with pytest.raises(TypeError, match="no field 'depth'"):
         Recorder(path, [1]).step(**ROOT, depth=[0, 1, 1])
+
+
+SHAPES = {
+    "right": [2, 2, 2, 2],
+    "first": [1, 2, 2, 2],
+    "deep": [1, 2, 1, 2],
+    "nowhere": [0, 0, 0, 0],
+    "drift": [2, 2, 2, 0, 0, 1],
+    "alike": [1, 0, 2, 1, 0, 2],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_control_names_what_the_curve_shows(shape, tmp_path):
+    lines, length = [], 3
+    for accepted in SHAPES[shape]:
+        token = {"token": [7, 8, 9], "parent": [-1, 0, 1], "prefix_length": length}
+        path = [1, 2][:accepted]
+        lines.append(token | {"accepted": path, "committed": [*[8, 9][:accepted], 7]})
+        length += accepted + 1
+    result = clinic.control(speclab.load_steps(written(tmp_path / "run.jsonl", *lines)))
+    assert (result.shape, result.passed) == (shape, shape == "right")
 
 
 def test_a_cut_last_line_is_left_out_and_said(tmp_path):
@@ -119,28 +143,6 @@ def test_a_cut_last_line_is_left_out_and_said(tmp_path):
     assert (len(trace.steps), trace.finished) == (1, "line 3 is incomplete and was left out")
     assert trace.steps[0].missing == speclab.load_steps(path).steps[0].missing != ()
     assert trace.token_ids == [7, 9, 4]
-
-
-def test_a_dump_of_llama_cpp_has_its_acceptance(tmp_path):
-    path = tmp_path / "dump.jsonl"
-    place = {"tok": 5, "p": 0.9, "logp": -0.1, "acc": True, "top": [{"tok": 5, "p": 0.9}]}
-    line = {"step": 1, "seq": 3, "n_draft": 2, "n_accepted": 1, "pos": [place, place | {"tok": 7}]}
-    path.write_text(json.dumps(line) + "\n" + json.dumps(line | {"n_accepted": 2}) + "\n")
-    pair = pair_of("llama")
-    trace = speclab.load_steps(path, pair)
-    assert [step.tree.token.tolist()[1:] for step in trace.steps] == [[5, 7], [5, 7]]
-    assert trace.steps[0].nodes[1].draft_prob == pytest.approx(0.9)
-    assert clinic.check(trace) == clinic.check(trace, pair) == ()
-    assert clinic.report(trace).acceptance == {1: (2, 2), 2: (1, 2)}
-    assert speclab.load_trace(trace.save(tmp_path / "run.json.gz")).steps == trace.steps
-    for wrong in (
-        {"n_accepted": 3},
-        {"pos": [{"tok": 5}]},
-        {"pos": [place | {"top": [place] * 2}]},
-    ):
-        path.write_text(json.dumps(line | wrong) + "\n")
-        with refused(TraceError, "line 1"):
-            speclab.load_steps(path)
 
 
 def test_rows_in_another_order_are_put_breadth_first(tmp_path):

@@ -14,7 +14,6 @@ from support.tiny import tiny
 from support.words import word_tokenizer
 
 import speclab
-from speclab.clinic._draft_side import explain_draft
 
 pytestmark = pytest.mark.model
 
@@ -114,7 +113,7 @@ def test_transformers_and_the_clinic_take_a_draft_of_another_size():
     session = speclab.Session(pair, speclab.DynaTree(), ids[0], max_new_tokens=NEW)
     session.run()
     assert speclab.clinic.explain(session.trace, pair) is None
-    assert explain_draft(session.trace, pair, None, 99) == ([], [])
+    assert speclab.clinic.report(session).findings == ()
 
 
 # Heads in folders

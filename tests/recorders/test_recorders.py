@@ -39,12 +39,17 @@ def test_masks_of_models_are_converted(low, tmp_path):
     additive = torch.tensor([[0.0, 0.0, low], [low, 0.0, 0.0]]).to(torch.bfloat16)[None, None]
     assert visible(additive)[:, 1:].tolist() == [[True, False], [True, True]]
     path = tmp_path / "run.jsonl"
-    with Recorder(path, PROMPT) as recorder:
-        recorder.step(prefix_length=1, token=[4, 5], parent=[-1, 0], mask=additive, accepted=[],
-                      committed=[6])  # fmt: skip
-    step = speclab.load_steps(path).steps[0]
-    assert step.mask.tolist() == [[True, False], [True, True]]
-    assert step.hidden_prefix == ((1, 0, 0),)
+    for spare in (0, 5):  # what a static cache has behind the tree
+        mask = torch.nn.functional.pad(additive, (0, spare), value=low)
+        with Recorder(path, PROMPT) as recorder:
+            recorder.step(prefix_length=1, token=[4, 5], parent=[-1, 0], mask=mask, accepted=[],
+                          committed=[6])  # fmt: skip
+        step = speclab.load_steps(path).steps[0]
+        assert step.mask.tolist() == [[True, False], [True, True]]
+        assert step.hidden_prefix == ((1, 0, 0),)
+    with pytest.raises(ValueError, match="2 rows"):
+        Recorder(path, PROMPT).step(prefix_length=1, token=[4], parent=[-1], mask=additive,
+                                    accepted=[], committed=[6])  # fmt: skip
 
 
 def test_top_k_is_the_same_of_arrays_and_tensors():

@@ -1,0 +1,115 @@
+"""What engines say of speculative decoding in their responses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.refusals import refused
+from typer.testing import CliRunner
+
+import speclab
+from speclab import clinic
+from speclab.cli import app
+from speclab.errors import TraceError
+
+# vLLM's docs/features/speculative_decoding/acceptance_metrics.md, "detailed"
+METRICS = """{"speculative_decoding": {"mean_acceptance_length": 2.33, "draft_acceptance_rate": 0.5,
+"acceptance_histogram": [1, 1, 0, 1], "num_spec_steps": 3, "num_accepted_draft_tokens": 4,
+"num_draft_tokens": 8, "num_spec_tokens": 3, "per_step_accepted": [3, 0, 1], "per_step_drafted": [3, 3, 2]}}"""
+WORDS = ["Once", " upon", " a", " time", " there", " was", " a"]
+CONTENT = json.dumps([{"token": word} for word in WORDS])
+VLLM = f'{{"choices": [{{"logprobs": {{"content": {CONTENT}}}}}], "metrics": {METRICS}}}'
+# SGLang's fill_spec_decoding_meta
+SGLANG = """{"text": "Hi", "meta_info": {"completion_tokens": 12, "spec_verify_ct": 7,
+"spec_num_correct_drafts": 5, "spec_num_proposed_drafts": 21, "spec_correct_drafts_histogram": [4, 2, 0, 1]}}"""
+# AIPerf's SpecDecodeAcceptanceRecord
+AIPERF = """{"spec_decode_acceptance": {"engine": "vllm", "acceptance_histogram": {"0": 3, "2": 2},
+"num_accepted_draft_tokens": 4, "num_draft_tokens": 15, "num_spec_steps": 5, "num_spec_tokens": 3}}"""
+# llama.cpp's result_timings::to_json, and server_slot::print_timings
+TIMINGS = '{"content": "x", "timings": {"predicted_n": 20, "draft_n": 16, "draft_n_accepted": 14}}'
+LOG = """srv  update_slots: all slots are idle
+slot print_timing: id  0 | draft acceptance = 0.84783 (   39 accepted /    46 generated), mean len = 2.70
+"""
+DUMP = """{"n_draft": 2, "n_accepted": 1, "pos": [{"tok": 5}, {"tok": 7}]}
+{"n_draft": 2, "n_accept": 2, "tgt_tok": [5, 7, 9]}
+{"n_draft": 2, "n_accept": 2, "replay": true}"""
+
+
+def line(text):
+    return text.replace("\n", " ") + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted", "drafted", "hazards"),
+    [
+        (json.dumps(json.loads(VLLM), indent=2), 4, 8, {1: (2, 3), 2: (1, 2), 3: (1, 1)}),
+        (f"data: {line(VLLM)}\ndata: [DONE]\n", 4, 8, {1: (2, 3), 2: (1, 2), 3: (1, 1)}),
+        (line(SGLANG), 5, 21, {1: (3, 7), 2: (1, 3), 3: (1, 1)}),
+        (line(AIPERF), 4, 15, {1: (2, 5), 2: (2, 2), 3: (0, 2)}),
+        (TIMINGS, 14, 16, {}),
+        (LOG, 39, 46, {}),
+        (DUMP, 3, 4, {1: (2, 2), 2: (1, 2)}),
+    ],
+    ids=["vLLM", "stream", "SGLang", "AIPerf", "llama.cpp", "log", "dump"],
+)
+def test_each_engines_response_has_its_acceptance(text, accepted, drafted, hazards, tmp_path):
+    path = tmp_path / "response"
+    path.write_text(text)
+    (response,) = clinic.read(path)
+    assert (response.accepted, response.drafted) == (accepted, drafted)
+    rows = response.hazards
+    assert {depth: (row.accepted, row.looked) for depth, row in rows.items()} == hazards
+    assert all(row.low <= row.survival <= row.high for row in rows.values())
+    assert ("passes" in response.lacks) == (not hazards)
+    assert json.loads(json.dumps(response.as_dict()))["accepted"] == accepted
+
+
+def test_the_words_that_came_free_are_those_of_the_drafts(tmp_path):
+    path = tmp_path / "response.json"
+    path.write_text(line(VLLM))
+    (response,) = clinic.read(path)
+    assert response.text() == "Once|[ upon a time] there| was|[ a]|"
+    assert [row.accepted for row in response.parts] == [1, 0, 1]
+    path.write_text(line(VLLM).replace(CONTENT, CONTENT[:-1] + ", " + CONTENT[1:]))
+    (response,) = clinic.read(path)
+    assert "unlisted" in response.lacks, "a pass without a draft is not listed"
+    assert "upon" not in str(response)
+
+
+def test_lines_of_many_requests_are_one_response_each(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text(line(SGLANG) + line(AIPERF) + line(SGLANG))
+    assert [response.engine for response in clinic.read(path)] == ["SGLang", "vLLM", "SGLang"]
+    done = CliRunner().invoke(app, ["read", str(path), "--json"])
+    assert [each["accepted"] for each in json.loads(done.output)] == [5, 4, 5]
+
+
+@pytest.mark.model
+def test_ids_are_written_by_the_targets_tokenizer(tmp_path):
+    pair = speclab.load_pair()
+    path = tmp_path / "response.json"
+    ids = pair.encode("".join(WORDS))
+    path.write_text(line(f'{{"choices": [{{"token_ids": {ids}}}], "metrics": {METRICS}}}'))
+    (response,) = clinic.read(path, pair)
+    assert "".join(response.tokens) == "".join(WORDS)
+    assert "tokens" in clinic.read(path)[0].lacks
+
+
+WRONG = {
+    "no json": "line 2",
+    '{"choices": []}': "says nothing",
+    '{"acceptance_histogram": [1], "per_step_accepted": ["two"]}': "line 2",
+    '{"acceptance_histogram": [1], "per_step_accepted": [2], "per_step_drafted": [1]}': "2 of 1",
+    '{"acceptance_histogram": 5}': "vLLM",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_no_response_is_one_sentence(text, tmp_path):
+    path = tmp_path / "response.json"
+    path.write_text(f'{{"a": 1}}\n{text}\n')
+    with refused(TraceError, WRONG[text]):
+        clinic.read(path)
+    with refused(TraceError, "none.json"):
+        clinic.read(tmp_path / "none.json")
