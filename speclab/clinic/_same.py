@@ -31,6 +31,17 @@ FEWEST = 4
 FOREIGN = 0.1
 """Share of tokens that the target would not choose, above which a text is another model's. Of 48 tokens of
 the mini family, a fault and what follows it have up to .05, the text of another model .4 and more."""
+VERDICTS = {
+    (False, False): "tie",
+    (True, False): "fault in A",
+    (False, True): "fault in B",
+    (True, True): "fault in both",
+}
+"""By whether A's token and B's are too far below the best."""
+NEITHER = (
+    "Neither is this target's text: it would choose otherwise at {:.0%} of A's tokens; give the prompt, and "
+    "the target that wrote it."
+)
 UNKNOWN = "The texts part at their first token, which cannot be judged without a prompt."
 
 
@@ -90,14 +101,14 @@ def same(
     Raises:
         SettingsError: a text is empty, the tokenizer cannot write it, or it is too long for the target.
     """
-    if not text_a or not text_b:
-        raise SettingsError(f"Text {'B' if text_a else 'A'} is empty: give two texts.")
-    if text_a == text_b:
+    if text_a == text_b and text_a:
         return Same("same", "The texts are the same.")
     pair = target if isinstance(target, ModelPair) else load_target(target)
     engine = precision(dtype)
     if not engine:
         raise SettingsError(f"Expected dtype as the name of a precision, got {dtype!r}.")
+
+    # Where do they part?
     prompt_ids = pair.encode(prompt) if prompt else []
     a = _tokens(pair, prompt, prompt_ids, text_a, "A")
     b = _tokens(pair, prompt, prompt_ids, text_b, "B")
@@ -105,7 +116,7 @@ def same(
     position = len(list(equal))
     place = Place(pair, engine, prompt_ids, position)
     if not prompt_ids and not position:
-        return place.judged("neither", UNKNOWN, a)
+        return Same("neither", UNKNOWN, position)
 
     # Whose text is it? Without a prompt the text before the difference may contain it.
     read_a, read_b = place.read(a), place.read(b)
@@ -113,26 +124,17 @@ def same(
     first = 0 if prompt_ids else position + 1
     shares = [reading.wrong_share(first, FACTOR * usual) for reading in (read_a, read_b)]
     if min(shares) > FOREIGN:
-        sentence = (
-            f"Neither is this target's text: it would choose otherwise at {shares[0]:.0%} of A's tokens; give "
-            "the prompt, and the target that wrote it."
-        )
-        return place.judged("neither", sentence, a)
+        return place.judged("neither", NEITHER.format(shares[0]), a)
 
     # How far are the two tokens below the best? A text that ends where the other goes on was cut.
     longer = read_a if len(a) > len(b) else read_b
     rounding = max(usual, longer.rounding[position])
     gap_a = 0.0 if text_b.startswith(text_a) else read_a.gaps[position]
     gap_b = 0.0 if text_a.startswith(text_b) else read_b.gaps[position]
-    cut = text_a.startswith(text_b) or text_b.startswith(text_a)
-    verdict = "fault in A" if gap_a > gap_b else "fault in B"
-    if min(gap_a, gap_b) > FACTOR * rounding:
-        verdict = "fault in both"
-    if max(gap_a, gap_b) <= FACTOR * rounding:
-        verdict = "tie"
-        if cut:
-            sentence = f"The texts are the same up to token {position}, where one of them was cut."
-            return place.judged("same", sentence, a)
+    wrong = gap_a > FACTOR * rounding, gap_b > FACTOR * rounding
+    verdict = VERDICTS[wrong]
+    if verdict == "tie" and (text_b.startswith(text_a) or text_a.startswith(text_b)):
+        verdict = "same"
     sentence = (
         f"The texts part at token {position}, {place.word(a)} against {place.word(b)}: {verdict}. In the "
         f"target's own pass they are {gap_a:.2g} and {gap_b:.2g} below the best token, "
@@ -146,6 +148,8 @@ def _tokens(
 ) -> list[int]:
     """The ids of a text after the prompt."""
     tokenizer: Any = pair.tokenizer
+    if not text:
+        raise SettingsError(f"Text {name} is empty: give two texts.")
     if tokenizer is None:
         raise SettingsError("The target has no tokenizer: texts are compared by its tokens.")
     if isinstance(prompt, str):

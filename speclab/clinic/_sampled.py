@@ -94,6 +94,11 @@ class Sum:
     expected: float = 0.0
     variance: float = 0.0
 
+    @property
+    def holds(self) -> bool:
+        """Whether the outcomes are as likely as they should be."""
+        return abs(self.likelihood - self.expected) <= FITS * sqrt(self.variance) + 1
+
 
 @dataclass
 class Test:
@@ -128,12 +133,11 @@ class Test:
         """The fault that explains the outcomes, a sentence; "" if none does."""
         best = max(self.fits, key=lambda says: self.fits[says].likelihood)
         for exact in {TWICE, UNHEATED} & self.fits.keys():  # rather than a temperature near it
-            if self.fits[best].likelihood - self.fits[exact].likelihood < FITS:
+            near = self.fits[best].likelihood - self.fits[exact].likelihood < CLEAR
+            if near and self.fits[exact].holds:
                 best = exact
-        fit = self.fits[best]
-        clear = fit.likelihood - self.fits[""].likelihood > CLEAR
-        off = abs(fit.likelihood - fit.expected)
-        return f" It is as if {best}." if clear and off <= FITS * sqrt(fit.variance) + 1 else ""
+        clear = self.fits[best].likelihood - self.fits[""].likelihood > CLEAR
+        return f" It is as if {best}." if clear and self.fits[best].holds else ""
 
 
 class SampledRun:
@@ -242,12 +246,14 @@ def accept_chances(
             token = int(step.tree.token[children[0]])
             p = float(probs[node][token])
             q = max(exp(step.tree.log_prob[children[0]]), 1e-12)
+            after = dict(step.nodes[children[0]].draft_top).get(token, UNLIKELY)
             yield (
                 depth,
                 {
                     "": min(1.0, p / q),  # q <= p: always accept; else accept with p / q
                     "q were left out of the ratio": p,
                     "the ratio were inverted": min(1.0, q / max(p, 1e-12)),
+                    "the ratio had q of the draft's next row": min(1.0, p / after),
                     "only the most probable token were accepted": float(
                         probs[node].argmax() == token
                     ),

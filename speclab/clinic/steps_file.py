@@ -128,16 +128,6 @@ def _step(line: Pass, index: int, header: Header) -> Step:
     not_numbers = [node for node, top in enumerate(tops) if any(p != p for _, p in top)]
     for node in not_numbers:
         tops[node] = ()
-    counts = Counts(
-        iterations=1,
-        committed=end - start,
-        drafted=n - 1,
-        accepted=len(accepted),
-        longest_path=int(tree.depth.max()),
-        target_calls=1,
-        seconds=sum(line.seconds.values()),
-        looked=looked(tree, accepted, end - start, drafted_root=False),
-    )
     most = max(end, *slots) + 1
     cache = CacheRecord("target", start, n, line.kept_slots, (), end, end, most, 0)
     mask = tree.ancestor_mask()
@@ -157,7 +147,7 @@ def _step(line: Pass, index: int, header: Header) -> Step:
         caches=(cache,),
         seconds=line.seconds,
         adaptation=Adaptation(),
-        counts=counts,
+        counts=_counts(line, tree, accepted),
         mask=mask,
         prefix_seen=tuple(seen),
         texts={},
@@ -170,6 +160,20 @@ def _step(line: Pass, index: int, header: Header) -> Step:
         not_numbers=tuple(not_numbers),
         request=str(line.request if line.request != "" else header.request),
         batch=str(line.batch),
+    )
+
+
+def _counts(line: Pass, tree: DraftTree, accepted: tuple[int, ...]) -> Counts:
+    committed = len(line.committed)
+    return Counts(
+        iterations=1,
+        committed=committed,
+        drafted=len(tree) - 1,
+        accepted=len(accepted),
+        longest_path=int(tree.depth.max()),
+        target_calls=1,
+        seconds=sum(line.seconds.values()),
+        looked=looked(tree, accepted, committed, drafted_root=False),
     )
 
 
