@@ -26,6 +26,9 @@ TOP = 8
 """Best tokens of a row whose change is rounding: those between which greedy decoding may choose."""
 AFTER = 64
 """Tokens after the difference that are read, to tell whose text it is."""
+LATER = 2
+"""Tokens after a tie that the target would not choose, from which on the text is wrong there: one alone
+may come from another way to cut the text into tokens."""
 FEWEST = 4
 """Tokens below which a text is too short to say whose it is."""
 FOREIGN = 0.1
@@ -39,7 +42,7 @@ VERDICTS = {
 }
 """By whether A's token and B's are too far below the best."""
 NEITHER = (
-    "Neither is this target's text: it would choose otherwise at {:.0%} of A's tokens; give the prompt, and "
+    "Neither is this target's text: it would choose otherwise at {:.0%} of the tokens; give the prompt, and "
     "the target that wrote it."
 )
 UNKNOWN = "The texts part at their first token, which cannot be judged without a prompt."
@@ -112,8 +115,7 @@ def same(
     prompt_ids = pair.encode(prompt) if prompt else []
     a = _tokens(pair, prompt, prompt_ids, text_a, "A")
     b = _tokens(pair, prompt, prompt_ids, text_b, "B")
-    equal = takewhile(lambda tokens: tokens[0] == tokens[1], zip(a, b, strict=False))
-    position = len(list(equal))
+    position = len(list(takewhile(lambda both: both[0] == both[1], zip(a, b, strict=False))))
     place = Place(pair, engine, prompt_ids, position)
     if not prompt_ids and not position:
         return Same("neither", UNKNOWN, position)
@@ -122,23 +124,27 @@ def same(
     read_a, read_b = place.read(a), place.read(b)
     usual = max(median([*read_a.rounding, *read_b.rounding]), FLOAT32)
     first = 0 if prompt_ids else position + 1
-    shares = [reading.wrong_share(first, FACTOR * usual) for reading in (read_a, read_b)]
-    if min(shares) > FOREIGN:
-        return place.judged("neither", NEITHER.format(shares[0]), a)
+    share = min(read_a.wrong_share(first, usual), read_b.wrong_share(first, usual))
+    if share > FOREIGN:
+        return place.judged("neither", NEITHER.format(share), a)
 
     # How far are the two tokens below the best? A text that ends where the other goes on was cut.
     longer = read_a if len(a) > len(b) else read_b
     rounding = max(usual, longer.rounding[position])
     gap_a = 0.0 if text_b.startswith(text_a) else read_a.gaps[position]
     gap_b = 0.0 if text_a.startswith(text_b) else read_b.gaps[position]
-    wrong = gap_a > FACTOR * rounding, gap_b > FACTOR * rounding
-    verdict = VERDICTS[wrong]
+    wrong = [gap > FACTOR * rounding for gap in (gap_a, gap_b)]
+    later = [len(reading.wrong(position + 1, usual)) for reading in (read_a, read_b)]
+    if not any(wrong):  # after a tie each text goes on by itself
+        wrong = [count >= LATER for count in later]
+    verdict = VERDICTS[wrong[0], wrong[1]]
     if verdict == "tie" and (text_b.startswith(text_a) or text_a.startswith(text_b)):
         verdict = "same"
     sentence = (
         f"The texts part at token {position}, {place.word(a)} against {place.word(b)}: {verdict}. In the "
         f"target's own pass they are {gap_a:.2g} and {gap_b:.2g} below the best token, "
-        f"{place.word(longer.best)}; rounding in {engine}: {rounding:.1g}."
+        f"{place.word(longer.best)}; rounding in {engine}: {rounding:.1g}. After it, it would not choose "
+        f"{later[0]} tokens of A and {later[1]} of B."
     )
     return place.judged(verdict, sentence, a, gap_a=gap_a, gap_b=gap_b, rounding=rounding)
 
@@ -179,10 +185,15 @@ class Reading:
     best: list[int]
     rounding: list[float]
 
-    def wrong_share(self, first: int, level: float) -> float:
-        """The share of tokens from `first` on that the target would not choose."""
-        wrong = [gap > level for gap in self.gaps[first:]]
-        return wrong.count(True) / len(wrong) if len(wrong) >= FEWEST else 0.0
+    def wrong(self, first: int, usual: float) -> list[int]:
+        """The tokens from `first` on that the target would not choose."""
+        tokens = range(first, len(self.gaps))
+        return [at for at in tokens if self.gaps[at] > FACTOR * max(usual, self.rounding[at])]
+
+    def wrong_share(self, first: int, usual: float) -> float:
+        """Their share; 0 of a text that is too short to say."""
+        count = len(self.gaps) - first
+        return len(self.wrong(first, usual)) / count if count >= FEWEST else 0.0
 
 
 class Place:
