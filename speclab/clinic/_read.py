@@ -150,7 +150,7 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
                     dump.append({"accepted": _number(found, "accepted"), "drafted": drafted})
             except (ValueError, TypeError, AttributeError, KeyError) as error:
                 raise TraceError(
-                    f"{path}, line {line}: {SIGNS[sign]} writes other numbers ({error!s:.80}): give the "
+                    f"{path.name}, line {line}: {SIGNS[sign]} writes other numbers ({error!s:.80}): give the "
                     "response as the engine returned it."
                 ) from None
     if dump:
@@ -161,7 +161,7 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
         responses.append(_response("a dump", found, {}, None))
     if not responses:
         raise TraceError(
-            f"{path} says nothing of speculative decoding: start vLLM with "
+            f"{path.name} says nothing of speculative decoding: start vLLM with "
             "--per-request-spec-decode-metrics detailed; SGLang's meta_info and llama.cpp's timings have "
             "it if they drafted."
         )
@@ -185,7 +185,7 @@ def _documents(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
                 yield number, json.loads(content)
             except ValueError as error:
                 raise TraceError(
-                    f"{path}, line {number} is not JSON ({error}): give a response, JSON lines or a log."
+                    f"{path.name}, line {number} is not JSON ({error}): give a response, JSON lines or a log."
                 ) from None
 
 
