@@ -72,6 +72,10 @@ def main(
 _Notebook = Annotated[Path | None, typer.Option(help="A notebook to open instead.")]
 _Pair = Annotated[str, typer.Option(help="A pair by name.")]
 _Model = Annotated[str | None, typer.Option(help="A hub id, folder or GGUF file.")]
+_Draft = Annotated[
+    str | None,
+    typer.Option(help="As target; or int8: the target at eight bits, self: the target, a control."),
+]
 _Device = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
 _Dtype = Annotated[str | None, typer.Option(help="float32, float16, bfloat16")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
@@ -103,7 +107,7 @@ def run(
     ] = False,
     pair: _Pair = "mini",
     target: _Model = None,
-    draft: _Model = None,
+    draft: _Draft = None,
     device: _Device = None,
     dtype: _Dtype = None,
     max_new_tokens: int = 256,
@@ -157,7 +161,7 @@ def fetch(
 def bench(
     pair: _Pair = "mini",
     target: _Model = None,
-    draft: _Model = None,
+    draft: _Draft = None,
     device: _Device = None,
     dtype: _Dtype = None,
     limit: Annotated[int, typer.Option(min=1, help="Prompts of each kind.")] = 1,

@@ -38,11 +38,14 @@ from speclab.loading.loader import (
 from speclab.loading.presets import Offer, Preset, find
 from speclab.loading.tokens import TokenTexts, compare, encoded, whole_numbers
 from speclab.models.bits import measured
+from speclab.models.eight_bits import at_eight_bits
 from speclab.models.probe import check_trees
 from speclab.models.processors import GenerationRules
 from speclab.models.runner import Runner
 from speclab.prompts import Message, PromptInput, is_conversation
 
+OWN_DRAFTS = ("int8", "self")
+"""Drafts that are made of the target; a folder of such a name is given as ./int8."""
 _ONE_AT_A_TIME = Lock()
 """transformers cannot load two models at once: on two threads one model is left without storage."""
 
@@ -303,7 +306,8 @@ def load_pair(
         name: a preset (`speclab.loading.presets`), used without a target; "mini" is shipped with
             speclab.
         target, draft: hub id, local folder, GGUF file, or a `transformers` module, also compiled or
-            with peft adapters inside its layers. Some strategies need no draft.
+            with peft adapters inside its layers. Some strategies need no draft. draft="int8": the
+            target at eight bits; draft="self": the target, a control that must accept everything.
         heads: draft heads for the target, or more draft models: folders (speclab's format, EAGLE's
             or speculators'), hub ids, modules.
         tokenizer: one for all, or where it is, taken unchecked; by default those of target and
@@ -319,10 +323,13 @@ def load_pair(
         SpeclabError: a subclass for each cause (not found, offline, memory, tokenizers, family,
             settings).
     """
+    own = draft if isinstance(draft, str) and draft in OWN_DRAFTS else ""
+    if own:
+        draft = None
     if target is None:
         preset = _preset(name, draft)
         target = preset.target
-        draft = preset.draft
+        draft = None if own else preset.draft
         tokenizer = tokenizer or preset.tokenizer
         dtype = dtype or preset.dtype
         heads = preset.heads if heads is None else heads
@@ -339,9 +346,11 @@ def load_pair(
     if len({runner.name for runner in runners}) < len(runners):
         runners[1].name = f"the draft {runners[1].name}"
     checked = _checked(sources, exact, report)
-    own_draft = checked[1] if len(runners) > 1 else None
     others = tuple(checked[len(runners) :])
-    return ModelPair(checked[0], own_draft, others, tokenizer, name, alike=alike).fresh()
+    drafter = checked[1] if len(runners) > 1 else None
+    if own:
+        drafter = _own_draft(checked[0], own)
+    return ModelPair(checked[0], drafter, others, tokenizer, name, alike=alike).fresh()
 
 
 def _checked(sources: Sequence[Any], exact: str | None, report: Report) -> list[Any]:
@@ -368,6 +377,20 @@ def _check_bits(target: Runner, exact: str | None, report: Report) -> None:
             f"{target.name} does not verify bit for bit in {kind} here ({bits.reason}): leave exact "
             "out, so that near-ties are counted, or try another dtype."
         )
+
+
+def _own_draft(target: Runner, kind: str) -> Runner:
+    """The target as its own draft, verified as the target is: at eight bits, or as it is."""
+    if kind == "int8":
+        model = at_eight_bits(target.model, target.name)
+        draft = type(target)(model, f"{target.name} at 8 bits")
+    else:
+        draft = type(target)(target.model, f"{target.name} itself", lean=target.lean is not None)
+        # what the control answers has the target's bits
+        draft.state.bits = target.bits
+    draft.settle()
+    share_vocabulary([target, draft], None)
+    return draft
 
 
 def _preset(name: str, draft: object) -> Preset:

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from speclab.models import transfers
 from speclab.models.cache import KVCache
+from speclab.models.eight_bits import EightBit
 from speclab.models.own_paths import OwnPaths
 from speclab.models.products import CLASSES, Linear
 
@@ -26,7 +27,7 @@ SPARE_POSITIONS = 256  # positions of a pass may exceed the length of the cache
 # rotary embeddings that depend on the position alone
 _FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}
 _OWN_MODULES = {"transformers.activations", "torch.nn.modules.activation"}
-_OWN_PARTS = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList, nn.Module}
+_OWN_PARTS = {EightBit, nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList, nn.Module}
 Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' positions, each `[m, half]`."""
 

@@ -18,6 +18,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
+from speclab.models.eight_bits import EightBit
 from speclab.models.masks import FULL, SLIDING
 from speclab.models.paths import LevelRunner, PathRunner
 from speclab.models.runner import Runner
@@ -48,6 +49,10 @@ def check_trees(runner: Runner) -> Runner:
     Raises:
         UnsupportedModelError: none of them gives the logits of plain passes; what was measured.
     """
+    if any(isinstance(part, EightBit) for part in runner.model.modules()):
+        # its rows are rounded by their number: what it is a copy of was probed
+        runner.settle()
+        return runner
     kinds: list[type[Runner]] = [PathRunner, LevelRunner]
     if _masked(runner.model.config):
         kinds.insert(0, Runner)

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from speclab.errors import SpeclabError
 from speclab.files import cache_folder, write_whole
+from speclab.models.eight_bits import EightBit
 
 PACKING = torch.backends.mkldnn.is_available()
 """Whether weights may be packed on a CPU."""
@@ -57,6 +58,9 @@ class Linear(nn.Module):
         self.packed = None
         self.ways: Ways = (False, False, False, False)
         self.most: int | None = None
+        self._eight = all(isinstance(part, EightBit) for part in parts)
+        if self._eight:
+            return
         weights = torch.cat([part.weight for part in parts])
         if not can_pack(weights):
             return
@@ -77,8 +81,11 @@ class Linear(nn.Module):
         return self.by_copy(rows)
 
     def plain(self, rows: Tensor) -> Tensor:
-        """The library's product."""
-        outputs = [F.linear(rows, part.weight, part.bias) for part in self.parts]
+        """The library's product, or that of int8 weights."""
+        if self._eight:
+            outputs = [part.forward(rows) for part in self.parts]
+        else:
+            outputs = [F.linear(rows, part.weight, part.bias) for part in self.parts]
         if len(outputs) == 1:
             return outputs[0]
         return torch.cat(outputs, dim=-1)
