@@ -235,10 +235,10 @@ def _passes(pair: ModelPair, decode: Callable[[], _Call]) -> int:
 def _by_speclab(pair: ModelPair, strategy: Strategy, ids: list[int], max_new_tokens: int) -> _Call:
     from speclab.engine.generate import generate
 
+    used = repr(cost.with_node_budget(strategy, pair.fresh()))
     began = _now(pair)
     result = generate(pair, strategy, ids, max_new_tokens=max_new_tokens)
     seconds = _now(pair) - began
-    used = repr(cost.with_node_budget(strategy, pair))
     if getattr(strategy, "node_budget", None) == "auto":
         used += " (auto)"
     return _Call(result.token_ids, seconds, used, result.metrics.tokens_per_iteration)

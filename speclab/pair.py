@@ -59,6 +59,7 @@ class ModelPair:
     Attributes:
         shared_state: what strategies keep between prompts, by strategy; shared by all copies of the
             pair.
+        budgets: what "auto" took for the node budget of each strategy in this text and its forks.
         alike: False if the tokenizers of target and draft share no token text.
     """
 
@@ -68,6 +69,7 @@ class ModelPair:
     tokenizer: PreTrainedTokenizerBase | None = None
     name: str = ""
     shared_state: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    budgets: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     alike: bool = field(default=True, repr=False)
 
     def __repr__(self) -> str:
@@ -132,7 +134,7 @@ class ModelPair:
 
     def fresh(self) -> ModelPair:
         """The same modules with empty caches, for a new session."""
-        return self.fork(0)
+        return replace(self.fork(0), budgets={})
 
     def fork(self, length: int) -> ModelPair:
         """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it
@@ -261,10 +263,11 @@ class ModelPair:
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
             facts[f"{role}_forward"] = runner.forward_name
             facts[f"{role}_context"] = runner.context
-            if runner.state.lean is not None:
-                facts[f"{role}_products"] = runner.state.lean.ways()
-            if runner.state.bits is not None:
-                facts[f"{role}_exact"] = str(runner.state.bits)
+            state = runner.state
+            if state.lean is not None:
+                facts[f"{role}_products"] = state.lean.ways()
+            if state.bits is not None:
+                facts[f"{role}_exact"] = str(state.bits)
         device = self.target.device
         facts["device"] = str(device)
         if device.type == "cuda":

@@ -1,7 +1,8 @@
 """`node_budget="auto"`: the number of rows that commits most tokens per second on this machine.
 
 The tokens of n rows are those of the best tree of n nodes whose children are accepted as often as
-on the shipped pairs; the seconds are those of the target's pass and of the draft's, about one per level.
+on the shipped pairs, corrected by what this pair accepted of the strategy's last trees (`Yields`);
+the seconds are those of the target's pass and of the draft's, about one per level.
 Passes are timed once per machine and model; the times are kept in the user's cache directory for a
 month. Times that were taken beside other work are not kept, and taken again a minute later.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cache, partial
 from hashlib import sha256
@@ -28,7 +30,7 @@ from pydantic import Field
 from speclab.drafters.base import NODES, Strategy
 from speclab.errors import SpeclabError
 from speclab.files import cache_folder, write_whole
-from speclab.tree import Floats
+from speclab.tree import DraftTree, Floats
 
 if TYPE_CHECKING:
     from speclab.models.source import DraftSource
@@ -47,6 +49,12 @@ QUIET = 1.25
 """Median over fastest pass; above this the machine was busy, and the times are not kept on disk."""
 AGAIN = 60.0
 """Seconds until times of a busy machine are taken again."""
+RECENT = 512
+"""Trees of a strategy whose counts are kept; beyond, they are halved."""
+DOUBT = 24.0
+"""Trees for which the expected rates stand."""
+KEEP = 5.0
+"""Seconds between two writes of the counts."""
 OLD = 30 * 24 * 3600.0
 """Seconds until other times are taken again."""
 
@@ -82,7 +90,17 @@ def with_node_budget(strategy: S, pair: ModelPair) -> S:
 
 
 def node_budget(strategy: Strategy, pair: ModelPair) -> int:
-    """The number of rows, from 4 to 64, that commits most tokens per second of an iteration's passes."""
+    """The number of rows, from 4 to 64, that commits most tokens per second of an iteration's passes.
+
+    A text and its forks keep the number that they began with.
+    """
+    key = repr(strategy)
+    if key not in pair.budgets:
+        pair.budgets[key] = _best_budget(strategy, pair)
+    return pair.budgets[key]
+
+
+def _best_budget(strategy: Strategy, pair: ModelPair) -> int:
     rows = np.arange(LEAST, MOST + 1)
     spent = np.interp(rows, ROWS, pass_seconds(pair.target))
     # its drafter knows what drafts
@@ -92,7 +110,84 @@ def node_budget(strategy: Strategy, pair: ModelPair) -> int:
         if draft.reach:
             passes = np.ones(len(rows))
         spent += passes * np.interp(rows / passes, ROWS, pass_seconds(draft))
-    return int(rows[np.argmax(expected_tokens()[rows - 1] / spent)])
+    tokens = yields(type(strategy).__name__, pair).tokens()
+    return int(rows[np.argmax(tokens[rows - 1] / spent)])
+
+
+# What the last trees gave
+
+
+class Yields:
+    """How often the k-th node of a strategy's trees was accepted, the best first, on one pair.
+
+    Attributes:
+        trials, hits: `[MOST]`, of the k-th node: trees that had one, and those of which it was
+            accepted. Node 0 is the root, which commits the bonus token.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last = time()
+        self.trials, self.hits = _load_yields(path)
+
+    def add(self, tree: DraftTree, accepted: Collection[int]) -> None:
+        """Counts one tree; `accepted`: its nodes that the target accepted."""
+        scores = tree.log_prob.astype(np.float64)
+        for node in range(1, len(tree)):  # a node is at most as probable as its parent
+            scores[node] += scores[tree.parent[node]]
+        scores[0] = np.inf
+        best = np.argsort(-scores, kind="stable")[:MOST]
+        self.trials[: len(best)] += 1
+        self.hits[: len(best)] += np.isin(best, list(accepted))
+        if self.trials[0] > RECENT:  # the last texts count most
+            self.trials *= 0.5
+            self.hits *= 0.5
+        if time() > self._last + KEEP:
+            self._last = time()
+            # a read-only directory: the counts last as long as the process
+            with suppress(OSError, SpeclabError):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                counts = [self.trials.tolist(), self.hits.tolist()]
+                write_whole(self._path, json.dumps(counts).encode())
+
+    def tokens(self) -> Floats:
+        """Tokens that a pass of 1, 2, … nodes commits: the expected ones as far as nothing was seen."""
+        expected = np.diff(expected_tokens(), prepend=0)
+        # nodes that were never drafted: as much more or less than expected as those that were
+        tried = float((expected[1:] * self.trials[1:]).sum())
+        seen = float(self.hits[1:].sum())
+        ratio = (seen + DOUBT) / (tried + DOUBT)
+        gains = (self.hits + DOUBT * ratio * expected) / (self.trials + DOUBT)
+        gains[0] = 1
+        return np.minimum(gains, 1).cumsum()
+
+
+def _load_yields(path: Path) -> tuple[Floats, Floats]:
+    try:
+        trials, hits = np.array(json.loads(path.read_bytes()), dtype=np.float64)
+        if trials.shape == hits.shape == (MOST,) and (hits <= trials).all() and (hits >= 0).all():
+            return trials, hits
+    except (OSError, ValueError, TypeError):
+        pass
+    return np.zeros(MOST), np.zeros(MOST)
+
+
+def yields(name: str, pair: ModelPair) -> Yields:
+    """Of the strategy of that name: from memory, disk, or empty."""
+    drafts = [source.name for source in (pair.draft, *pair.heads) if source is not None]
+    conditions = ("yields", name, pair.target.name, *drafts)
+    if conditions not in pair.shared_state:
+        pair.shared_state[conditions] = Yields(_path(pair.target, conditions))
+    kept: Yields = pair.shared_state[conditions]
+    return kept
+
+
+def observe(
+    strategy: Strategy, pair: ModelPair, tree: DraftTree, accepted: Collection[int]
+) -> None:
+    """Counts a tree of a strategy with a node budget, for the budgets of later texts."""
+    if hasattr(strategy, "node_budget") and len(tree) > 1:
+        yields(type(strategy).__name__, pair).add(tree, accepted)
 
 
 @cache

@@ -23,7 +23,7 @@ from speclab.drafters.base import (
     checked_draft,
     require,
 )
-from speclab.drafters.cost import with_node_budget
+from speclab.drafters.cost import observe, with_node_budget
 from speclab.engine.acceptance import (
     Acceptance,
     Rule,
@@ -71,6 +71,8 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     watch.mark("accept")
     commit(decoding, prefix_length, draft, outcome)  # tokens join the text, rows every cache
     watch.mark("commit")
+    if decoding.target is decoding.pair.target:  # no replay: for the budgets of later texts
+        observe(strategy, decoding.pair, draft.tree, outcome.accepted)
     adaptation = drafter.learn(outcome)  # what the drafter changes for the next iteration
     watch.mark("learn")
 

@@ -43,7 +43,10 @@ class Checker:
         self._decoding = decoding
         self._runner = target.fork(lean=False)
         # a target whose rows have the bits of plain decoding has no ties
-        self._tolerance = 0.0 if target.own_rows else TOLERANCE.get(target.dtype, 0.0)
+        bits = target.state.bits
+        self._tolerance = TOLERANCE.get(target.dtype, 0.0)
+        if bits is not None and bits.rows:
+            self._tolerance = 0.0
 
     def compare(self, first: int, rule: Rule = Rule.SAMPLE_AND_MATCH) -> int:
         """Checks the tokens committed from position `first` on, under `rule`; returns how many of

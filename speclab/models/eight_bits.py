@@ -36,7 +36,7 @@ class EightBit(nn.Linear):
         self.in_features = part.in_features
         self.out_features = part.out_features
         self.weight = part.weight
-        self.bias = part.bias
+        self.register_parameter("bias", part.bias)
         weights = part.weight.detach().float()
         # [outputs]: the largest weight of each becomes 127
         scales = weights.abs().amax(1).clamp(min=1e-12) / LARGEST
@@ -52,7 +52,8 @@ class EightBit(nn.Linear):
             return F.linear(rows, self.weight, self.bias)
         product = torch._weight_int8pack_mm(flat.bfloat16(), self.eight, self.scales)
         out = product.to(rows.dtype).view(*rows.shape[:-1], self.out_features)
-        return out if self.bias is None else out + self.bias
+        bias: Tensor | None = self.bias
+        return out if bias is None else out + bias
 
 
 @torch.no_grad()
@@ -74,17 +75,17 @@ def at_eight_bits(model: PreTrainedModel, name: str) -> PreTrainedModel:
         raise SettingsError(
             f'draft="int8" needs {name} on one device, and its device_map spreads it: {way_out}.'
         )
-    parts = []
+    parts: dict[str, nn.Linear] = {}
     for place, part in model.named_modules():
         if type(part) is nn.Linear and part.in_features % STEP == 0:
-            parts.append(place)
+            parts[place] = part
     if not parts:
         raise SettingsError(
             f'draft="int8" finds no product in {name} whose inner size is a multiple of {STEP}: '
             f"{way_out}."
         )
-    for place in parts:
-        if not torch.isfinite(model.get_submodule(place).weight).all():
+    for place, part in parts.items():
+        if not torch.isfinite(part.weight).all():
             raise SettingsError(
                 f'draft="int8" cannot round {place} of {name}, whose weights are not finite: load '
                 "the model again, or choose another."
@@ -93,10 +94,10 @@ def at_eight_bits(model: PreTrainedModel, name: str) -> PreTrainedModel:
     shared: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
     copied = copy.deepcopy(model, shared)
     try:
-        for place in parts:
-            copied.set_submodule(place, EightBit(copied.get_submodule(place)))
-        first: Any = copied.get_submodule(parts[0])
-        first(first.weight[:1].detach())
+        for place, part in parts.items():
+            eight = EightBit(part)
+            copied.set_submodule(place, eight)
+        eight(eight.weight[:1].detach())
     except RuntimeError as error:
         reason = str(error).partition("\n")[0][:60]
         raise SettingsError(

@@ -20,7 +20,8 @@ from speclab.models import transfers
 from speclab.models.cache import KVCache
 from speclab.models.eight_bits import EightBit
 from speclab.models.own_paths import OwnPaths
-from speclab.models.products import CLASSES, Linear
+from speclab.models.products import CLASSES
+from speclab.models.products import Linear as Linear
 
 FIRST_POSITIONS = 1024
 SPARE_POSITIONS = 256  # positions of a pass may exceed the length of the cache

@@ -87,7 +87,8 @@ class Linear(nn.Module):
         else:
             outputs = [F.linear(rows, part.weight, part.bias) for part in self.parts]
         if len(outputs) == 1:
-            return outputs[0]
+            whole: Tensor = outputs[0]
+            return whole
         return torch.cat(outputs, dim=-1)
 
     def by_copy(self, rows: Tensor) -> Tensor:

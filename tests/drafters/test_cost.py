@@ -6,6 +6,7 @@ import json
 import os
 from math import inf, log2
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -36,8 +37,10 @@ def at(times: tuple[float, ...], rows: int) -> float:
 def chosen(monkeypatch, node_budget):
     """The budget of a strategy where passes of the target and of what drafts take these seconds."""
     pair = headed_pair("llama")
+    monkeypatch.setattr(cost, "_load_yields", lambda _: (np.zeros(cost.MOST), np.zeros(cost.MOST)))
 
     def choose(strategy, target, draft):
+        pair.budgets.clear()
         seconds = {id(pair.target.model): target}
         monkeypatch.setattr(cost, "pass_seconds", lambda one: seconds.get(id(one.model), draft))
         return node_budget(strategy, pair)
@@ -157,3 +160,66 @@ def test_the_trace_has_the_setting_and_a_step_has_the_number():
     assert session.trace.settings["node_budget"] == "auto"
     assert session.trace.settings["measured_node_budget"] == 9
     assert step.settings["node_budget"] == session.fork(at=0).step().settings["node_budget"] == 9
+
+
+# What the last trees gave
+
+
+CHAIN = speclab.DraftTree.of(range(9), range(-1, 8), [0.0] + [-0.1] * 8, "drawn")
+STAR = speclab.DraftTree.of(
+    range(9), [-1, *[0] * 8], [0.0, *[-float(k) for k in range(1, 9)]], "drawn"
+)
+
+
+@pytest.fixture
+def yields(tmp_path):
+    return lambda: cost.Yields(tmp_path / "costs" / "counts.json")
+
+
+def test_without_counts_the_expected_tokens_hold(yields):
+    np.testing.assert_allclose(yields().tokens(), cost.expected_tokens())
+
+
+def test_each_node_of_a_chain_that_is_always_accepted_counts_as_a_token(yields):
+    counted = yields()
+    for _ in range(400):
+        counted.add(CHAIN, range(9))
+    tokens = counted.tokens()
+    assert tokens[0] == 1
+    assert (np.diff(tokens[:9]) > 0.9).all()
+    assert (np.diff(tokens[8:]) >= np.diff(cost.expected_tokens()[8:])).all()
+
+
+def test_siblings_are_ranked_by_probability_and_misses_count(yields):
+    counted = yields()
+    for turn in range(400):
+        counted.add(STAR, [0, 1] if turn % 2 else [0])
+    gains = np.diff(counted.tokens())
+    assert gains[0] == pytest.approx(0.5, abs=0.05)
+    assert (gains[1:8] < 0.05).all()
+
+
+def test_counts_are_kept_on_disk_and_a_damaged_file_is_none(yields, monkeypatch, tmp_path):
+    monkeypatch.setattr(cost, "KEEP", -1.0)
+    yields().add(CHAIN, [0, 1, 2])
+    again = yields()
+    assert again.trials[:9].tolist() == [1] * 9
+    assert again.hits[:4].tolist() == [1, 1, 1, 0]
+    for damaged in ("[[1], [2]]", "{}", "[[" + ",".join("1" * 64) + "], 3]"):
+        (tmp_path / "costs" / "counts.json").write_text(damaged)
+        assert not yields().trials.any()
+
+
+def test_a_run_moves_the_budget_of_the_next_text_and_not_of_its_own_fork(monkeypatch, node_budget):
+    """Passes cost the same whatever their rows, so every further token pays."""
+    monkeypatch.setattr(cost, "node_budget", node_budget)
+    times = tuple(1.0 + 0.02 * rows for rows in cost.ROWS)
+    monkeypatch.setattr(cost, "pass_seconds", lambda _: times)
+    pair = headed_pair("llama")
+    strategy = speclab.TokenRecycling()
+    text = pair.fresh()
+    first = cost.with_node_budget(strategy, text).node_budget
+    for _ in range(400):
+        cost.observe(strategy, text, CHAIN, [0])
+    assert cost.with_node_budget(strategy, text.fork(0)).node_budget == first
+    assert cost.with_node_budget(strategy, pair.fresh()).node_budget < first
