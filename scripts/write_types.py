@@ -1,6 +1,8 @@
-"""Writes what Python declares for the page's scripts: the records into `speclab/records.d.ts`, the
-columns of a node (`speclab/trace/columns.py`) there and into `speclab/views/columns.json`, the
-messages of the page into `speclab/types.d.ts`; `--check` compares.
+"""Writes what Python declares for the page's scripts; `--check` compares.
+
+The records go into `speclab/records.d.ts`, and as a JSON schema into `speclab/views/records.json`, by
+which the page checks what it opens; the columns of a node (`speclab/trace/columns.py`) there and
+into `speclab/views/columns.json`; the messages of the page into `speclab/types.d.ts`.
 
 pydantic prints the JSON schema of a record and of a message (`speclab/lab/_commands.py`,
 `speclab/lab/_messages.py`), and `script_type` says it in TypeScript.
@@ -25,6 +27,7 @@ from speclab.trace.records import Trace
 PACKAGE = Path(__file__).parents[1] / "speclab"
 RECORDS = PACKAGE / "records.d.ts"
 TYPES = PACKAGE / "types.d.ts"
+SCHEMA = PACKAGE / "views" / "records.json"
 HEADS = PACKAGE / "views" / "columns.json"
 TOP = """// Records as a trace writes them (trace/records.py says what each field means), and the columns of a
 // node that the page shows (trace/columns.py). Written by scripts/write_types.py.
@@ -92,6 +95,35 @@ def interfaces(kind: type) -> dict[str, str]:
     return texts
 
 
+def record_schema() -> str:
+    """The JSON schema by which the page checks a run: a file's types, and what a file may leave out."""
+    adapter = TypeAdapter(Trace)
+    schema = adapter.json_schema(mode="serialization")
+    needed = adapter.json_schema(mode="validation")
+    for name, record in schema["$defs"].items():
+        record["required"] = needed["$defs"].get(name, record).get("required", [])
+    schema["required"] = needed["required"]
+    return json.dumps(_without_words(schema), indent=1) + "\n"
+
+
+def _without_words(schema: Any) -> Any:
+    """A schema without descriptions, and with titles of records only."""
+    if isinstance(schema, list):
+        return [_without_words(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    shown = {}
+    for key, part in schema.items():
+        if key == "properties":
+            shown[key] = {name: _without_words(field) for name, field in part.items()}
+        elif (key == "title" and "properties" in schema) or key not in ("title", "description"):
+            shown[key] = _without_words(part)
+    if "texts" in shown.get("properties", {}):
+        # ids of tokens, which JSON has as texts
+        shown["properties"]["texts"]["propertyNames"] = {"type": "integer"}
+    return shown
+
+
 def node_columns() -> str:
     """The columns that the page shows, as an interface."""
     lines = ["interface NodeColumns {\n"]
@@ -141,6 +173,7 @@ def written() -> dict[Path, str]:
     return {
         RECORDS: TOP + "".join([f"\n{text}" for _, text in sorted(records.items())]),
         HEADS: heads(),
+        SCHEMA: record_schema(),
         TYPES: types,
     }
 

@@ -61,5 +61,5 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-# A record shows itself as a picture, and opens without plotly: the views come when one is asked for.
-display.told_by(lambda: __getattr__("views"))
+# A record shows itself as a picture or a link, and opens without plotly: views come when one is asked for.
+display.told_by(__getattr__)

@@ -18,6 +18,10 @@ from speclab.features.compare import (
     Comparison as Comparison,
     compare as compare,
 )
+from speclab.features.link import (
+    link as link,
+    open_link as open_link,
+)
 from speclab.features.nodes import nodes as nodes
 from speclab.features.replay import (
     Replay as Replay,

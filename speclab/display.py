@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from types import ModuleType
 from typing import Any
 
 from speclab.errors import SpeclabError
@@ -29,18 +28,23 @@ def short(text: str) -> str:
     return f"{text[: LONGEST - 1]}…"
 
 
-_views: list[Callable[[], ModuleType]] = []
+_public: list[Callable[[str], Any]] = []
 
 
-def told_by(views: Callable[[], ModuleType]) -> None:
-    """Take the pictures from the module that `views` returns, when a notebook asks for the first."""
-    _views[:] = [views]
+def told_by(public: Callable[[str], Any]) -> None:
+    """Take pictures and links from the public names, when the first is asked for."""
+    _public[:] = [public]
+
+
+def public(name: str) -> Any:
+    """A public name of the package, for records, which import nothing of what shows them."""
+    return _public[0](name)
 
 
 def view(name: str, value: object) -> dict[str, Any]:
     """The bundle of a picture of a record; empty if the record has no such picture."""
     try:
-        shown = attrgetter(name)(_views[0]())(value)
+        shown = attrgetter(name)(public("views"))(value)
     except SpeclabError:
         return {}
     if hasattr(shown, "_repr_mimebundle_"):

@@ -57,6 +57,18 @@ interface Decision {
   winner: number | null;
 }
 
+/** A tree and the target's choices: which child of a node has its choice, from 1; 0: none, -1: not
+ *  recorded. `drafted`: its root was drafted; `same`: and the target chose it. `ended`: tokens committed
+ *  before the text ended. */
+interface Matched {
+  parent: number[];
+  children: number[][];
+  ranks: number[];
+  drafted: boolean;
+  same: boolean;
+  ended?: number;
+}
+
 interface Shape {
   depth: number[];
   children: number[][];

@@ -31,6 +31,7 @@ FEATURES = (
     "runs",
     "pictures",
     "files",
+    "link",
     "nodes",
 )
 """The features, in the order in which the page shows what they add."""

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from io import BytesIO
 from itertools import chain
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -44,8 +45,14 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
     data = _unpacked(packed, name, max_bytes)
     try:
         raw = from_json(data)
-    except ValueError as error:
-        raise TraceError(f"{name} is not a speclab trace: {error}; save it again") from None
+    except ValueError:
+        raise TraceError(f"{name} is not a speclab trace: it is not JSON; save it again") from None
+    return checked(raw, name)
+
+
+def checked(raw: Any, name: str) -> Trace:
+    """A trace from its JSON; `name` appears in errors. `views/page/reader.js` refuses the same in the
+    same words."""
     version = raw.get("version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version != VERSION:
         way_out = "upgrade speclab" if version > VERSION else "decode it again"
@@ -57,7 +64,10 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
         wrong = next(_wrong_fields(trace), "")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        wrong = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
+        reason = first["msg"]
+        if reason.startswith("Input should be a valid"):
+            reason = reason.partition(",")[0]  # JSON has nothing to parse
+        wrong = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {reason}"
     if wrong:
         raise TraceError(
             f"{name} is not a speclab trace of format {version}: {wrong}; save it again"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from speclab.display import line, short, view
+from speclab.display import line, public, short, view
 from speclab.errors import SettingsError, named
 from speclab.files import write_whole
 from speclab.prompts import Message
@@ -317,6 +317,14 @@ class Step:
         """
         return self.accepted if 0 in self.drafted else (0, *self.accepted)
 
+    def link(self) -> str:
+        """A link that shows this iteration in a browser, without a kernel (docs/link.md).
+
+        It has no text before the iteration, which `trace.link(first=3, last=3)` has.
+        """
+        address: str = public("link")(self)
+        return address
+
     def to_networkx(self) -> networkx.DiGraph[int]:
         """The tree's `networkx.DiGraph`, with text, verdict and accepted of each node."""
         graph = self.tree.to_networkx()
@@ -419,6 +427,16 @@ class Trace:
             self.prefill_seconds,
             self.prefill_calls,
         )
+
+    def link(self, first: int | None = None, last: int | None = None) -> str:
+        """A link that shows the iterations `first` to `last`, counted from 0, in a browser, without a
+        kernel (docs/link.md); by default the whole run.
+
+        Raises:
+            SettingsError: there are no such iterations, or they are too many for a link.
+        """
+        address: str = public("link")(self, first=first, last=last)
+        return address
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the trace as gzipped JSON, whole or not at all; returns the path.

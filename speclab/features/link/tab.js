@@ -1,0 +1,2 @@
+import { runOfLink } from "./format.js";
+export const X = runOfLink;

@@ -1,0 +1,26 @@
+"""A link fits where links go: into a chat, a slide, an issue."""
+
+import pytest
+
+import speclab
+
+STRATEGIES = [
+    speclab.DynaTree(node_budget=16), speclab.FixedTree(depth=3, branching=2, node_budget=16),
+    speclab.DraftHead(node_budget=16), speclab.LinearSpeculation(draft_tokens=15),
+    speclab.SequoiaTree(node_budget=16), speclab.Goose(node_budget=16), speclab.DDTree(node_budget=16),
+    speclab.TokenRecycling(node_budget=16), speclab.SuffixDecoding(node_budget=16),
+    speclab.Graft(node_budget=16),
+]  # fmt: skip
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda one: type(one).__name__)
+def test_an_iteration_of_16_nodes_has_500_characters_and_60_tokens_have_3500(strategy, pair):
+    prompt = "Once upon a time there lived a poor miller who had three daughters."
+    session = speclab.Session(pair, strategy, prompt, max_new_tokens=60)
+    session.run()
+    trace = session.trace
+    for step in trace.steps:
+        if len(step.tree) <= 16:
+            assert len(trace.link(step.index, step.index)) <= 500
+    assert len(trace.link()) <= 3500
