@@ -341,9 +341,19 @@ interface State {
   diffed?: { diff: Diff | null };
   runs?: Run[];
   guess?: Guess;
+  link?: { address: string; sentence: string; rows?: string[] };
+  address?: { page: string };
   form: boolean;
   rows: boolean;
   marks: boolean;
+}
+
+/** What a page shows: `i` is the iteration, from 1; `guess`: its outcome is hidden. */
+interface Place extends Position {
+  i: number;
+  node: NodeId;
+  tab: string;
+  guess: boolean;
 }
 
 /** When a run stops; `kind`: a name of WORDS.until. */
@@ -362,7 +372,9 @@ type Message =
   | { do: "diff"; run: number }
   | { do: "guess"; on: boolean | number }
   | { do: "hello" }
+  | { do: "link"; text: string }
   | { do: "open"; name: string; data: string }
+  | { do: "phones"; text: string }
   | { do: "picture"; cursor: number; images: Values[] }
   | { do: "plotly" }
   | { do: "prune"; node: number }
@@ -395,6 +407,7 @@ type Message =
 /** What the kernel tells the page: the messages of the lab (lab/_messages.py) and of its features,
  *  written by scripts/write_types.py. */
 type KernelEvent =
+  | { type: "address"; page: string }
   | {
       type: "catalog";
       strategies: OfferedStrategy[];
@@ -414,6 +427,7 @@ type KernelEvent =
     }
   | { type: "diffed"; diff?: Diff | null }
   | { type: "file"; name: string; mime: string; data: string }
+  | { type: "phones"; text: string; rows: string[] }
   | { type: "pinned"; step?: Step | null }
   | { type: "preview"; index?: number | null; what_if?: WhatIf | null }
   | { type: "run"; id: number; header: Header; keep: number; steps: Step[]; cursor: number }
@@ -632,6 +646,8 @@ declare function mount(
 /** What the worker begins with: the folder's address, the page's query, and what export.py wrote. */
 declare const BASE: string;
 declare const QUERY: string;
+/** Whether the address has a run to show. */
+declare const SHOWN: boolean;
 declare const LAB: {
   catalog: Catalog;
   files: { name: string; size: number; sha256: string }[];

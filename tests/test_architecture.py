@@ -72,7 +72,7 @@ TABLES = {
 
 WHOLE = {"speclab": 158_000, "tests": 167_500}
 """Most tokens of Python: one thermometer without shares, so that a room grows where it must."""
-SCRIPTS = {"page and lab": 51_500, "live": 12_500}
+SCRIPTS = {"page and lab": 53_000, "live": 12_500}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""

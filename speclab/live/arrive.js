@@ -1,7 +1,5 @@
 // A file of the folder as it arrives. A server that falls silent is given up.
 
-const SILENCE = 30; // seconds without a byte
-
 /**
  * Takes the parts of a file as they come; fails if the server refuses it or falls silent.
  * @param {string} address
@@ -9,6 +7,7 @@ const SILENCE = 30; // seconds without a byte
  * @param {(part: Uint8Array<ArrayBuffer>) => void} take
  */
 export async function arrive(address, options, take) {
+  const SILENCE = 30; // seconds without a byte
   const stop = new AbortController();
   const silent = new Error(`nothing came for ${SILENCE} seconds`);
   let alarm = 0;

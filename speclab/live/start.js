@@ -26,7 +26,9 @@ async function startLive() {
     for (const text of [plotly, page])
       document.head.append(Object.assign(document.createElement("script"), { textContent: text }));
     const base = JSON.stringify(new URL(".", location.href));
-    const begin = `const BASE = ${base}, QUERY = ${JSON.stringify(location.search)};\n`;
+    const query = JSON.stringify(location.search);
+    const shown = /[?&]run=/.test(location.search) || /[#&]r=/.test(location.hash);
+    const begin = `const BASE = ${base}, QUERY = ${query}, SHOWN = ${shown};\n`;
     const worker = new Worker(URL.createObjectURL(new Blob([begin, decoder])));
     let alarm = 0;
     /** @param {string} reason */
@@ -49,7 +51,8 @@ async function startLive() {
     const view = mount(place, { kind: "worker", send, on: hear, keys: document }, window.Plotly);
     worker.onerror = ({ message }) => gone(message);
     // in the first three iterations, or as long as the link says
-    view.handle({ type: "guessing", on: /[?&]predict\b/.test(location.search) || 3 });
+    const predict = /[?&]predict\b/.test(location.search);
+    view.handle({ type: "guessing", on: predict || (shown ? false : 3) });
   } catch (error) {
     place.textContent =
       location.protocol === "file:"

@@ -1,18 +1,18 @@
 // The lab of one tab: answers what the page asks a kernel (`Message` of types.d.ts), one command after
 // another; Stop is heard between products.
-// Begins with BASE, the folder's address; QUERY, the page's; and LAB, what export.py wrote:
+// Begins with BASE, the folder's address; QUERY, the page's; SHOWN, whether that names a run; and LAB, what export.py wrote:
 // catalog, files, configs, models, the first setup.
 
 import { Session, traceOf } from "./decode.js";
 import { Model } from "./forward.js";
-import { bytesOf, unpacked } from "../views/page/unpack.js";
 import { Tokenizer } from "./tokenizer.js";
 import { arrive } from "./arrive.js";
 
 class Refusal extends Error {}
 
 const DECODES = /^(hello|step|run|redo|verify)$/; // commands that take a while
-const FROM_FILE = "This run was opened from a file: Step at its end begins a text of your own.";
+const FROM_FILE =
+  "This run was opened from a file or a link: Step at its end begins a text of your own.";
 const PAUSE = 50; // milliseconds of work between two looks at the messages
 /** @type {Lab} */
 const lab = {
@@ -76,7 +76,10 @@ function startsOver() {
 function status(more = {}) {
   const { session, wanted, applied, edits } = lab;
   const changes = pending();
-  const error = session || more.busy ? null : { where: "start", sentence: "Press Step to begin." };
+  const error =
+    session || more.busy || lab.cursor
+      ? null
+      : { where: "start", sentence: "Press Step to begin." };
   post("status", {
     busy: null,
     progress: null,
@@ -362,7 +365,7 @@ const COMMANDS = {
   async hello() {
     post("catalog", LAB.catalog);
     COMMANDS.want(asked());
-    await COMMANDS.step({});
+    if (!SHOWN) await COMMANDS.step({});
   },
   async step({ start }) {
     await ready(start);
@@ -417,13 +420,9 @@ const COMMANDS = {
     );
     return again({ tree: editedTree(), tops });
   },
-  async open({ name, data }) {
-    const text = await unpacked(new Blob([bytesOf(data)])).catch(() => "{}");
-    const { steps, ...header } = JSON.parse(text);
-    if (!steps) throw new Refusal(`${name} is not a run that a lab has saved: choose another.`);
+  open({ name }) {
     Object.assign(lab, { session: null, applied: null, cursor: 1, edits: [] });
-    sendRun(header, 0, steps, 1);
-    return { message: FROM_FILE };
+    return { message: `${name}. ${FROM_FILE}` };
   },
   async save() {
     stepShown();
@@ -447,7 +446,7 @@ async function perform({ do: name, ...fields }) {
     status(await COMMANDS[name](fields));
   } catch (error) {
     if (!(error instanceof Refusal)) console.error(error);
-    const where = lab.session ? Object.keys(fields)[0] : "start"; // beside the field that was sent
+    const where = lab.session || lab.cursor ? Object.keys(fields)[0] : "start"; // beside the field that was sent
     status(
       lab.stopped ? { message: error.message } : { error: { where, sentence: error.message } }
     );

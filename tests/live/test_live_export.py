@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 import speclab
 from speclab import cli
+from speclab.features.link import PAGE
 
-OWN = {"http://www.w3.org/2000/svg", "http://localhost:8000"}
-"""The name of SVG's elements, and what a page that was opened as a file advises."""
+OWN = {"http://www.w3.org/2000/svg", "http://localhost:8000", PAGE.rstrip("/")}
+"""The name of SVG's elements, what a page that was opened as a file advises, and where links open."""
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,17 @@
 
 import { entryOf, made, saveAs } from "../../views/page/draw.js";
 import { register } from "../../views/page/features.js";
+import { openRun, readFile, refuse } from "../../views/page/reader.js";
 import { bytesOf } from "../../views/page/unpack.js";
 
-/** @param {File} file a saved run @param {(message: Message) => void} send */
-function openFile(file, send) {
+/** @param {File} file a saved run @param {Context} context */
+function openFile(file, context) {
+  const { send, kernel } = context;
+  if (!kernel) {
+    const read = readFile(file, file.name).then(run => openRun(context, run, file.name));
+    read.catch(error => refuse(context, error));
+    return;
+  }
   const reader = new FileReader();
   reader.onload = () => {
     const [, data] = String(reader.result).split(",");
@@ -22,10 +29,10 @@ function download({ name, data, mime }) {
 }
 
 /** @param {Context} context @returns {Partial<FeaturePage>} */
-function filesPage({ send, live, kernel }) {
-  if (!live) return {};
+function filesPage(context) {
+  const { send, live, kernel } = context;
   const change = () => {
-    openFile(file.files[0], send);
+    openFile(file.files[0], context);
     file.value = "";
   };
   const file = made("input", { type: "file", accept: ".gz,.json,.jsonl", hidden: true, change });
@@ -35,20 +42,23 @@ function filesPage({ send, live, kernel }) {
     },
     entries() {
       const page = entryOf("Save page", () => send({ do: "save", what: "page" }));
+      const save = entryOf("Save run", () => send({ do: "save", what: "run" }));
       return [
-        entryOf("Save run", () => send({ do: "save", what: "run" })),
+        ...(live ? [save] : []),
         entryOf("Open run", () => file.click()),
         file,
         ...(kernel ? [page] : [])
       ];
     },
     mounted(element) {
-      element.addEventListener("dragover", event => event.preventDefault());
-      element.addEventListener("drop", event => {
+      /** @type {any} */
+      const area = kernel ? element : document; // a page of its own takes a file wherever it falls
+      area.addEventListener("dragover", (/** @type {DragEvent} */ event) => event.preventDefault());
+      area.addEventListener("drop", (/** @type {DragEvent} */ event) => {
         const [dropped] = event.dataTransfer.files;
         if (!dropped) return;
         event.preventDefault();
-        openFile(dropped, send);
+        openFile(dropped, context);
       });
     }
   };

@@ -12,7 +12,6 @@ import os
 import re
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json
@@ -39,30 +38,7 @@ MOST_READ = 64_000
 """Most characters that are read."""
 MOST_UNPACKED = 1 << 20
 """Most bytes that a link may unpack to."""
-ROOM = 56
-"""Characters of a run's link for each of its tokens, and at least `LEAST`, of which none is left out."""
-LEAST = {"iteration": 455, "run": 3_400}
-NODE = 28
-"""Characters of an iteration's link for each of its nodes."""
 _DATA = re.compile(r"(?:^|[#&]r=)(\d+)\.([A-Za-z0-9_-]*)")
-
-
-@dataclass(frozen=True)
-class Fullness:
-    """How much a link carries: token ids or none, the target's probabilities or none, and so many
-    characters of the text before."""
-
-    ids: bool
-    target: bool
-    text: int
-
-
-ITERATION = (
-    Fullness(True, True, 80), Fullness(False, True, 80), Fullness(False, True, 24),
-    Fullness(False, True, 0), Fullness(False, False, 0),
-)  # fmt: skip
-RUN = (Fullness(True, False, 400), Fullness(False, False, 400), Fullness(False, False, 80))
-"""What a link leaves out first where it would be too long."""
 
 
 def link(run: Any, *, first: int | None = None, last: int | None = None) -> str:
@@ -85,12 +61,11 @@ def link(run: Any, *, first: int | None = None, last: int | None = None) -> str:
         raise SettingsError(
             f"There are no iterations {begin} to {stop} in a run of {len(steps)}: count from 0."
         )
+    answer = call("linkChoices", header, steps, begin, stop, _defaults(header, steps))
     text = ""
-    room = _room(steps[begin : stop + 1])
-    for fullness in ITERATION if begin == stop else RUN:
-        data = call("linkOf", header, steps, begin, stop, vars(fullness), _defaults(header, steps))
+    for data in answer["choices"]:
         text = packed(data)
-        if len(text) <= room:
+        if len(text) <= answer["room"]:
             break
     if len(text) > LONGEST:
         raise SettingsError(
@@ -171,17 +146,6 @@ def _parts(run: Any) -> tuple[Data, list[Data]]:
     step = step_data(step_of(run))
     header = {"prompt_ids": [], "first_token": None, "texts": {}, "settings": {}, "models": {}}
     return header, [step]
-
-
-def _room(steps: list[Data]) -> int:
-    """Characters that a link may have before it leaves something out."""
-    if len(steps) == 1:
-        (step,) = steps
-        rows = len(step["nodes"]) + len(step["extra"])
-        for proposal in step["proposals"]:
-            rows += len(proposal["tree"]["token"])
-        return max(LEAST["iteration"], NODE * rows)
-    return max(LEAST["run"], ROOM * sum([len(step["committed"]) for step in steps]))
 
 
 def _defaults(header: Data, steps: list[Data]) -> Data:

@@ -105,17 +105,62 @@ function trimmed(values) {
   return values.slice(0, 1 + values.findLastIndex(value => value !== 0));
 }
 
+/** Characters for each row of an iteration, for each token of a run, and the least. */
+const ROOM = { row: 28, iteration: 455, token: 56, run: 3400 };
+/** What a link carries: token ids, the target's probabilities, characters of the text before. What
+ *  comes later is for those that would be long.
+ *  @type {Record<string, [ids: boolean, target: boolean, text: number][]>} */
+const FULLNESS = {
+  iteration: [
+    [true, true, 80],
+    [false, true, 80],
+    [false, true, 24],
+    [false, true, 0],
+    [false, false, 0]
+  ],
+  run: [
+    [true, false, 400],
+    [false, false, 400],
+    [false, false, 80]
+  ]
+};
+
+/**
+ * The JSON of a link in several lengths, and the characters from which on the next one is taken.
+ * @param {Header} header
+ * @param {Step[]} steps all of the run
+ * @param {number} first
+ * @param {number} last
+ * @param {Values} defaults settings that it leaves out
+ * @returns {{room: number, choices: Values[]}}
+ */
+export function linkChoices(header, steps, first, last, defaults) {
+  const shown = steps.slice(first, last + 1);
+  const alone = first === last;
+  const tokens = shown.reduce((sum, step) => sum + step.committed.length, 0);
+  const rows = shown[0].proposals.reduce(
+    (sum, { tree }) => sum + tree.token.length,
+    shown[0].nodes.length + shown[0].extra.length
+  );
+  const room = alone
+    ? Math.max(ROOM.iteration, ROOM.row * rows)
+    : Math.max(ROOM.run, ROOM.token * tokens);
+  const choices = FULLNESS[alone ? "iteration" : "run"].map(([ids, target, text]) =>
+    linkOf(header, steps, first, last, { ids, target, text }, defaults)
+  );
+  return { room, choices };
+}
+
 /**
  * Iterations of a run as the JSON of a link.
  * @param {Header} header
- * @param {Step[]} steps all of them
+ * @param {Step[]} steps
  * @param {number} first
  * @param {number} last
- * @param {{ids: boolean, target: boolean, text: number}} fullness what it carries: token ids, the
- *   target's probabilities, characters of the text before
- * @param {Values} defaults settings that it leaves out
+ * @param {{ids: boolean, target: boolean, text: number}} fullness
+ * @param {Values} defaults
  */
-export function linkOf(header, steps, first, last, fullness, defaults) {
+function linkOf(header, steps, first, last, fullness, defaults) {
   const shown = steps.slice(first, last + 1);
   const [start] = shown;
   /** @type {Texts} */

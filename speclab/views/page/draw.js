@@ -225,7 +225,7 @@ export function namesOf({ models }, step) {
   const drafts = (step?.caches ?? [])
     .filter(({ name }) => name !== "target")
     .map(({ name }) => models[name] ?? filled(WORDS.title[name] ?? WORDS.title.head, { name }));
-  const draft = drafts.join(" + ") || step?.settings.strategy;
+  const draft = models.drafts || drafts.join(" + ") || step?.settings.strategy; // a link says who drafted
   const verb = drafts.length > 1 ? "draft" : "drafts";
   return { target: models.target ?? WORDS.title.target, draft, verb };
 }

@@ -260,8 +260,8 @@ function drawLines(state, parts, { send }) {
  * @param {State} state
  * @param {Values} parts
  */
-function drawError({ status: { error } }, { whole, error: line }) {
-  let seen = error?.where === "start";
+function drawError({ status: { error }, header }, { whole, error: line }) {
+  let seen = error?.where === "start" && !header;
   for (const spot of whole.querySelectorAll("[data-where]")) {
     spot.textContent = spot.dataset.where === error?.where ? error.sentence : "";
     seen ||= Boolean(spot.offsetParent); // empty ones and a closed form are not displayed

@@ -241,3 +241,31 @@ export async function unpackedWithin(packed, format, most, damaged, large) {
   }
   return new Blob(parts).text();
 }
+
+let openedRuns = 0;
+
+/**
+ * Shows a run that was read on a page without a kernel.
+ * @param {Context} context
+ * @param {{header: Header, steps: Step[]}} run
+ * @param {string} name what was opened
+ */
+export function openRun({ dispatch, send }, { header, steps }, name) {
+  openedRuns -= 1; // runs that are decoded have numbers from 0 on
+  dispatch({ type: "status", error: null, message: `${name}.` });
+  dispatch({
+    type: "run",
+    id: openedRuns,
+    header,
+    keep: 0,
+    steps,
+    cursor: Math.min(1, steps.length)
+  });
+  send({ do: "open", name, data: "" });
+}
+
+/** Says why a run is refused; what was shown stays. @param {Context} context @param {Error} error */
+export function refuse({ state, dispatch }, { message }) {
+  const where = state().header ? "page" : "start";
+  dispatch({ type: "status", busy: null, error: { where, sentence: message } });
+}

@@ -184,7 +184,9 @@ function received(state, message) {
     }
     case "show": {
       let next = message.cursor === state.cursor ? state : movedTo(state, message.cursor);
-      if (message.phase !== positionShown(next).phase && !asking(next) && stepShown(next))
+      const { phase, level } = positionShown(next);
+      const elsewhere = message.phase !== phase || (message.level ?? level) !== level;
+      if (elsewhere && !asking(next) && stepShown(next))
         next = movedTo(
           next,
           next.cursor,
