@@ -103,6 +103,7 @@ def record_schema() -> str:
     for name, record in schema["$defs"].items():
         record["required"] = needed["$defs"].get(name, record).get("required", [])
     schema["required"] = needed["required"]
+    schema["$defs"]["Step"]["properties"]["mask"] = {}  # the page checks all of it at once
     return json.dumps(_without_words(schema), indent=1) + "\n"
 
 

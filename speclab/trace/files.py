@@ -67,10 +67,13 @@ def checked(raw: Any, name: str) -> Trace:
         reason = first["msg"]
         if reason.startswith("Input should be a valid"):
             reason = reason.partition(",")[0]  # JSON has nothing to parse
-        wrong = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {reason}"
+        place = [str(name) for name in first["loc"]]
+        if place and place[-1] == "float":  # the first type of a value that has several
+            place.pop()
+        wrong = f"{'.'.join(place) or 'the file'}: {reason}"
     if wrong:
         raise TraceError(
-            f"{name} is not a speclab trace of format {version}: {wrong}; save it again"
+            f"{name} is not a speclab trace of format {VERSION}: {wrong}; save it again"
         )
     return trace
 

@@ -58,6 +58,11 @@ export function wrongField(value, schema, records = schema.$defs, place = []) {
   return "";
 }
 
+/** All digits of a number. @param {number} value */
+function exact(value) {
+  return Number.isInteger(value) ? BigInt(value) : value;
+}
+
 /** Why a value itself is wrong, whatever it contains. @param {any} value @param {any} schema */
 function wrongValue(value, schema) {
   if (value === undefined) return "Field required";
@@ -78,7 +83,7 @@ function wrongValue(value, schema) {
     return `String should match pattern '${schema.pattern}'`;
   for (const [name, holds, bound] of BOUNDS)
     if (name in schema && !holds(value, schema[name]))
-      return `Input should be ${bound} ${schema[name]}`;
+      return `Input should be ${bound} ${exact(schema[name])}`;
   return "";
 }
 
@@ -118,13 +123,13 @@ export function readRun(raw, name) {
   if (Number.isInteger(version) && version !== VERSION) {
     const wayOut = version > VERSION ? "upgrade speclab" : "decode it again";
     throw new Refused(
-      `${name} has trace format ${version}, and this speclab reads format ${VERSION}: ${wayOut}`
+      `${name} has trace format ${exact(version)}, and this speclab reads format ${VERSION}: ${wayOut}`
     );
   }
   const wrong = wrongField(raw, RECORDS) || wrongSteps(raw.steps);
   if (wrong)
     throw new Refused(
-      `${name} is not a speclab trace of format ${version ?? "None"}: ${wrong}; save it again`
+      `${name} is not a speclab trace of format ${VERSION}: ${wrong}; save it again`
     );
   const { steps, ...header } = raw;
   return { header: { ...header, prompt_parts: [] }, steps };
@@ -145,10 +150,11 @@ function wrongSteps(steps) {
   return "";
 }
 
-/** @param {string[]} mask */
+/** @param {any} mask */
 function isSquare(mask) {
+  if (!Array.isArray(mask)) return false;
   const width = 2 * Math.ceil(mask.length / 8);
-  return mask.length > 0 && mask.every(row => row.length === width && /^[0-9a-f]*$/i.test(row));
+  return mask.length > 0 && mask.every(row => row?.length === width && /^[0-9a-f]*$/i.test(row));
 }
 
 /** Why columns are no draft tree (tree.py). @param {Columns} tree */
