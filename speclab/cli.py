@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | live | fetch | bench | rows | replay | clinic | diff | same | …``.
+"""The command line, `speclab lab` and the commands below.
 
 Importing this module imports no torch; each command imports what it needs.
 """
@@ -96,6 +96,25 @@ def page(ctx: typer.Context, notebook: _Notebook = None) -> None:
     host.start(host.app_command(notebook, ctx.args))
 
 
+@app.command("open", context_settings=_PASS_ON)
+def open_run(
+    ctx: typer.Context,
+    link: Annotated[str, typer.Argument(help="An address with #r=…, in quotes.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Save the run as this file (.json.gz) instead.")
+    ] = None,
+) -> None:
+    """Open the run of a link in JupyterLab; further options go to JupyterLab."""
+    trace = speclab.open_link(link)
+    if to is not None:
+        typer.echo(f"Saved {trace} as {trace.save(to)}.")
+        return
+    source = f"import speclab\n\nspeclab.Lab(trace=speclab.open_link({link!r}))"
+    command = host.jupyter_command(host.notebook_of(source, "link"), ctx.args)
+    typer.echo(host.ADVICE)
+    host.start(command)
+
+
 @app.command()
 def run(
     prompt: Annotated[str, typer.Argument(help="The text to continue, or with --chat to answer.")],
@@ -133,10 +152,14 @@ def run(
 
 @app.command()
 def live(
-    folder: Annotated[Path, typer.Argument(help="The folder to write.")], pair: _Pair = "mini"
+    folder: Annotated[Path, typer.Argument(help="The folder to write.")],
+    pair: _Pair = "mini",
+    space: Annotated[
+        bool, typer.Option("--space", help="Also write the README.md of a static Space.")
+    ] = False,
 ) -> None:
     """Write the lab as static files that decode in the browser, to be served from anywhere."""
-    path = speclab.export_live(folder, pair)
+    path = speclab.export_live(folder, pair, space=space)
     typer.echo(f"Look at it: python -m http.server --directory {path}")
 
 

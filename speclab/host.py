@@ -5,6 +5,7 @@ Imports torch only inside functions.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from speclab.errors import SpeclabError
+from speclab.files import write_whole
 
 if TYPE_CHECKING:
     import torch
@@ -100,6 +102,36 @@ ADVICE = (
     "desk and add --no-browser; then open the address that it prints."
 )
 """How to reach the lab."""
+
+
+def notebook_of(source: str, name: str) -> Path:
+    """Writes a notebook of one cell below the current folder; one of this name is replaced.
+
+    Raises:
+        SpeclabError: the folder cannot be written.
+    """
+    cell = {
+        "cell_type": "code",
+        "id": "cell",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+        "source": source,
+    }
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    book = {
+        "cells": [cell],
+        "metadata": {"kernelspec": kernel},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    try:
+        COPIES.mkdir(exist_ok=True)
+    except OSError as error:
+        raise SpeclabError(
+            f"{COPIES.absolute()} cannot be written ({error.strerror}): run this in your own folder."
+        ) from None
+    return write_whole(COPIES / f"{name}.ipynb", json.dumps(book).encode())
 
 
 def _course() -> Path:

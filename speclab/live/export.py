@@ -39,18 +39,21 @@ STRATEGIES: tuple[Strategy, ...] = (
 FIXED = {"history", "root", "commit", "candidates", "head"}
 """Settings that need a kernel."""
 NOTE = "In a lab with a kernel: sampling, draft heads and routing, other models and strategies, history, comparing."
+SPACE = "---\ntitle: speclab\nsdk: static\nlicense: mit\n---\n"
+"""What makes a folder a static Space."""
 LINKS = "<!--LINKS-->"
 """Where a site may add links to the page's HTML."""
 SCRIPTS = Path(__file__).parent
 """The folder of the decoder's ES modules, and of the page's HTML."""
 
 
-def export_live(path: str | os.PathLike[str], pair: str = "mini") -> Path:
+def export_live(path: str | os.PathLike[str], pair: str = "mini", *, space: bool = False) -> Path:
     """Write the live page as a folder; returns its path.
 
     Args:
         path: the folder; missing parents are created, files of an earlier export replaced.
         pair: the models by name; they must be GPT-NeoX in float16, as the mini family is.
+        space: whether the folder is to be a static Space of Hugging Face, which its README.md says.
 
     Raises:
         UnsupportedModelError: the browser cannot run these models.
@@ -88,6 +91,8 @@ def export_live(path: str | os.PathLike[str], pair: str = "mini") -> Path:
         "plotly.js.gz": plotly_js(),
         "index.html": index().encode(),
     }
+    if space:
+        parts["README.md"] = SPACE.encode()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -48,6 +48,13 @@ def test_the_code_is_small_and_names_no_other_address(folder):
     assert sum((folder / name).stat().st_size for name in code) < 150_000
 
 
+def test_a_space_is_a_folder_with_a_readme(tmp_path):
+    done = CliRunner().invoke(cli.app, ["live", str(tmp_path / "page"), "--space"])
+    assert done.exit_code == 0, done.output
+    lines = (tmp_path / "page" / "README.md").read_text().splitlines()
+    assert "sdk: static" in lines
+
+
 def test_the_worker_knows_the_size_and_the_hash_of_each_file(folder):
     lab = setup(folder)
     assert {one["name"] for one in lab["files"]} == {
