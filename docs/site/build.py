@@ -12,7 +12,6 @@ import re
 import shutil
 import sys
 import tomllib
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -87,8 +86,8 @@ TASKS = {
         "code",
     ),
 }
-"""By lesson, what to predict, with a strategy and a prompt or the kind of it: in the live lab, or in a
-run that was exported, where the live lab lacks the strategy."""
+"""By lesson, what to predict, with a strategy and a prompt or the kind of it: the live lab decodes it,
+or shows it from a link, where it lacks the strategy."""
 OPTIONS = {
     "project": "speclab",
     "html_title": "speclab",
@@ -190,17 +189,18 @@ def live_link(name: str) -> str:
 def task(name: str) -> str:
     """What a class predicts: each on a phone, from a link."""
     question, strategy, prompt = TASKS[name]
-    address = f"../runs/{name}_task.html?predict"
     if is_live(strategy):
-        address = address_of(strategy, prompt, predict=1)
+        address = f"{address_of(strategy, prompt)}#guess"
+    else:
+        address = f"../index.html#{shown(strategy, prompt)}&guess"
     link = f'<a href="{address}">This text</a>'
     return f"**Predict on your phone.** {link}: {question} A click on a node shows the verdicts."
 
 
-def address_of(strategy: Any, prompt: str, **more: Any) -> str:
+def address_of(strategy: Any, prompt: str) -> str:
     """The live lab with a strategy and a prompt."""
     numbers = {key: value for key, value in strategy if isinstance(value, int | float)}
-    asked = {"strategy": type(strategy).__name__, **numbers, "prompt": text_of(prompt), **more}
+    asked = {"strategy": type(strategy).__name__, **numbers, "prompt": text_of(prompt)}
     return f"../index.html?{escape(urlencode(asked))}"
 
 
@@ -238,21 +238,21 @@ def contents() -> str:
 
 
 def export_runs(folder: Path) -> None:
-    """Decodes each of `RUNS`, and each of `TASKS` that the live lab cannot, and writes it as a page."""
+    """Decodes each of `RUNS`, and writes it as a page."""
     pair = speclab.load_pair()
     folder.mkdir(parents=True)
     for name, (strategy, kind) in RUNS.items():
         session = speclab.Session(pair, strategy, text_of(kind), max_new_tokens=48)
         session.run()
         views.export_html(session.trace, folder / f"{name}.html")
-    for name, (_, strategy, kind) in TASKS.items():
-        if not is_live(strategy):
-            session = speclab.Session(pair, strategy, text_of(kind), max_new_tokens=96)
-            session.run()
-            # the iteration whose path has most sources, then the longest; the page opens there
-            number = 1 + max(range(len(session.steps)), key=lambda i: variety(session.steps[i]))
-            trace = replace(session.trace, steps=session.trace.steps[:number])
-            views.export_html(trace, folder / f"{name}_task.html", cursor=number)
+
+
+def shown(strategy: Any, prompt: str) -> str:
+    """A run's iteration whose path has most sources, then the longest one, as a link has it."""
+    session = speclab.Session(speclab.load_pair(), strategy, text_of(prompt), max_new_tokens=96)
+    session.run()
+    index = max(range(len(session.steps)), key=lambda i: variety(session.steps[i]))
+    return escape(speclab.link(session, first=index, last=index).partition("#")[2])
 
 
 def variety(step: Any) -> tuple[int, int]:

@@ -51,8 +51,8 @@ async function startLive() {
     const view = mount(place, { kind: "worker", send, on: hear, keys: document }, window.Plotly);
     worker.onerror = ({ message }) => gone(message);
     // in the first three iterations, or as long as the link says
-    const predict = /[?&]predict\b/.test(location.search);
-    view.handle({ type: "guessing", on: predict || (shown ? false : 3) });
+    const guess = /[#&]guess\b/.test(location.hash);
+    view.handle({ type: "guessing", on: guess || (shown ? false : 3) });
   } catch (error) {
     place.textContent =
       location.protocol === "file:"

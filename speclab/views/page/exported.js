@@ -18,8 +18,6 @@ async function startExported() {
       { kind: "none", send() {}, on() {}, keys: document },
       window.Plotly
     );
-    // "?predict" asks for a guess of the last iteration, if the page opens there
-    handle({ type: "guessing", on: location.search.length });
     handle({ type: "run", ...run });
     for (const [type, fields] of Object.entries(run.panels)) handle({ type, ...fields });
     const settings = run.steps[0]?.settings ?? {};
