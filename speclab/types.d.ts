@@ -147,6 +147,21 @@ interface Entry {
   kind?: string | null;
 }
 
+/** A point on the axes of a figure. */
+interface Point {
+  x: number;
+  y: number;
+}
+
+/** The box of a node on the axes of its tree. */
+interface Hit {
+  id: NodeId;
+  x0: number;
+  x1: number;
+  y0: number;
+  y1: number;
+}
+
 /** Where the columns of a tree stand, and the characters of their labels. */
 interface Places {
   x: number[];
@@ -191,6 +206,8 @@ interface Drawing {
   /** Lines below the labels, by node. */
   second: Record<string, string>;
   sentence: string;
+  /** What a preview says in place of the story. */
+  says?: string;
   /** Never folded. */
   kept: NodeId[];
   rings: Set<NodeId>;
@@ -205,8 +222,6 @@ interface TreeOptions {
   selected?: NodeId | null;
   /** Never folded. */
   first?: NodeId[];
-  /** No wider than it needs, so that the mask stands at its edge. */
-  fitted?: boolean;
 }
 
 /** A node of a tree of another tool. */
@@ -226,6 +241,7 @@ interface Piece {
   iteration: number;
   token: number;
   title: string;
+  node: number | null;
 }
 
 // ---- the page
@@ -337,6 +353,8 @@ interface State {
   preview: { index: number; what_if: WhatIf | null } | null;
   curve?: Curve;
   pinned?: { step: Step | null };
+  /** Whether the tree shows what it was before its settings were changed. */
+  against?: boolean;
   compared?: { rows: Values[] };
   diffed?: { diff: Diff | null };
   runs?: Run[];
@@ -344,6 +362,8 @@ interface State {
   link?: { address: string; sentence: string; rows?: string[] };
   address?: { page: string };
   form: boolean;
+  /** Whether a node was clicked. */
+  picked: boolean;
   rows: boolean;
   marks: boolean;
 }
@@ -497,6 +517,8 @@ interface Feature {
   state?: Partial<State>;
   /** Answers an event of its own; null for those of others. */
   reduce?(state: State, event: PageEvent): [State, Message[]] | null;
+  /** Another tree in place of the whole iteration's. */
+  overlay?(state: State, step: Step): Drawing | null;
   /** Changes what a message of the kernel has made of the state. */
   after?(state: State, message: PageEvent, before: State): State;
   /** What it is on a page. */
@@ -553,12 +575,7 @@ interface Features {
 }
 
 /** Draws a figure in a place if the key changed. */
-type Plot = (
-  place: any,
-  key: any[],
-  figureOf: () => Figure,
-  clicked?: (point: any) => void
-) => void;
+type Plot = (place: any, key: any[], figureOf: () => Figure) => void;
 
 interface Window {
   Plotly: any;

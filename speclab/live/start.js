@@ -50,9 +50,10 @@ async function startLive() {
     };
     const view = mount(place, { kind: "worker", send, on: hear, keys: document }, window.Plotly);
     worker.onerror = ({ message }) => gone(message);
-    // in the first three iterations, or as long as the link says
+    // in the first three iterations of the start page, or as long as the link says
     const guess = /[#&]guess\b/.test(location.hash);
-    view.handle({ type: "guessing", on: guess || (shown ? false : 3) });
+    const plain = location.search || shown ? 0 : 3;
+    view.handle({ type: "guessing", on: guess || plain });
   } catch (error) {
     place.textContent =
       location.protocol === "file:"

@@ -42,7 +42,7 @@ def opened(browser, path, **options):
 def exported(browser, tmp_path_factory):
     path = export_html(RUN, tmp_path_factory.mktemp("exported") / "run.html")
     # waiting for a function of the page is evaluating a string, which the page forbids
-    page = opened(browser, path, color_scheme="dark", bypass_csp=True)
+    page = opened(browser, path, color_scheme="dark", bypass_csp=True, has_touch=True)
     yield page
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / "exported_dark.png", full_page=True)
@@ -54,6 +54,7 @@ def exported(browser, tmp_path_factory):
 @pytest.fixture
 def page(exported):
     """The page at its second iteration, no tab open."""
+    exported.set_viewport_size({"width": 1280, "height": 800})
     exported.evaluate("speclab.dispatch({type: 'set', values: {node: null, tab: ''}})")
     exported.evaluate("speclab.dispatch({type: 'go', cursor: 2})")
     exported.focus(".speclab-body")
@@ -102,24 +103,56 @@ def test_iterations_and_phases_are_reached_by_keyboard_and_by_mouse(page):
     assert page.locator(".sl-body > span:visible").count() == 4, "the prompt and three iterations"
     page.keyboard.press("End")
     shows(page, last)
-    page.click(".sl-more summary")
-    page.click("text=Play phases")
-    shows(page, 1, 0)
-    page.click(".sl-pause")
+    page.click(".sl-play")
+    shows(page, last, 0)
+    page.click(".sl-play")
+    page.click("[data-phase=draft]")
+    shows(page, last, 1)
 
 
-def test_the_commit_shows_the_caches_and_nothing_moves_between_steps_and_phases(page):
-    places = "['.sl-stage', '.speclab-text'].map(name => document.querySelector(name).offsetTop)"
-    first = page.evaluate(places)
-    for key, *place in (("ArrowRight", 3), ("ArrowRight", 4), ("[", 4, -2), ("[", 4, -3)):
-        page.keyboard.press(key)
-        shows(page, *place)
-        assert page.evaluate(places) == first
+PLACES = """() => [
+  ...['.sl-stage', '.speclab-text', '.sl-below', '.sl-tabs'].map(name => document.querySelector(name).offsetTop),
+  document.querySelector('.speclab-mask').offsetParent && document.querySelector('.speclab-mask').offsetLeft,
+].filter(place => place !== null)"""
+FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+@pytest.mark.parametrize("width", [1440, 1008, 390])
+def test_nothing_moves_between_steps_and_phases(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    for cursor in range(1, len(RUN.steps) + 1):  # the stage is as high as its highest tree so far
+        page.evaluate("cursor => speclab.dispatch({type: 'go', cursor})", cursor)
+        page.evaluate(FRAMES)
+    first = page.evaluate(PLACES)
+    for cursor in range(1, len(RUN.steps) + 1, 4):
+        for tick in range(len(call("positions", RUN.steps[cursor - 1]))):
+            place = {"type": "go", "cursor": cursor, "tick": tick}
+            page.evaluate("place => speclab.dispatch(place)", place)
+            page.evaluate(FRAMES)
+            seen = page.evaluate(PLACES)
+            assert seen == first[: len(seen)], place
+
+
+def test_the_commit_shows_the_caches(page):
     page.click("[data-phase=commit]")
     page.wait_for_selector(".speclab-tree", state="hidden")
     page.wait_for_selector(".sl-stage .speclab-cache .heatmaplayer image", state="attached")
     page.click("[data-phase=all]")
     page.wait_for_selector(".speclab-tree", state="visible")
+
+
+def word(page, texts, number):
+    """Moves the pointer to the end of a word; where that is."""
+    box = page.locator(texts).nth(number).bounding_box()
+    place = (box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
+    page.mouse.move(*place)
+    return place
+
+
+def shown(page):
+    """What hover shows: the line of the node, and the frames in the mask."""
+    line = page.inner_text(".sl-node-line")
+    return {"line": line, "frames": page.locator(".sl-frame:visible").count()}
 
 
 def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
@@ -134,14 +167,24 @@ def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
     shapes = "name => (document.querySelector(name).layout.shapes ?? []).length"
     before = page.evaluate(shapes, ".speclab-mask")
     page.keyboard.press("Escape")
-    page.wait_for_function(
-        "document.querySelector('.sl-node-line').textContent === 'Click a node.'"
-    )
+    page.wait_for_function("document.querySelector('.sl-node-line').textContent === ''")
     assert page.evaluate(shapes, ".speclab-mask") == before - 2
-    page.locator(NODE).nth(2).click(force=True)
-    page.wait_for_function(
-        "document.querySelector('.sl-node-line').textContent.startsWith('Node ')"
-    )
+    word(page, ".speclab-tree .textpoint", 2)
+    assert shown(page) == {"line": "".join(call("nodeSentence", step, 2)), "frames": 2}
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_function("speclab.state().node === 2")
+    page.touchscreen.tap(*word(page, ".speclab-tree .textpoint", 1))
+    page.wait_for_function("speclab.state().node === 1")
+    x, y = word(page, ".speclab-mask .ytick text", 2)
+    row = int(page.locator(".speclab-mask .ytick text").nth(2).text_content().split()[0])
+    assert shown(page)["line"] == "".join(call("nodeSentence", step, row))
+    page.mouse.move(x + 120, y)
+    assert "see" in shown(page)["line"]
+    page.mouse.click(x, y)
+    page.wait_for_function("row => speclab.state().node === row", arg=row)
+    page.mouse.move(0, 0)
+    assert shown(page)["frames"] == 0
     page.click("[data-tab=node]")
     page.wait_for_selector(".sl-panel .js-plotly-plot")
     page.click("[data-tab=metrics]")

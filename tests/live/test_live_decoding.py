@@ -5,9 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
+from html import unescape
+from itertools import groupby
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
+from support.checkout import ROOT
 from support.live import MINI, RUNS, decoded, in_node
 from support.node import assert_equal
 
@@ -82,6 +87,19 @@ def test_token_ids_and_texts_are_the_tokenizers(pair):
     told = json.loads(in_node(RUNS + script, {"folder": str(MINI), "runs": texts}))
     assert told["ids"] == [pair.tokenizer(text)["input_ids"] for text in texts]
     assert dict(enumerate(told["texts"])) == pair.token_texts(range(len(told["texts"])))
+
+
+def test_what_ships_reads_as_text(pair):
+    """No half characters, and no token that repeats itself, in what the first 60 tokens say."""
+    page = (ROOT / "speclab/live/index.html").read_text(encoding="utf-8")
+    links = [parse_qs(urlsplit(unescape(link)).query) for link in re.findall(r'"(\?[^"]+)"', page)]
+    texts = {prompt.text for prompt in examples()}
+    texts |= {text for link in links for text in link.get("prompt", [])}
+    for text in texts:
+        session = speclab.Session(pair, speclab.DynaTree(node_budget=16), text, max_new_tokens=60)
+        session.run()
+        assert "\ufffd" not in session.text, text
+        assert max(len([*group]) for _, group in groupby(session.token_ids)) < 4, text
 
 
 def test_logits_of_a_tree_are_the_targets(pair):

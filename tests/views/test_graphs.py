@@ -52,7 +52,7 @@ def test_the_tree_of_another_tool_is_drawn_in_one_line():
     assert {node: place[4] for node, place in drawn.items()} == {
         "a": "square", "b": "circle", 7: "x", "d": "circle"
     }  # fmt: skip
-    assert {"The", "7 #31", "␣&lt;b&gt;cat", "∅"} <= set(texts(figure))
+    assert {"The", "#31", "␣&lt;b&gt;cat", "∅"} <= set(texts(figure))
     assert drawn[7][2] < drawn["b"][2], "less probable"
     assert drawn["b"][3] >= 2.5, "a ring"
     assert "1 accepted" in figure.layout.meta["sentence"]

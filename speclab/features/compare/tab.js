@@ -107,7 +107,6 @@ function comparePage(context) {
   const { element, update } = compareOf(context);
   return {
     tab: true,
-    hidden: state => !state.compared && !state.pinned?.step,
     update,
     parts(tab, { compared }) {
       if (tab !== "compare") return [];

@@ -8,6 +8,8 @@ import { countsOf, firstShown, gainedByDraft, iterationAxis } from "../../views/
 import { filled, words } from "../../views/page/words.js";
 import METRICS_WORDS from "./words.json" with { type: "json" };
 
+const LEAST = 16; // iterations that the axis has room for
+
 /**
  * Tokens per iteration above milliseconds by phase.
  * @param {Step[]} steps up to the cursor
@@ -35,7 +37,7 @@ export function metricsFigure(steps, first = 0) {
     noteAt(WORDS.metrics.tokens, 0, 1),
     noteAt(WORDS.metrics.milliseconds, 0, 0.42)
   ];
-  const xaxis = iterationAxis(first, shown.length);
+  const xaxis = iterationAxis(first, shown.length, LEAST);
   return { data, layout: layoutOf("metrics", metricsSentence(steps), { annotations, xaxis }) };
 }
 

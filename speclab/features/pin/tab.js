@@ -1,34 +1,58 @@
-// A pinned iteration beside the one shown.
+// The same iteration before its settings were changed, in one tree with the one decoded again: what
+// was drafted before is struck out, what is new is marked.
 
+import { WORDS } from "../../views/page/data.js";
+import { button } from "../../views/page/draw.js";
 import { register } from "../../views/page/features.js";
-import { kindsAt } from "../../views/page/phases.js";
-import { treesBeside } from "../../views/page/trees.js";
-import { stepGraph, treeTable } from "../../views/page/tree.js";
-import { words } from "../../views/page/words.js";
+import { WHOLE, shapeOf } from "../../views/page/phases.js";
+import { overlayShown, stepShown } from "../../views/page/state.js";
+import { attach, drawingAt } from "../../views/page/tree.js";
+import PIN_WORDS from "./words.json" with { type: "json" };
 
 /**
- * An iteration and the same one decoded again, side by side.
+ * An iteration over the same one before.
  * @param {Step} before
- * @param {Step} after
- * @param {[string, string]} names
+ * @param {Step} step
+ * @returns {Drawing}
  */
-export function pairFigure(before, after, names = ["before", "decoded again"], width = 1040) {
-  const trees = [before, after].map((step, index) => {
-    const values = { ...step.counts, name: names[index], accepted: step.accepted.length };
-    const title = words("drafts", "pair", values);
-    return { table: treeTable(stepGraph(step), kindsAt(step), 64), title };
+export function against(before, step) {
+  const drawing = drawingAt(step, WHOLE);
+  const { children } = shapeOf(step.tree);
+  const { token: tokens, parent: parents } = before.tree;
+  /** @type {NodeId[]} */
+  const places = []; // of each node before, the same node now, or one that is struck out
+  tokens.forEach((token, node) => {
+    const above = places[parents[node]] ?? -1;
+    const same =
+      above === -1 ? 0 : children[above]?.find(child => step.tree.token[child] === token);
+    places[node] = same ?? `gone ${node}`;
+    if (same !== undefined) return;
+    attach(drawing.graph, places[node], token, before.texts, above);
+    drawing.kinds[places[node]] = "gone";
   });
-  return treesBeside(trees, width);
+  for (const { index, verdict } of step.nodes)
+    if (!places.includes(index) && verdict !== "accepted") drawing.kinds[index] = "new";
+  return drawing;
 }
 
-register({
-  name: "pin",
-  page: () => ({
-    parts(tab, { pinned }, { step, width }) {
+register(
+  {
+    name: "pin",
+    state: { against: true },
+    overlay({ pinned, against: on }, step) {
       const other = pinned?.step;
-      if (!other || !step) return [];
-      if (tab !== "compare" && !(tab === "settings" && other.index === step.index)) return [];
-      return [pairFigure(other, step, ["before", "shown"], width)];
-    }
-  })
-});
+      return on && other?.index === step.index && other !== step ? against(other, step) : null;
+    },
+    page: ({ dispatch }) => ({
+      besideStory(state) {
+        const { pinned, against: on } = state;
+        if (pinned?.step?.index !== stepShown(state)?.index) return [];
+        if (on && overlayShown(state)?.says) return []; // a preview
+        const flip = () => dispatch({ type: "set", values: { against: !on } });
+        const look = { ...WORDS.controls.against, "aria-pressed": String(on) };
+        return [button(WORDS.against, look, flip)];
+      }
+    })
+  },
+  PIN_WORDS
+);

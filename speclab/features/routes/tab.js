@@ -1,51 +1,37 @@
 // The trees that two drafts proposed and that were not verified as they are, beside the tree.
 
 import { register } from "../../views/page/features.js";
-import { WHOLE, reached, shapeOf } from "../../views/page/phases.js";
-import { treesBeside } from "../../views/page/trees.js";
-import { graphOf, treeTable } from "../../views/page/tree.js";
+import { WHOLE, shapeOf } from "../../views/page/phases.js";
+import { plotText } from "../../views/page/text.js";
+import { anyTreeFigure } from "../../views/page/tree.js";
 import { words } from "../../views/page/words.js";
 
 /**
- * The proposed trees that were not verified as they are, side by side; null without any. From the
- * commit on, nodes that the text follows count as accepted, others as rejected or not reached.
+ * The proposed trees that were not verified as they are, one below the other; null without any. The
+ * target has judged none of them.
  * @param {Step} step
- * @param {Position} position
+ * @param {Position} _
  */
-export function draftsFigure(step, position = WHOLE, width = 1040) {
-  const trees = step.proposals
-    .filter(({ chosen, tree }) => !chosen || tree.token.length !== step.nodes.length)
-    .map(({ name, confidence, tree }) => {
-      const followed = reached(position, "commit") ? step.committed : [];
-      const kinds = followedKinds(followed, tree);
-      const path = Object.keys(kinds)
-        .map(Number)
-        .filter(node => kinds[node] === "accepted");
-      const title = words("drafts", "other", { name, confidence });
-      return { table: treeTable(graphOf(tree, step.texts, path), kinds, 16), title };
+export function draftsFigure(step, _ = WHOLE, width = 500) {
+  const others = step.proposals.filter(
+    ({ chosen, tree }) => !chosen || tree.token.length !== step.nodes.length
+  );
+  if (!others.length) return null;
+  /** @type {OtherNode[]} */
+  const nodes = [];
+  for (const { name, tree } of others) {
+    const { pathProb } = shapeOf(tree);
+    tree.token.forEach((token, node) => {
+      const [id, parent] = [node, tree.parent[node]].map(one => (one < 0 ? -1 : `${name} ${one}`));
+      const kind = node ? "not reached" : "root";
+      const text = step.texts[token];
+      nodes.push({ id, parent, text, path_prob: pathProb[node], kind, accepted: false });
     });
-  return trees.length ? treesBeside(trees, width) : null;
-}
-
-/**
- * Verdicts of a tree that was not verified, as far as the committed text tells.
- * @param {number[]} committed
- * @param {Columns} tree
- * @returns {Kinds}
- */
-function followedKinds(committed, tree) {
-  const { depth } = shapeOf(tree);
-  /** @type {Record<string, string>} */
-  const kinds = { 0: "root" };
-  tree.parent.forEach((parent, node) => {
-    if (parent < 0) return;
-    const reachedHere =
-      ["root", "accepted"].includes(kinds[parent]) && depth[node] <= committed.length;
-    kinds[node] = "not reached";
-    if (reachedHere)
-      kinds[node] = tree.token[node] === committed[depth[node] - 1] ? "accepted" : "rejected";
-  });
-  return kinds;
+  }
+  const figure = anyTreeFigure(nodes, { width });
+  const title = others.map(other => words("drafts", "other", other)).join("; ");
+  Object.assign(figure.layout.title, { text: plotText(title), font: { size: 12 } });
+  return figure;
 }
 
 register({ name: "routes", page: () => ({ second: draftsFigure }) });

@@ -3,14 +3,14 @@
 import { WORDS } from "./data.js";
 import { asks, button, choiceOf, div, entryOf, made, span } from "./draw.js";
 import { PHASES } from "./phases.js";
-import { LATER, asking, positionShown } from "./state.js";
+import { LATER, asking, placeInPhase, positionShown } from "./state.js";
 
 /** @param {Context} context @param {Features} features */
 export function barOf(context, features) {
   const { state, dispatch, send, live } = context;
   const look = WORDS.controls;
   const back = button("◀", look.back, () => dispatch({ type: "go", cursor: state().cursor - 1 }));
-  const step = button(live ? "Step" : "▶", look.step, () => {
+  const step = button("Step", look.step, () => {
     dispatch({ type: "next" });
     // while it is off, a button loses the focus
     step.closest("[tabindex]").focus({ preventScroll: true });
@@ -20,7 +20,7 @@ export function barOf(context, features) {
   const until = untilOf(context);
   const stop = asks(send, "Stop", { do: "stop" }, look.stop);
   const play = playOf(context);
-  const menu = menuOf(context, features, until.element, play.start);
+  const menu = menuOf(context, features, until.element);
   const going = live ? [until.run, stop] : [];
   /** @param {State} now */
   const update = now => {
@@ -29,7 +29,7 @@ export function barOf(context, features) {
     const forward = now.cursor < now.steps.length && !status.pending?.length;
     place.textContent = `${now.cursor} of ${now.steps.length}`;
     back.disabled = now.cursor <= 0;
-    if (live) step.textContent = stepWords(now);
+    step.textContent = stepWords(now);
     step.disabled = asking(now) || (!forward && (!live || off));
     until.run.disabled = asking(now) || off;
     if (status.error?.where === "until") until.hint.textContent = status.error.sentence;
@@ -37,6 +37,8 @@ export function barOf(context, features) {
     until.run.hidden = !stop.hidden;
     for (const one of phases.querySelectorAll("[data-phase]")) {
       const here = one.dataset.phase === positionShown(now).phase && now.cursor > 0;
+      const { name, count } = placeInPhase(now);
+      one.textContent = `${one.dataset.phase}${here && count > 1 ? ` ${name}` : ""}`;
       one.setAttribute("aria-pressed", String(here));
       one.disabled = !now.cursor || (asking(now) && LATER.includes(one.dataset.phase));
     }
@@ -44,6 +46,7 @@ export function barOf(context, features) {
   return {
     element: div("sl-bar", back, step, ...going, place, phases, play.element, menu),
     update,
+    walk: play.start,
     end: play.end
   };
 }
@@ -66,26 +69,27 @@ function phasesOf(dispatch) {
   return made("span", WORDS.controls.phases, arrow("‹", -1), ...buttons, arrow("›", 1));
 }
 
-/** Shows one phase after another. @param {Context} context */
+/** Shows the phases of an iteration one after another. @param {Context} context */
 function playOf({ state, dispatch }) {
   let timer = 0;
   const end = () => {
     clearInterval(timer);
-    element.hidden = true;
+    timer = 0;
+    element.textContent = "▶";
   };
-  /** Whether a phase was left to show. */
   const next = () => {
-    const { cursor, tick } = state();
+    const { tick } = state();
     dispatch({ type: "along", by: 1 });
-    return state().cursor !== cursor || state().tick !== tick;
+    if (state().tick === tick || positionShown(state()).phase === "all") end();
   };
   const start = () => {
     clearInterval(timer);
-    element.hidden = false;
-    timer = setInterval(() => next() || end(), 900);
-    if (!next() && !asking(state())) dispatch({ type: "go", cursor: 1, tick: 0 });
+    timer = setInterval(next, 900);
+    element.textContent = "❚❚";
+    const { cursor } = state();
+    if (positionShown(state()).phase === "all") dispatch({ type: "go", cursor, tick: 0 });
   };
-  const element = button("Pause", WORDS.controls.pause, end);
+  const element = button("▶", WORDS.controls.play, () => (timer ? end() : start()));
   return { element, start, end };
 }
 
@@ -130,16 +134,14 @@ function untilOf({ send, kernel }) {
  * @param {Context} context
  * @param {Features} features
  * @param {HTMLElement} until
- * @param {() => void} play
  */
-function menuOf({ state, dispatch, live }, features, until, play) {
+function menuOf({ state, dispatch, live }, features, until) {
   /** @param {"rows" | "marks"} name */
   const flip = name => () => dispatch({ type: "set", values: { [name]: !state()[name] } });
   const entries = made(
     "div",
     {},
     live ? until : null,
-    entryOf("Play phases", play),
     entryOf("As table", flip("rows")),
     entryOf("Marks in the text", flip("marks")),
     ...features.all("entries")

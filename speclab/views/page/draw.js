@@ -4,7 +4,7 @@
 import { LOOKS, WORDS } from "./data.js";
 import { themed } from "./figure.js";
 import { countsOf, textPieces } from "./metrics.js";
-import { reached } from "./phases.js";
+import { reached, verifiedRoot } from "./phases.js";
 import { asking, positionShown } from "./state.js";
 import { readable } from "./text.js";
 import { filled, words } from "./words.js";
@@ -56,6 +56,18 @@ export function entryOf(label, click, look = {}) {
     click();
   });
   return entry;
+}
+
+/**
+ * The key of a picture: what each sign means.
+ * @param {{label: string, color: string, sign: string}[]} looks
+ * @param {"color" | "background"} paint
+ * @returns {HTMLElement[]}
+ */
+export function keyOf(looks, paint = "color") {
+  return looks.map(({ label, color, sign }) =>
+    made("span", {}, made("i", { style: `${paint}:${color}` }, sign || "\u00a0"), ` ${label}`)
+  );
 }
 
 /** Saves what is at an address. @param {string} href @param {string} name */
@@ -141,7 +153,7 @@ export function shows(element, values) {
  * @returns {Plot}
  */
 export function plotter(Plotly, colors) {
-  return (place, key, figureOf, clicked) => {
+  return (place, key, figureOf) => {
     const theme = colors();
     if (shows(place, [...key, JSON.stringify(theme)])) return;
     const { data, layout, ...more } = figureOf();
@@ -149,11 +161,8 @@ export function plotter(Plotly, colors) {
     place.setAttribute("aria-label", layout.meta?.sentence ?? "");
     const template = { layout: themed(LOOKS.template.layout, theme) };
     const width = layout.width ?? Math.max(place.clientWidth, 200);
-    const first = !place.data;
     const looks = { ...themed(layout, theme), width, template, uirevision: key[0] };
     Plotly.react(place, themed(data, theme), looks, LOOKS.plot);
-    if (first && clicked)
-      place.on("plotly_click", (/** @type {any} */ { points: [point] }) => clicked(point));
   };
 }
 
@@ -185,13 +194,15 @@ export function drawText(body, state) {
   if (shows(body, [state.header, state.steps, state.marks, seen, body.clientWidth])) return;
   const lists = textPieces(state.header, state.steps.slice(0, seen));
   const lines = lists.map((pieces, iteration) => {
+    /** @param {number | null} node */
+    const named = node => (iteration === state.cursor ? { "data-node": node } : {});
     const line = made("span", iteration === seen && iteration ? { class: "sl-newest" } : {});
     const { length } = iteration ? state.steps[iteration - 1].committed : [];
     const mark = { class: "sl-mark", "data-iteration": iteration };
     if (state.marks && iteration) line.append(made("span", mark, `${iteration} +${length}`));
     /** @type {any} */
     let chip = null; // what a chat template wrote, as one sign of who speaks
-    for (const { text, kind, title } of pieces) {
+    for (const { text, kind, title, node } of pieces) {
       if (kind === "template" && !state.marks) {
         chip ??= line.appendChild(span("sl-chip", title));
         chip.title += text;
@@ -200,10 +211,13 @@ export function drawText(body, state) {
       chip = null;
       const tag = kind === "rejected" ? "s" : "span";
       if (state.marks || kind !== "rejected")
-        line.append(made(tag, { class: `sl-t sl-${kind}`, title }, readable(text)));
+        line.append(made(tag, { class: `sl-t sl-${kind}`, title, ...named(node) }, readable(text)));
     }
     return line;
   });
+  const step = state.steps[state.cursor - 1];
+  const root = lines[state.cursor - 1]?.lastElementChild;
+  if (step && root && verifiedRoot(step)) root.setAttribute("data-node", "0");
   body.replaceChildren(...lines);
   body.scrollTop = body.scrollHeight;
 }

@@ -4,7 +4,7 @@
 import { LOOKS, WORDS } from "./data.js";
 import { codeMap, frameAt, layoutOf, noteAt } from "./figure.js";
 import { WHOLE, kindsAt, reached, shapeOf } from "./phases.js";
-import { clip, columnsOf, labelOf, plotText } from "./text.js";
+import { clip, labelOf, plotText } from "./text.js";
 import { markOf, words } from "./words.js";
 
 /** @type {Record<string, number>} */
@@ -106,13 +106,12 @@ function maskSizes(step) {
   const labels = tokens.map((token, row) =>
     high >= 12 ? `${row} ${clip(labelOf(token, step.texts), MASK_SIZE.name)}` : String(row)
   );
-  const characters = Math.max(...labels.map(columnsOf));
   return {
     size,
     wide,
     high,
     labels,
-    left: Math.max(10 + MASK_SIZE.char * characters, MASK_SIZE.least),
+    left: 10 + MASK_SIZE.char * (MASK_SIZE.name + 3), // and a number
     start: -0.5 - (MASK_SIZE.gap + MASK_SIZE.band) / wide
   };
 }
@@ -135,15 +134,16 @@ export function maskFigure(step, position = WHOLE, { selected = null } = {}) {
   const heat = { ...codeMap(cells, LOOKS.mask.colors), xgap: gap, ygap: gap };
   const shapes = maskRules(step, start, size, high);
   const end = size - 0.5;
+  const { band, gap: free, cells: most, right } = MASK_SIZE;
   if (selected !== null) {
     shapes.push(frameAt(start, end, selected - 0.5, selected + 0.5));
     shapes.push(frameAt(selected - 0.5, selected + 0.5, -0.5, end));
   }
   const layout = layoutOf("mask", maskSentence(step), {
     margin: { l: left },
-    width: left + MASK_SIZE.band + MASK_SIZE.gap + wide * size + MASK_SIZE.right,
+    width: left + band + free + most + right, // of every mask: nothing moves from step to step
     height: MASK_SIZE.top + high * size + MASK_SIZE.bottom,
-    xaxis: { range: [start, end], tickvals: columns },
+    xaxis: { range: [start, most / wide - 0.5], tickvals: columns },
     yaxis: { range: [end, -0.5], tickvals: rows, ticktext: rows.map(row => plotText(labels[row])) },
     shapes,
     annotations: [
@@ -151,7 +151,30 @@ export function maskFigure(step, position = WHOLE, { selected = null } = {}) {
       ...(reached(position, "verify") ? maskFindings(step) : [])
     ]
   });
-  return { data: [prefixBand(step, start, wide, known), heat, ...maskMarks(cells)], layout };
+  const data = [prefixBand(step, start, wide, known), heat, ...maskMarks(cells)];
+  return { data, layout, size, cells, start };
+}
+
+/**
+ * What is at a point of the mask: a row, and what it may see there; null outside of the rows that
+ * are drawn. Left of the prefix there is no column.
+ * @param {Step} step
+ * @param {{cells: number[][], start: number}} figure
+ * @param {Point} point
+ * @returns {{node: number, column?: number | null, sentence?: string} | null}
+ */
+export function cellAt(step, { cells, start }, { x, y }) {
+  const row = Math.round(y);
+  const code = cells[row]?.[Math.round(x)];
+  if (!cells[row] || (code === undefined && x > 0)) return null;
+  if (x < start) return { node: row }; // its name
+  const before = code === undefined;
+  const column = before ? null : Math.round(x);
+  const tokens = [...step.tree.token, ...step.extra.map(extra => extra.token)];
+  const seen = [...step.prefix_seen, ...step.extra.map(extra => extra.prefix_seen)];
+  const name = before ? "before" : Object.keys(MASK)[code];
+  const values = { row: tokens[row], column: tokens[column], before: seen[row] };
+  return { node: row, column, sentence: words("mask", `sees ${name}`, values, step.texts) };
 }
 
 /** Squares and crosses where the mask differs from the expected one. @param {number[][]} cells */

@@ -7,7 +7,6 @@ import { joinedBytes } from "./text.js";
 import { markOf, words } from "./words.js";
 
 export const MOST = 120; // iterations in a picture
-const LEAST = 16; // iterations that an axis has room for
 
 /**
  * How many of the first iterations a picture leaves out.
@@ -24,11 +23,11 @@ export function gainedByDraft(step) {
 }
 
 /**
- * Ticks at iterations that exist; few iterations still get the room of LEAST.
+ * Ticks at iterations that exist; few iterations still get the room of `least`.
  * @param {number} first
  * @param {number} count
  */
-export function iterationAxis(first, count, least = LEAST) {
+export function iterationAxis(first, count, least = 1) {
   const every = [1, 2, 5, 10].find(step => count <= 25 * step || step === 10);
   const numbers = Array.from({ length: count }, (_, index) => first + index + 1).filter(
     number => number % every === 0
@@ -43,17 +42,9 @@ export function iterationAxis(first, count, least = LEAST) {
  * @param {number} first left out
  * @param {number | null} hidden its index
  * @param {number} cursor
- * @param {number} least iterations that have room
  * @param {number} fork iterations before a fork; -1: it is none
  */
-export function timelineFigure(
-  steps,
-  first = 0,
-  hidden = null,
-  cursor = steps.length,
-  least = LEAST,
-  fork = -1
-) {
+export function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length, fork = -1) {
   const shown = steps.slice(first, first + MOST);
   const x = shown.map(step => step.index + 1);
   /** @template T @param {Step} step @param {T} value */
@@ -80,7 +71,8 @@ export function timelineFigure(
   const signs = shown
     .filter(step => step.findings.length)
     .map(step => noteAt(markOf(step.findings[0])[0], step.index + 1, 1, above));
-  const shapes = [{ ...LOOKS.cursor, x0: cursor - 0.5, x1: cursor + 0.5 }];
+  const plain = { ...LOOKS.level, y0: 1, y1: 1 }; // what plain decoding writes
+  const shapes = [plain, { ...LOOKS.cursor, x0: cursor - 0.5, x1: cursor + 0.5 }];
   if (fork >= first) shapes.push({ ...LOOKS.fork, x0: fork + 0.5, x1: fork + 0.5 });
   const end = first + shown.length;
   if (cursor < end) shapes.push({ ...LOOKS.veil, x0: cursor + 0.5, x1: end + 0.5 });
@@ -92,7 +84,7 @@ export function timelineFigure(
       })
     );
   const sentence = words("timeline", "sentence", { count: steps.length, cursor });
-  const xaxis = iterationAxis(first, shown.length, least);
+  const xaxis = iterationAxis(first, shown.length);
   return { data, layout: layoutOf("timeline", sentence, { annotations: signs, shapes, xaxis }) };
 }
 
@@ -141,10 +133,11 @@ export function textPieces(header, steps) {
  * @param {string} kind
  * @param {number} iteration
  * @param {string} title
+ * @param {number | null} node
  * @returns {Piece}
  */
-function pieceOf(token, texts, kind, iteration, title = "") {
-  return { text: texts[token] ?? `#${token}`, kind, iteration, token, title };
+function pieceOf(token, texts, kind, iteration, title = "", node = null) {
+  return { text: texts[token] ?? `#${token}`, kind, iteration, token, title, node };
 }
 
 /**
@@ -164,6 +157,6 @@ function stepPieces(step) {
     const rejected = struck.map(one =>
       pieceOf(step.tree.token[one], step.texts, "rejected", step.index + 1)
     );
-    return [...rejected, pieceOf(token, step.texts, kind, step.index + 1, title)];
+    return [...rejected, pieceOf(token, step.texts, kind, step.index + 1, title, node)];
   });
 }

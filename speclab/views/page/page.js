@@ -1,6 +1,6 @@
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
-import { cacheFigure } from "./caches.js";
+import { cacheFigure, cacheKey } from "./caches.js";
 import { barOf, keysOf, tabKeysOf, treeKeysOf } from "./controls.js";
 import { LOOKS, WORDS } from "./data.js";
 import {
@@ -8,6 +8,7 @@ import {
   button,
   div,
   drawText,
+  keyOf,
   later,
   made,
   namesOf,
@@ -23,15 +24,15 @@ import { featuresOf } from "./features.js";
 import { maskFigure } from "./mask.js";
 import { firstShown, timelineFigure } from "./metrics.js";
 import { blockTable, decidedRows, nodeRows } from "./node.js";
-import { OWN, WHOLE, findingsAt, fresh, kindsAt } from "./phases.js";
+import { OWN, WHOLE, findingsAt, fresh, kindsAt, reached } from "./phases.js";
 import { formOf, settingsOf } from "./settings.js";
 import { asking, firstState, overlayShown, positionShown, reduce, stepShown } from "./state.js";
+import { watchPointer } from "./pointer.js";
 import { treeFigure } from "./tree.js";
 import { markOf, nodeSentence, remarks, story, words } from "./words.js";
 
-const CAPTION = 276; // pixels of the mask's name
+const GAP = 20; // pixels between tree and mask
 const NARROW = 640; // pixels; page.css has them, too
-const FEW = 4; // iterations that the timeline has room for at first
 
 /**
  * @param {HTMLElement} element
@@ -140,27 +141,27 @@ function partsOf(context, features) {
   const { state, dispatch, live } = context;
   /** @type {Values} */
   const parts = {};
-  for (const [name, { tag, ...look }] of Object.entries(WORDS.parts))
-    parts[name] = made(tag ?? "div", look);
+  for (const [name, { in: outer, tag = "div", ...look }] of Object.entries(WORDS.parts)) {
+    parts[name] = made(tag, look);
+    parts[outer]?.append(parts[name]);
+  }
   const flip = () => dispatch({ type: "set", values: { form: !state().form } });
-  const change = live ? button("Change", { class: "speclab-change" }, flip) : null;
+  const change = live ? button("Change", { class: "speclab-change" }, flip) : "";
   const tabs = tabsOf(context, features);
   const bar = barOf(context, features);
   const form = formOf(context);
-  const { drawn, beside, stage, below, whole } = parts;
+  parts.change.replaceWith(change);
+  parts.formPlace.replaceWith(form.element);
+  parts.barPlace.replaceWith(bar.element);
+  parts.tabsPlace.replaceWith(tabs);
+  parts.key.append(...keyOf(LOOKS.mask.key));
   parts.tree.addEventListener("keydown", treeKeysOf(context, parts.tree));
-  parts.top.append(...[parts.title, parts.pending, change, parts.progress].filter(Boolean));
-  parts.line.append(parts.timeline, parts.score);
-  parts.text.append(parts.body);
-  parts.status.append(parts.said);
-  drawn.append(parts.named, parts.tree);
-  beside.append(parts.given, parts.mask);
-  stage.append(drawn, parts.second, beside, parts.cache, parts.loading);
-  below.append(parts.signs, parts.node);
-  whole.append(form.element, bar.element, parts.runs, parts.line, parts.error, parts.text);
-  whole.append(parts.status, stage, below, parts.rows, tabs, parts.panel);
   const settings = settingsOf(context, features);
-  return { ...parts, change, bar, form, settings, tabs };
+  const hover = watchPointer(parts, context, node => {
+    const now = state();
+    return nodeWords(now, node === undefined ? now.node : node);
+  });
+  return { ...parts, hover, change, bar, form, settings, tabs };
 }
 
 /** @param {Context} context @param {Features} features */
@@ -200,7 +201,7 @@ function drawAll(state, parts, plot, context, features) {
   if (begun) {
     const score = [scoreWords(state), ...features.all("score", state)];
     parts.score.textContent = score.join(" · "); // first: the timeline takes what it leaves
-    drawStage(state, parts, plot, context, features);
+    drawStage(state, parts, plot, features);
     drawText(parts.body, state);
     drawPanel(state, parts, plot, features);
   }
@@ -273,37 +274,33 @@ function drawError({ status: { error }, header }, { whole, error: line }) {
  * @param {State} state
  * @param {Record<string, any>} parts
  * @param {Plot} plot
- * @param {Context} context
  * @param {Features} features
  */
-function drawStage(state, parts, plot, context, features) {
+function drawStage(state, parts, plot, features) {
   const step = stepShown(state);
   const now = positionShown(state);
   const commit = Boolean(step) && now.phase === "commit" && step.caches.length > 0;
-  parts.drawn.hidden = parts.beside.hidden = !step || commit;
+  for (const name of ["trees", "beside", "key"]) parts[name].hidden = !step || commit;
   parts.cache.hidden = !commit;
-  parts.second.hidden = true;
   const overlay = overlayShown(state);
-  drawPictures(state, parts, plot, context, overlay, features);
+  drawPictures(state, parts, plot, overlay, features);
   const first = firstShown(state.steps.length, state.cursor);
   const fork = state.runs?.find(run => run.shown)?.at;
-  parts.timeline.style.width = `${44 * Math.max(state.steps.length - first, FEW)}px`;
+  parts.timeline.style.width = `${44 * (state.steps.length - first) + 12}px`;
   plot(
     parts.timeline,
     ["timeline", state.steps, state.cursor, state.veiled, parts.timeline.clientWidth, fork],
-    () => timelineFigure(state.steps, first, state.veiled, state.cursor, FEW, fork),
-    point => context.dispatch({ type: "go", cursor: point.x })
+    () => timelineFigure(state.steps, first, state.veiled, state.cursor, fork)
   );
   const kinds = new Set(step && !commit ? Object.values(overlay?.kinds ?? kindsAt(step, now)) : []);
   const looks = Object.entries(LOOKS.nodes).filter(([name]) => kinds.has(name) && name !== "root");
   /** @type {Values} */
   const plain = step?.counts.drafted ? {} : { bonus: WORDS.captions.own };
-  const signs = looks.map(([name, { color, sign, label }]) =>
-    made("span", {}, made("i", { style: `color:${color}` }, sign), ` ${plain[name] ?? label}`)
-  );
-  parts.signs.replaceChildren(...signs);
+  const signs = looks.map(([name, look]) => ({ ...look, label: plain[name] ?? look.label }));
+  const key = commit ? keyOf(cacheKey(step), "background") : keyOf(signs);
+  parts.signs.replaceChildren(...key);
   drawSaid(state, parts, overlay, features);
-  parts.node.textContent = step && !commit ? nodeWords(state, overlay) : "";
+  parts.hover();
   parts.rows.hidden = !state.rows || !step || asking(state);
   if (!parts.rows.hidden && !shows(parts.rows, [step])) {
     const { columns, data } = nodeRows(step);
@@ -317,15 +314,13 @@ function drawStage(state, parts, plot, context, features) {
  * @param {State} state
  * @param {Record<string, any>} parts
  * @param {Plot} plot
- * @param {Context} context
  * @param {Drawing | null} overlay
  * @param {Features} features
  */
 function drawPictures(
   state,
-  { stage, drawn, tree, second, given, mask, cache },
+  { stage, trees, drawn, tree, second, beside, given, mask, cache },
   plot,
-  { dispatch },
   overlay,
   features
 ) {
@@ -335,44 +330,47 @@ function drawPictures(
   const node = Number.isInteger(state.node) ? state.node : null;
   if (!cache.hidden) {
     const length = state.header.prompt_ids.length;
+    cache.style.maxHeight = stage.style.minHeight;
     plot(cache, ["cache", step, width, node], () => cacheFigure(step, length, node));
   }
-  if (drawn.hidden || !width) return; // no width while another tab hides the page
-  /** @param {NodeId} picked */
-  const select = picked => dispatch({ type: "select", node: picked });
+  if (trees.hidden || !width) return; // no width while another tab hides the page
   given.textContent = WORDS.captions[step.paths.length ? "paths" : "mask"];
   const rows = maskFigure(step, now, { selected: node });
-  const beside = Math.max(width - Math.max(Math.ceil(rows.layout.width), CAPTION) - 20, 240);
-  const half = step.proposals.length && beside > NARROW ? beside / 2 : beside;
-  const room = width <= NARROW ? width : half;
-  const others = features.all("second", step, now, room - 20).find(Boolean);
-  second.style.order = half < beside ? "" : "1"; // below
+  const narrow = width <= NARROW;
+  const whole = narrow ? width : width - rows.layout.width - GAP;
+  const half = narrow || !step.proposals.length ? whole : Math.floor((whole - GAP) / 2);
+  const others = features.all("second", step, now, half).find(Boolean);
+  const room = others ? half : whole;
   // a preview takes the room that is there, so that nothing moves under the slider
-  const held = Math.max(tree.layout?.height ?? 0, rows.layout.height);
-  const height = overlay ? held : LOOKS.tree.heights[1];
-  const options = { width: room, height, fitted: true, selected: state.node, overlay };
+  const height = overlay ? drawn.high - 18 : LOOKS.tree.heights[1];
+  const options = { width: room, height, selected: state.node, overlay };
   const key = [step, state.tick, state.preview, width];
-  plot(
-    tree,
-    ["tree", ...key, state.node],
-    () => {
-      const figure = treeFigure(step, now, options);
-      return figure.layout.width > room ? treeFigure(step, now, { ...options, width }) : figure;
-    },
-    ({ customdata }) => customdata != null && select(customdata)
-  );
+  plot(tree, ["tree", ...key, state.node], () => treeFigure(step, now, options));
   second.hidden = !others;
   if (others) plot(second, ["second", ...key], () => others);
-  // a tree that is wider takes the whole line, and the mask goes below; or it scrolls
-  tree.style.maxWidth = `${tree.layout.width > room ? width : room}px`;
+  tree.style.width = `${room}px`; // a wider tree scrolls
   if (!shows(stage, [step, state.tick, width])) appear(tree, step, now);
-  if (!overlay) stage.style.minHeight = `${tree.layout.height + 18}px`; // the commit's caches take the same room
-  plot(
-    mask,
-    ["mask", ...key, node],
-    () => rows,
-    ({ y }) => y < step.nodes.length && select(y)
-  );
+  const drafting = now.phase === "draft" ? now.level : null;
+  const judged = reached(now, "verify");
+  plot(mask, ["mask", step, width, node, drafting, judged], () => rows);
+  // pictures keep the height of the highest so far: nothing moves from step to step
+  const high = [keepHeight(drawn, tree, width), keepHeight(beside, mask, width)];
+  stage.style.minHeight = `${narrow ? high[0] + high[1] : Math.max(...high)}px`;
+}
+
+/**
+ * The height of a picture with its name; it falls only with another width.
+ * @param {any} place
+ * @param {any} figure
+ * @param {number} width
+ * @returns {number}
+ */
+function keepHeight(place, figure, width) {
+  const before = place.wide === width ? place.high : 0;
+  place.wide = width;
+  place.high = Math.max(before, figure.layout.height + 18);
+  place.style.minHeight = `${place.high}px`;
+  return place.high;
 }
 
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -385,7 +383,7 @@ const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
  */
 function appear(tree, step, now) {
   const whole = now.phase === "all";
-  tree.scrollLeft = whole ? tree.scrollWidth : 0;
+  tree.scrollLeft = 0; // the root
   if (still()) return;
   const added = fresh(step, now);
   const shown = tree.figure.table.filter((/** @type {Entry} */ entry) => entry.kind);
@@ -432,7 +430,7 @@ function drawSaid(state, { said, named }, overlay, features) {
 function storyOf(state, names, overlay, features) {
   const step = stepShown(state);
   if (!step) return [{ text: WORDS.story.before, strong: false }];
-  if (overlay) return [{ text: overlay.sentence, strong: true }];
+  if (overlay?.says) return [{ text: overlay.says, strong: true }];
   const now = positionShown(state);
   const question = asking(state) && now.phase === "flatten";
   const list = story(step, question ? WHOLE : now, names);
@@ -442,12 +440,18 @@ function storyOf(state, names, overlay, features) {
   return list;
 }
 
-/** @param {State} state @param {Drawing | null} overlay */
-function nodeWords(state, overlay) {
+/** What is said of a node. @param {State} state @param {NodeId} node */
+function nodeWords(state, node) {
   const step = stepShown(state);
-  const { node } = state;
+  if (!step) return "";
+  if (node === null && state.picked) return "";
+  const overlay = overlayShown(state);
   if (node !== null && !Number.isInteger(node) && node !== OWN)
-    return `A new node ${overlay?.graph.get(node)?.label ?? ""}.`;
+    return words(
+      "node",
+      overlay?.kinds[node] === "gone" ? "gone" : "new",
+      overlay?.graph.get(node)
+    );
   const whole = findingsAt(step, null)[0];
   if (node === null && whole) return `${markOf(whole)}: ${whole.sentence}`;
   return nodeSentence(step, node, positionShown(state));

@@ -67,18 +67,17 @@ export function asking(state) {
   return state.veiled !== null && state.veiled === state.cursor - 1;
 }
 
-/** The preview of the iteration shown; null elsewhere. @param {State} state */
+/** The tree that is drawn in place of the iteration's: a preview, or that of a feature. @param {State} state */
 export function overlayShown(state) {
   const step = stepShown(state);
   const { preview } = state;
-  if (
-    !step ||
-    !preview?.what_if ||
-    preview.index !== step.index ||
-    positionShown(state).phase !== "all"
-  )
-    return null;
-  return overlayOf(step, preview.what_if);
+  if (!step || asking(state) || positionShown(state).phase !== "all") return null;
+  if (preview?.what_if && preview.index === step.index) return overlayOf(step, preview.what_if);
+  for (const { overlay } of FEATURES) {
+    const drawing = overlay?.(state, step);
+    if (drawing) return drawing;
+  }
+  return null;
 }
 
 /** @param {State} state @param {number} cursor @param {number} tick @returns {State} */
@@ -97,7 +96,18 @@ export function shownMessage(state) {
 }
 
 /**
- * The tick of a phase: its end, or its next position if it is shown already.
+ * Which position of its phase is shown, as `2/6`, and how many it has.
+ * @param {State} state
+ */
+export function placeInPhase(state) {
+  const now = positionShown(state);
+  const ticks = ticksOf(state).filter(one => one.phase === now.phase);
+  const number = ticks.findIndex(one => one.level === now.level) + 1;
+  return { name: `${number}/${ticks.length}`, count: ticks.length };
+}
+
+/**
+ * The tick of a phase: its start, or its next position if it is shown already.
  * @param {State} state
  * @param {string} name
  * @param {number | null} level
@@ -106,8 +116,7 @@ export function phaseTick(state, name, level = null) {
   const ticks = ticksOf(state).flatMap((one, tick) => (one.phase === name ? [tick] : []));
   if (level !== null)
     return ticks.find(tick => ticksOf(state)[tick].level === level) ?? ticks[ticks.length - 1];
-  const here = ticks.indexOf(state.tick);
-  return here < 0 ? ticks[ticks.length - 1] : ticks[(here + 1) % ticks.length];
+  return ticks[(ticks.indexOf(state.tick) + 1) % ticks.length];
 }
 
 /**
@@ -130,7 +139,7 @@ export function reduce(state, event) {
         ? told(movedTo(state, state.cursor, phaseTick(state, event.name)))
         : [state, []];
     case "select":
-      return told({ ...state, node: event.node === state.node ? null : event.node });
+      return told({ ...state, picked: true, node: event.node === state.node ? null : event.node });
     case "tab":
       return told({ ...state, tab: event.name });
     case "next":

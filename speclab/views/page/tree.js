@@ -28,7 +28,7 @@ const PLAIN = { second: {}, kept: [], rings: new Set(), early: false };
  * @param {number[]} path
  * @returns {Graph}
  */
-export function graphOf(tree, texts, path) {
+function graphOf(tree, texts, path) {
   const { pathProb } = shapeOf(tree);
   /** @type {Graph} */
   const graph = new Map();
@@ -164,7 +164,7 @@ function withStubs(graph, shown) {
  * @param {any[]} first
  * @returns {Entry[]}
  */
-export function treeTable(graph, kinds, rows, first = []) {
+function treeTable(graph, kinds, rows, first = []) {
   const small = fold(graph, rows, first);
   const places = leafRows(small);
   const index = new Map([...small.keys()].map((id, place) => [id, place]));
@@ -180,22 +180,16 @@ export function treeTable(graph, kinds, rows, first = []) {
 }
 
 /** Rows of a table. @param {Entry[]} table */
-export function rowsOf(table) {
+function rowsOf(table) {
   return Math.round(Math.max(...table.map(entry => entry.row))) + 1;
 }
 
-/** @param {Entry} entry @param {number[]} [chars] */
-function entryLabel({ id, label, depth }, chars) {
-  const number = Number.isInteger(id) ? `${id} ` : "";
-  return number + (chars ? clip(label, Math.max(chars[depth] - number.length, 2)) : label);
-}
-
 /** Characters of the widest label at each depth. @param {Entry[]} table @returns {number[]} */
-export function columnWidths(table) {
+function columnWidths(table) {
   /** @type {number[]} */
   const widths = [];
   for (const entry of table)
-    widths[entry.depth] = Math.max(widths[entry.depth] ?? 0, columnsOf(entryLabel(entry)));
+    widths[entry.depth] = Math.max(widths[entry.depth] ?? 0, columnsOf(entry.label));
   return widths;
 }
 
@@ -253,7 +247,8 @@ function linkTraces(table, { x, chars }) {
     const line = (lines[linkKind(entry)] ??= { x: [], y: [] });
     const from = x[parent.depth] + mark + char * chars[parent.depth] + 2;
     const to = x[entry.depth] - entry.size / 2 - 3;
-    const start = x[parent.depth] + mark + char * columnsOf(entryLabel(parent, chars)) + 3;
+    const start =
+      x[parent.depth] + mark + char * columnsOf(clip(parent.label, chars[parent.depth])) + 3;
     line.x.push(start, ...bend.map(share => from + share * (to - from)), null);
     const drop = entry.row - parent.row;
     line.y.push(
@@ -275,17 +270,16 @@ function linkKind({ kind, choice }) {
 }
 
 /**
- * The traces and axes of a table.
+ * The traces and axes of a table, and where its nodes can be hit.
  * @param {Entry[]} table
- * @param {{width: number, height: number, second?: Record<string, string>, rings?: Set<any>,
- *   widths?: number[]}} options
+ * @param {{width: number, height: number, second: Record<string, string>, rings: Set<any>}} options
  */
-export function treeTraces(table, { width, height, second = {}, rings = new Set(), widths }) {
-  const columns = columnPlaces(widths ?? columnWidths(table), width);
+function treeTraces(table, { width, height, second, rings }) {
+  const columns = columnPlaces(columnWidths(table), width);
   const { x, chars } = columns;
-  const { mark, char, pitch: pitches } = LOOKS.tree;
+  const { mark, char, below, pitch: pitches } = LOOKS.tree;
   const rows = rowsOf(table);
-  const pitch = Math.min(Math.max(height / rows, pitches[0]), pitches[1]);
+  const pitch = Math.min(Math.max((height - 2 * below) / rows, pitches[0]), pitches[1]);
   const shown = table.filter(entry => entry.kind);
   const data = linkTraces(table, columns);
   data.push(markTrace(shown, x, rings), labelTrace(shown, columns));
@@ -307,7 +301,32 @@ export function treeTraces(table, { width, height, second = {}, rings = new Set(
   const ends = x[x.length - 1] + mark + char * chars[chars.length - 1];
   const ticktext = x.map((_, depth) => (depth ? `${depth}` : "depth 0"));
   const xaxis = { tickvals: x, ticktext, range: [0, Math.max(width, ends)] };
-  return { data, axes: { xaxis, yaxis: { range: [middle + half, middle - half] } } };
+  const axes = { xaxis, yaxis: { range: [middle + half, middle - half] } };
+  return { data, axes, hits: hitsOf(shown, columns, pitch, second) };
+}
+
+/**
+ * Of each node the box of its circle, its word and its second line, at least 24 pixels high.
+ * @param {Entry[]} shown
+ * @param {Places} columns
+ * @param {number} pitch
+ * @param {Record<string, string>} second
+ * @returns {Hit[]}
+ */
+function hitsOf(shown, { x, chars }, pitch, second) {
+  const { mark, char, least } = LOOKS.tree;
+  const under = Math.min(Math.max(least, pitch - least), 19); // no box covers the next one's
+  return shown.map(({ id, depth, row, label, size }) => {
+    const words = columnsOf(clip(label, chars[depth]));
+    const wide = mark + char * Math.max(words, columnsOf(second[id] ?? ""), 2);
+    return {
+      id,
+      x0: x[depth] - Math.max(size / 2, least),
+      x1: x[depth] + Math.min(wide, (x[depth + 1] ?? Infinity) - x[depth] - least),
+      y0: row - least / pitch,
+      y1: row + (second[id] ? under : least) / pitch
+    };
+  });
 }
 
 /**
@@ -343,7 +362,7 @@ function markTrace(shown, x, rings) {
 function labelTrace(shown, { x, chars }) {
   const bold = shown.map(({ kind }) => LOOKS.committed.includes(kind));
   const texts = shown.map(entry => {
-    const text = plotText(entryLabel(entry, chars));
+    const text = plotText(clip(entry.label, chars[entry.depth]));
     return entry.kind === "gone" ? `<s>${text}</s>` : text;
   });
   return textTrace(
@@ -434,7 +453,7 @@ export function treeFigure(step, position = WHOLE, { overlay = null, ...options 
 }
 
 /** @param {Step} step @param {Position} position @returns {Drawing} */
-function drawingAt(step, position) {
+export function drawingAt(step, position) {
   const marked = step.findings.map(finding => finding.node).filter(node => node !== null);
   return {
     graph: stepGraph(step),
@@ -454,27 +473,20 @@ function drawingAt(step, position) {
  */
 function drawnTree(
   { graph, kinds, second, sentence, kept, rings: marked, early },
-  {
-    width: room = 900,
-    height = LOOKS.tree.heights[1],
-    selected = null,
-    first = [],
-    fitted = false
-  } = {}
+  { width: room = 900, height = LOOKS.tree.heights[1], selected = null, first = [] } = {}
 ) {
   const { top, bottom, pitch, row, heights, gaps, read } = LOOKS.tree;
   const lines = Math.floor((height - top - bottom) / pitch[0]);
   const table = treeTable(graph, kinds, lines, [...kept, ...first]);
   if (early) for (const entry of table) Object.assign(entry, { choice: false, border: 1 });
-  const most = fitted ? Math.min(room, roomFor(table, Infinity, gaps[1])) : room;
-  const width = Math.max(most, roomFor(table, read, gaps[0]));
+  const width = Math.max(room, roomFor(table, read, gaps[0]));
   const rings = new Set(marked);
   if (selected !== null) rings.add(selected);
   const high = Math.min(height, Math.max(heights[0], top + bottom + rowsOf(table) * row));
   const size = { width, height: high - top - bottom };
-  const { data, axes } = treeTraces(table, { ...size, second, rings });
+  const { data, axes, hits } = treeTraces(table, { ...size, second, rings });
   const layout = layoutOf("tree", sentence, { width, height: high, ...axes });
-  return { data, layout, table };
+  return { data, layout, table, hits };
 }
 
 /**
@@ -533,7 +545,7 @@ export function overlayOf(step, whatIf) {
   const second = Object.fromEntries(unknown.map(node => [names[node], "→ ?"]));
   const sentence = whatIf.sentence ?? whatIfSentence(step, whatIf);
   const kept = [...graph.keys()].filter(id => !Number.isInteger(id)); // the new ones
-  return { ...PLAIN, graph, kinds, second, sentence, kept };
+  return { ...PLAIN, graph, kinds, second, sentence, says: sentence, kept };
 }
 
 /**

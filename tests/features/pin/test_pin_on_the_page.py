@@ -1,19 +1,36 @@
-"""Two iterations side by side."""
+"""An iteration and the same one decoded again, in one tree."""
 
 from __future__ import annotations
 
-from support.view_samples import five_nodes, runs
+from dataclasses import replace
 
-from speclab.views.drawing import call
+from support.engine import evaluated
+from support.view_samples import five_nodes
+
+from speclab.views.run_data import step_data
+
+DRAWN = """
+({ before, after }) => {
+  const { graph, kinds } = against(before, after);
+  return [...graph.values()].map(({ id, parent, token }) => [id, parent, token, kinds[id]]);
+}
+"""
 
 
-def test_trees_side_by_side_are_whole_and_on_the_same_columns():
-    step = next(step for step in runs()["two trees"].steps if len(step.accepted) > 1)
-    drawn = call("pairFigure", step, five_nodes(), ["As it was", "With depth 2"])
-    marks = [trace for trace in drawn["data"] if trace.get("name") == "nodes"]
-    assert [len(trace["x"]) for trace in marks] == [len(step.tree) + 1, 6]
-    assert "With depth 2: 4 drafted, 2 accepted" in drawn["layout"]["annotations"][1]["text"]
-    assert {*marks[1]["x"]} <= {*marks[0]["x"]}
-    titles = [note["text"] for note in call("draftsFigure", step)["layout"]["annotations"]]
-    others = [proposal.name for proposal in step.proposals if not proposal.chosen]
-    assert [title.removeprefix("<b>").split(":")[0] for title in titles] == others
+def test_what_was_drafted_before_is_struck_out_and_what_is_new_is_marked():
+    step = five_nodes()
+    tokens = step.tree.token.copy()
+    tokens[2] += 1  # a leaf
+    before = step_data(replace(step, tree=replace(step.tree, token=tokens)))
+    drawn = evaluated(f"({DRAWN})(data)", {"before": before, "after": step_data(step)})
+    kinds = {node: kind for node, _, _, kind in drawn}
+    assert kinds == {
+        0: "root",
+        1: "accepted",
+        2: "new",
+        3: "accepted",
+        4: "rejected",
+        "own": "bonus",
+        "gone 2": "gone",
+    }
+    assert drawn[-1][1:3] == [0, int(tokens[2])]
