@@ -24,11 +24,12 @@ AT_LEVEL = 4.0
 MOST = 0.6
 """Share of the wrong rows that a cause must bring to the level: faults that overlap leave the rest."""
 THIRD = 1 / 3
-"""Of the right pass's gap: a cause must bring a row below it. Wrong causes seldom halve it."""
+"""Of the right pass's gap: a cause must bring a row below it."""
 HALVED = 0.5
-"""Of the right pass's cost: a cause must cost less."""
+"""Of the right pass's cost: a cause must cost less. Of 14 planted faults of the mini family the right cause cost
+up to .08, the best wrong one from .58 on."""
 CLEAR = 0.15
-"""Below this share of the right pass's cost nothing else is tried. Right causes cost less than .1."""
+"""Below this share of the right pass's cost nothing else is tried."""
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ class Test:
 
     @property
     def z(self) -> float:
-        return self.excess / sqrt(self.variance)
+        return self.excess / sqrt(max(self.variance, 1e-12))
 
     @property
     def cause(self) -> str:
@@ -197,7 +197,10 @@ class SampledRun:
                 f"the header's {self.cuts}; the first is {word(step, token)} after {name(step, node)}."
             )
             return Finding(iteration, node, "choice", sentence)
-        tests = {test: sums for test, sums in self.tests.items() if sums.variance >= MIN_VARIANCE}
+        tests = {}
+        for test, sums in self.tests.items():
+            if sums.variance >= MIN_VARIANCE or sums.cause:
+                tests[test] = sums
         if not tests:
             return None
         test = max(tests, key=lambda test: abs(tests[test].z))

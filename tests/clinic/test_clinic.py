@@ -73,9 +73,6 @@ def test_sampled_sessions_and_draft_heads_are_checked_as_well():
     head = speclab.DraftHead(node_budget=6, depth=2, head=0)
     prompt = [token % pair.vocab_size for token in PROMPT]
     assert found(decoded(pair, head, prompt)) == set()
-    assert found(decoded(clinic.broken(pair, "wrong positions"), head, prompt)) == {
-        "wrong positions"
-    }
     assert not any(part._forward_hooks for part in pair.target.model.modules())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 from support.outside_decoder import recorded
@@ -67,17 +66,17 @@ LINE = {
     "accepted": [2],
     "committed": [9, 4],
 }
-ROW = [[4, -0.1], [5, -3.0]]
 WRONG = [
-    {"prefix_length": "3"}, {"prefix_length": 1 << 60}, {"token": []}, {"token": [[7], [8], [9]]},
-    {"parent": [0, 0, 0]}, {"parent": [-1, 1, 0]}, {"accepted": [3]}, {"accepted": [2, 2]}, {"position": [3, 4]},
-    {"mask": "AAAA/w=="}, {"mask": "!"}, {"hidden_prefix": [[0, 2, 3]]}, {"log_prob": [0, 0.5, -1]}, {"tokens": [7]},
-    {"topk": [[[4, -0.1], [4, -3.0]], ROW, ROW]}, {"topk": [[[4, -0.1], [5, -0.2]], ROW, ROW]},
-    {"topk": [[[4, -30.0], [5, -31.0]], ROW, ROW]}, {"seconds": {"draft": -1}},
+    '{"prefix_length": "3"}', '{"prefix_length": 1152921504606846976}', '{"token": []}', '{"token": [[7], [8], [9]]}',
+    '{"parent": [0, 0, 0]}', '{"parent": [-1, 1, 0]}', '{"accepted": [3]}', '{"accepted": [2, 2]}',
+    '{"position": [3, 4]}',
+    '{"mask": "AAAA/w=="}', '{"mask": "!"}', '{"hidden_prefix": [[0, 2, 3]]}', '{"log_prob": [0, 0.5, -1]}',
+    '{"tokens": [7]}', '{"topk": [[[4, -0.1], [4, -3.0]], null, null]}', '{"seconds": {"draft": -1}}',
+    '{"topk": [[[4, -0.1], [5, -0.2]], null, null]}', '{"topk": [[[4, -30.0], [5, -31.0]], null, null]}',
 ]  # fmt: skip
 WRONG_HEADERS = [
-    {"prompt_ids": []}, {"temperature": math.nan}, {"rule": "guess"}, {"rule": "greedy", "temperature": 0.8},
-    {"rule": "rejection"}, {"position_offset": -99}, {"colour": "red"}, {"format": "speclab.steps/2"},
+    '{"prompt_ids": []}', '{"temperature": NaN}', '{"rule": "guess"}', '{"rule": "greedy", "temperature": 0.8}',
+    '{"rule": "rejection"}', '{"position_offset": -99}', '{"colour": "red"}', '{"format": "speclab.steps/2"}',
 ]  # fmt: skip
 CASES = [(0, each) for each in WRONG_HEADERS] + [(1, each) for each in WRONG]
 
@@ -86,7 +85,7 @@ CASES = [(0, each) for each in WRONG_HEADERS] + [(1, each) for each in WRONG]
 def test_a_malformed_line_is_one_sentence(number, change, tmp_path):
     path = tmp_path / "run.jsonl"
     lines = [HEADER, LINE]
-    lines[number] = lines[number] | change
+    lines[number] = lines[number] | json.loads(change)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(TraceError) as caught:
         speclab.load_steps(path)

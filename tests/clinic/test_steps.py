@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import re
 from functools import partial
 
@@ -163,22 +162,25 @@ def test_rows_in_another_order_are_put_breadth_first(tmp_path):
 
 
 CONTRADICTIONS = {
-    "mask": {"mask": "4OCg"},
-    "prefix": {"hidden_prefix": [[1, 1, 2]]},
-    "slot": {"slot": [5, 5, 6]},
-    "path": {"accepted": [1, 2], "committed": [8, 9, 4]},
-    "choice": {"choice": [8, 1, 1]},
-    "commit": {"committed": [9, 4, 4]},
-    "text": {"prefix_length": 9},
-    "answer": {"topk": [[[9, -0.1]], [[1, math.nan]], [[2, -0.1]]]},
-    "position": {"position": [3, 4, 5]},
-    "end": {"committed": [9, 2], "choice": [9, 1, 2]},
+    "mask": '{"mask": "4OCg"}',
+    "prefix": '{"hidden_prefix": [[1, 1, 2]]}',
+    "slot": '{"slot": [5, 5, 6]}',
+    "path": '{"accepted": [1, 2], "committed": [8, 9, 4]}',
+    "choice": '{"choice": [8, 1, 1]}',
+    "commit": '{"committed": [9, 4, 4]}',
+    "text": '{"prefix_length": 9}',
+    "answer": '{"topk": [[[9, -0.1]], [[1, NaN]], [[2, -0.1]]]}',
+    "position": '{"position": [3, 4, 5]}',
+    "end": '{"committed": [9, 2], "choice": [9, 1, 2]}',
 }
 
 
 @pytest.mark.parametrize("kind", CONTRADICTIONS)
 def test_a_record_alone_says_what_is_wrong(kind, tmp_path):
-    lines = [ROOT | CONTRADICTIONS[kind], ROOT | {"prefix_length": 5, "token": [2, 8, 9]}]
+    lines = [
+        ROOT | json.loads(CONTRADICTIONS[kind]),
+        ROOT | {"prefix_length": 5, "token": [2, 8, 9]},
+    ]
     trace = speclab.load_steps(written(tmp_path / "run.jsonl", *lines, header={"eos_ids": [2]}))
     assert kind in {finding.kind for finding in clinic.check(trace)}
 
