@@ -28,7 +28,8 @@ QUESTION = "What is the capital of France, and what is it known for?"
 STORY = "Once upon a time there lived a poor miller who had three daughters."
 TOP = """# Eight runs to look at
 
-Each picture is a link: it opens this iteration, alive, in a browser, without models and without a kernel. The links contain the runs ([format](link.md)); `python scripts/draw_gallery.py` decoded them.
+Each picture is a link: it opens this iteration, alive, in a browser, without models and without a kernel. \
+The links contain the runs ([format](link.md)); `python scripts/draw_gallery.py` decoded them.
 """
 
 
@@ -150,7 +151,8 @@ EXHIBITS = (
     Exhibit(
         "paths",
         "A state-space model, by paths",
-        "Mamba takes no tree mask: each path from root to leaf runs as a row behind a copy of the cache. Its weights are random.",
+        "Mamba takes no tree mask: each path from root to leaf runs as a row behind a copy of the cache. "
+        "Its weights are random.",
         by_paths,
         lambda step: len(step.paths),
     ),
