@@ -14,7 +14,7 @@ import site
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from speclab.errors import SpeclabError
@@ -110,7 +110,7 @@ def notebook_of(source: str, name: str) -> Path:
     Raises:
         SpeclabError: the folder cannot be written.
     """
-    cell = {
+    cell: dict[str, Any] = {
         "cell_type": "code",
         "id": "cell",
         "execution_count": None,

@@ -20,6 +20,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -150,7 +151,7 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
                     dump.append({"accepted": _number(found, "accepted"), "drafted": drafted})
             except (ValueError, TypeError, AttributeError, KeyError) as error:
                 raise TraceError(
-                    f"{path.name}, line {line}: {SIGNS[sign]} writes other numbers ({error!s:.80}): give the "
+                    f"{Path(path).name}, line {line}: {SIGNS[sign]} writes other numbers ({error!s:.80}): give the "
                     "response as the engine returned it."
                 ) from None
     if dump:
@@ -161,7 +162,7 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
         responses.append(_response("a dump", found, {}, None))
     if not responses:
         raise TraceError(
-            f"{path.name} says nothing of speculative decoding: start vLLM with "
+            f"{Path(path).name} says nothing of speculative decoding: start vLLM with "
             "--per-request-spec-decode-metrics detailed; SGLang's meta_info and llama.cpp's timings have "
             "it if they drafted."
         )
@@ -185,7 +186,7 @@ def _documents(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
                 yield number, json.loads(content)
             except ValueError as error:
                 raise TraceError(
-                    f"{path.name}, line {number} is not JSON ({error}): give a response, JSON lines or a log."
+                    f"{Path(path).name}, line {number} is not JSON ({error}): give a response, JSON lines or a log."
                 ) from None
 
 
