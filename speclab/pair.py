@@ -306,8 +306,7 @@ def load_pair(
     Modules in memory change for good: to eval mode, sdpa or eager attention, `device`, `dtype`.
 
     Args:
-        name: a preset (`speclab.loading.presets`), used without a target; "mini" is shipped with
-            speclab.
+        name: a preset, used without a target; "mini" is shipped with speclab.
         target, draft: hub id, local folder, GGUF file, or a `transformers` module, also compiled or
             with peft adapters inside its layers. Some strategies need no draft. draft="int8": the
             target at eight bits; draft="self": the target, a control that must accept everything.
@@ -317,18 +316,15 @@ def load_pair(
             draft are compared.
         device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
         dtype: by default float32 on CPU and for the shipped models, else the checkpoint's own.
-        exact: "bits": a tree pass has the bits of the library's token-by-token decoding, or the
-            load is refused; "rounding": a faster pass, whose near-ties are counted. By default in
-            bfloat16 "bits" where a probe finds that it holds, else "rounding".
+        exact: "bits": a tree pass has the bits of the library's token-by-token decoding, or it is
+            refused; "rounding": near-ties are counted. In bfloat16 a probe decides by default.
         report: called with one sentence at a time; an exception that it raises ends the load.
 
     Raises:
-        SpeclabError: a subclass for each cause (not found, offline, memory, tokenizers, family,
-            settings).
+        SpeclabError: a subclass for each cause, such as not found, offline, memory, tokenizers.
     """
     own = draft if isinstance(draft, str) and draft in OWN_DRAFTS else ""
-    if own:
-        draft = None
+    draft = None if own else draft
     if target is None:
         preset = _preset(name, draft)
         target = preset.target
@@ -345,15 +341,14 @@ def load_pair(
         runners = [loader.runner(model) for model in models]
         sources = [*runners, *[load_head(head, runners[0], loader) for head in listed(heads)]]
     share_vocabulary(sources, tokenizer)
-    name = name or " + ".join(runner.name for runner in runners)
+    name = name or " + ".join([runner.name for runner in runners])
     if len({runner.name for runner in runners}) < len(runners):
         runners[1].name = f"the draft {runners[1].name}"
-    checked = _checked(sources, exact, report)
-    others = tuple(checked[len(runners) :])
-    drafter = checked[1] if len(runners) > 1 else None
-    if own:
-        drafter = _own_draft(checked[0], own)
-    return ModelPair(checked[0], drafter, others, tokenizer, name, alike=alike).fresh()
+    first, *others = _checked(sources, exact, report)
+    drafter = _own_draft(first, own) if own else None
+    if len(runners) > 1:
+        drafter = others.pop(0)
+    return ModelPair(first, drafter, tuple(others), tokenizer, name, alike=alike).fresh()
 
 
 def _checked(sources: Sequence[Any], exact: str | None, report: Report) -> list[Any]:

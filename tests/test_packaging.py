@@ -72,7 +72,7 @@ BROUGHT = {
     "typing_extensions",
 }
 """By ipykernel, ipywidgets, transformers, pydantic and quickjs-ng."""
-ASKED_FOR = {"distributed", "kaleido", "voila"}
+ASKED_FOR = {"distributed", "kaleido", "segno", "voila"}
 """Imported where they are needed; one sentence says what to install."""
 
 
@@ -197,6 +197,10 @@ bench --strategy Another
 replay log.jsonl --strategy Goose
 clinic log.jsonl --target mini
 diff log.jsonl log.jsonl
+same log.jsonl log.jsonl --target mini
+read log.jsonl
+rows mini --rows 1,2
+open nothing
 course export students
 lab
 app

@@ -144,7 +144,13 @@ def _parts(run: Any) -> tuple[Data, list[Data]]:
         trace = trace_of(run)
         return run_header(trace), [step_data(step) for step in trace.steps]
     step = step_data(step_of(run))
-    header: Data = {"prompt_ids": [], "first_token": None, "texts": {}, "settings": {}, "models": {}}
+    header: Data = {
+        "prompt_ids": [],
+        "first_token": None,
+        "texts": {},
+        "settings": {},
+        "models": {},
+    }
     return header, [step]
 
 
