@@ -64,8 +64,9 @@ def explain_answers(oracle: Oracle, run: Sequence[Measured], first: int) -> Caus
     right = _cost(measured, measured.gaps)
     explained = best.wins
     for group in () if explained else _groups(oracle, passes):
-        fits = [_fit(passes, change) for changes in group for change in changes]
-        best = min([best, *fits], key=lambda fit: fit.cost)
+        for changes in group:
+            fits = [_fit(passes, change) for change in changes]
+            best = min([best, *fits], key=lambda fit: fit.cost)
         explained = best.wins and best.cost <= HALVED * right
         if explained and best.cost <= CLEAR * right:
             break

@@ -185,11 +185,12 @@ def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelP
     pair = checked_pair(pair)
     if isinstance(pair, BrokenPair) and pair.healthy is not None:
         pair = pair.healthy
-    texts = (token for step in trace.steps for token in step.texts)
-    most = max((*trace.prompt_ids, *trace.token_ids, *texts))
-    if most >= pair.vocab_size:
+    tokens = {*trace.prompt_ids, *trace.token_ids}
+    for step in trace.steps:
+        tokens.update(step.texts)
+    if max(tokens) >= pair.vocab_size:
         raise SettingsError(
-            f"Token {most} is outside the {pair.vocab_size} of {pair.name}: give the pair of this run."
+            f"Token {max(tokens)} is outside the {pair.vocab_size} of {pair.name}: give the pair of this run."
         )
     return trace, pair
 

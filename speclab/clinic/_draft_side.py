@@ -81,19 +81,19 @@ def _explained(
     for oracle, run in zip(oracles, runs, strict=True):
         index = next(index for index, measured in enumerate(run) if measured.wrong)
         cause = explain_answers(oracle, run, index)
-        found = cause.finding
-        if found.kind == "temperature":
+        wrong = cause.finding
+        if wrong.kind == "temperature":
             note = (
                 f"The draft's proposals are as if {cause.says}: if that is its own setting, write "
                 "draft_temperature in the header."
             )
             return DraftSide([], [note])
         if cause.says or not outside:
-            fault = "skipped norm in the draft" if found.kind == "norm" else ""
+            fault = "skipped norm in the draft" if wrong.kind == "norm" else ""
             sentence = (
-                f"The draft, run plainly, proposes otherwise ({found.kind}). {found.sentence}"
+                f"The draft, run plainly, proposes otherwise ({wrong.kind}). {wrong.sentence}"
             )
-            finding = replace(found, kind="draft", sentence=sentence, fault=fault)
+            finding = replace(wrong, kind="draft", sentence=sentence, fault=fault)
             side.findings = side.findings or [finding]
     return side
 
@@ -117,10 +117,12 @@ def _sources(
             continue
         longest = runner.context or NO_WINDOW
         steps = []
+        compared = False
         for step in trace.steps[: PASSES if name == DRAFT else min(PASSES, first + 1)]:
             if step.prefix_length + len(step.tree) < longest:
                 steps.append(_turned(step, name, outside))
-        if not any(node.target_top for step in steps for node in step.nodes):
+                compared = compared or any(node.target_top for node in steps[-1].nodes)
+        if not compared:
             continue
         dtype = (trace.models.get("target_dtype") if outside else None) or runner.dtype
         models = {**trace.models, "target_dtype": str(dtype)}

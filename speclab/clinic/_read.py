@@ -142,24 +142,24 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
     responses: list[Response] = []
     dump: list[Mapping[str, Any]] = []
     for line, document in _documents(path):
-        for sign, found in _objects(document):
+        for sign, fields in _objects(document):
             try:
                 if SIGNS[sign] != "a dump":
-                    responses.append(_response(SIGNS[sign], found, document, pair))
-                elif not found.get("replay"):  # a pass that only repeats one
-                    drafted = found.get("n_draft", len(found.get("pos", ())))
-                    dump.append({"accepted": _number(found, "accepted"), "drafted": drafted})
+                    responses.append(_response(SIGNS[sign], fields, document, pair))
+                elif not fields.get("replay"):  # a pass that only repeats one
+                    drafted = fields.get("n_draft", len(fields.get("pos", ())))
+                    dump.append({"accepted": _number(fields, "accepted"), "drafted": drafted})
             except (ValueError, TypeError, AttributeError, KeyError) as error:
                 raise TraceError(
                     f"{Path(path).name}, line {line}: {SIGNS[sign]} writes other numbers ({error!s:.80}): give the "
                     "response as the engine returned it."
                 ) from None
     if dump:
-        found = {
+        fields = {
             name: [each[name[9:]] for each in dump]
             for name in ("per_step_accepted", "per_step_drafted")
         }
-        responses.append(_response("a dump", found, {}, None))
+        responses.append(_response("a dump", fields, {}, None))
     if not responses:
         raise TraceError(
             f"{Path(path).name} says nothing of speculative decoding: start vLLM with "
@@ -204,20 +204,20 @@ def _objects(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _response(
-    engine: str, found: Mapping[str, Any], document: Any, pair: ModelPair | None
+    engine: str, fields: Mapping[str, Any], document: Any, pair: ModelPair | None
 ) -> Response:
-    steps = NUMBERS.validate_python(found.get("per_step_accepted") or ())
-    lengths = NUMBERS.validate_python(found.get("per_step_drafted") or ())
+    steps = NUMBERS.validate_python(fields.get("per_step_accepted") or ())
+    lengths = NUMBERS.validate_python(fields.get("per_step_drafted") or ())
     ordered = bool(steps)
     lacks = []
     if not ordered:
-        histogram = _first(found, "histogram") or ()
+        histogram = _first(fields, "histogram") or ()
         pairs = histogram.items() if isinstance(histogram, Mapping) else enumerate(histogram)
         counts = sorted([(int(accepted), int(times)) for accepted, times in pairs])
         for accepted, times in counts:
             steps = (*steps, *[accepted] * times)
         # vLLM's longest draft; SGLang's histogram ends there
-        longest = int(found.get("num_spec_tokens") or max(counts, default=(0, 0))[0])
+        longest = int(fields.get("num_spec_tokens") or max(counts, default=(0, 0))[0])
         lengths = (longest,) * len(steps)
         lacks = ["lengths", "order"] if steps else ["passes"]
     passes = []
@@ -232,17 +232,19 @@ def _response(
         lacks.append("tokens")
     elif ordered and not ends - 1 - steps[-1] < len(tokens) <= ends:  # the last pass may be cut
         lacks.append("unlisted")
-    total = _number(found, "accepted") or sum(steps)
-    drafted = _number(found, "drafted") or (sum(lengths) if ordered else 0)
+    total = _number(fields, "accepted") or sum(steps)
+    drafted = _number(fields, "drafted") or (sum(lengths) if ordered else 0)
     return Response(engine, total, drafted, tuple(passes), ordered, tokens, tuple(lacks))
 
 
-def _first(found: Mapping[str, Any], what: str) -> Any:
-    return next((found[name] for name in NAMES[what].split() if found.get(name) is not None), None)
+def _first(fields: Mapping[str, Any], what: str) -> Any:
+    return next(
+        (fields[name] for name in NAMES[what].split() if fields.get(name) is not None), None
+    )
 
 
-def _number(found: Mapping[str, Any], what: str) -> int:
-    return NUMBERS.validate_python([_first(found, what) or 0])[0]
+def _number(fields: Mapping[str, Any], what: str) -> int:
+    return NUMBERS.validate_python([_first(fields, what) or 0])[0]
 
 
 def _texts(document: Mapping[str, Any], pair: ModelPair | None) -> tuple[str, ...]:

@@ -215,8 +215,10 @@ def commit(step: Step, before: Before) -> Iterator[Contradiction]:
     if step.bonus is not None:
         expected.append(step.bonus)
         if chosen not in (step.bonus, UNKNOWN) and step.rule != RECORDED:
-            own, other = word(step, step.bonus), word(step, chosen)
-            sentence = f"{own} was committed after the path, but the target chose {other} there"
+            sentence = (
+                f"{word(step, step.bonus)} was committed after the path, but the target chose "
+            )
+            sentence += f"{word(step, chosen)} there"
             others = [node.index for node in step.nodes if node.target_choice == step.bonus]
             if others:
                 sentence += f"; it is the choice after {name(step, others[-1])}"
@@ -296,25 +298,33 @@ def contradictions(trace: Trace, eos_ids: frozenset[int]) -> list[Finding]:
     for step in trace.steps:
         before = replace(before, last=step.index == len(trace.steps) - 1)
         for kind, detector in DETECTORS.items():
-            found = [*detector(step, before)]
-            if found:
-                wrong.setdefault(kind, []).append((step, found))
+            problems = [*detector(step, before)]
+            if problems:
+                wrong.setdefault(kind, []).append((step, problems))
         room = before.room - len(step.committed)
         before = replace(before, text=before.text + step.committed, room=room)
     earliest = min([steps[0][0].index for steps in wrong.values()], default=0)
     findings = []
     for kind, steps in wrong.items():
-        step, found = steps[0]
+        step, problems = steps[0]
         if step.index > earliest:
             continue  # often a consequence
-        sentence = found[0].sentence.removesuffix(".")
-        if len(found) > 1:
-            sentence += f"; {len(found) - 1} more in this iteration"
+        sentence = problems[0].sentence.removesuffix(".")
+        if len(problems) > 1:
+            sentence += f"; {len(problems) - 1} more in this iteration"
         if len(steps) > 1:
             sentence += f"; and in {len(steps) - 1} more iterations"
-        right = all(one.text_is_right for _, found in steps for one in found)
+        right = True
+        for _, others in steps:
+            right = right and all(problem.text_is_right for problem in others)
         finding = Finding(
-            step.index, found[0].node, kind, f"{sentence}.", FAULTS.get(kind, ""), len(found), right
+            step.index,
+            problems[0].node,
+            kind,
+            f"{sentence}.",
+            FAULTS.get(kind, ""),
+            len(problems),
+            right,
         )
         findings.append(finding)
     return findings
