@@ -26,11 +26,12 @@ from speclab.trace.records import Step, Trace
 PAGE = Path(__file__).parents[1] / "docs" / "gallery.md"
 QUESTION = "What is the capital of France, and what is it known for?"
 STORY = "Once upon a time there lived a poor miller who had three daughters."
-TOP = """# Eight runs to look at
-
-Each picture is a link: it opens this iteration, alive, in a browser, without models and without a kernel. \
-The links contain the runs ([format](link.md)); `python scripts/draw_gallery.py` decoded them.
-"""
+TOP = (
+    "# Eight runs to look at\n\n"
+    "Each picture is a link: it opens this iteration, alive, in a browser, without models and "
+    "without a kernel. The links contain the runs ([format](link.md)); "
+    "`python scripts/draw_gallery.py` decoded them.\n"
+)
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ EXHIBITS = (
     Exhibit(
         "paths",
         "A state-space model, by paths",
-        "Mamba takes no tree mask: each path from root to leaf runs as a row behind a copy of the cache. "
+        "Mamba takes no tree mask: each path from root to leaf is a row behind a copy of the cache. "
         "Its weights are random.",
         by_paths,
         lambda step: len(step.paths),

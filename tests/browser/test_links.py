@@ -185,3 +185,15 @@ def test_an_exported_page_has_places_and_opens_files(browser, tmp_path):
     assert page.complaints == []
     page.page.close()
     shutil.rmtree(tmp_path)
+
+
+def test_the_lab_copies_links_and_opens_them_beside_its_run(lab):
+    lab.menu("Copy link")
+    lab.wait(f"{ADDRESS}.includes('#r=1.')")
+    (step,) = speclab.open_link(lab.read(ADDRESS)).steps
+    assert len(step.tree) > 1
+    lab.menu("Open link")
+    lab.page.fill(".sl-panel input[type=url]", f"https://example.org/#r={RUN}&i=3&phase=accept")
+    lab.page.click(".sl-panel button:text('Open')")
+    lab.wait(f"{CURSOR} === '3 of 16' && {PHASE} === 'accept'")
+    assert lab.strangers == []

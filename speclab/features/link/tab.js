@@ -134,14 +134,16 @@ function linkPage(context) {
   let begun = kernel;
   /** @type {Place} */
   let pending = null;
+  let arrived = false;
   const opens = () => openAddress(context, location.search, location.hash);
   /** @param {MessageEvent} event */
   const hear = event => openMessage(context, event);
   /** @param {string} text */
   const open = text => {
-    pending = placeFrom(text.slice(text.indexOf("#")));
-    if (kernel) send({ do: "link", text });
-    else openAddress(context, "", text.includes("#") ? text : `#r=${text}`);
+    if (kernel) {
+      pending = placeFrom(text.slice(text.indexOf("#")));
+      send({ do: "link", text });
+    } else openAddress(context, "", text.includes("#") ? text : `#r=${text}`);
   };
   return {
     tab: true,
@@ -164,7 +166,9 @@ function linkPage(context) {
     },
     heard(event) {
       if (event.type === "phones") show(event.text, WORDS.link.phones, event.rows);
-      if (pending && event.type === "run") {
+      if (event.type === "run") arrived = Boolean(pending);
+      if (arrived && event.type === "show") {
+        arrived = false; // the kernel has shown the first iteration of the run
         goTo(context, pending);
         pending = null;
       }
