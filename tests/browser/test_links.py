@@ -70,6 +70,9 @@ def test_a_link_is_shown_at_its_place_without_models_and_goes_on(opened, site):
     opened.menu("Copy link of the run")
     opened.wait(f"{ADDRESS}.length > 2000")
     assert speclab.open_link(opened.read(ADDRESS)).steps[5].accepted == known_accepted(5)
+    again = opened.page.get_attribute("text=Decode it here", "href")
+    assert "strategy=DynaTree" in again
+    assert "Once+upon+a+time" in again
     opened.page.evaluate("link => { location.hash = link; }", f"r={ITERATION}")
     opened.wait(f"{CURSOR} === '1 of 1'")
     opened.page.evaluate("link => { location.hash = link; }", f"r={RUN}&i=4&guess")

@@ -153,7 +153,8 @@ function linkPage(context) {
     parts(tab, now) {
       const carried = now.header.models.link ? [WORDS.link.carries] : [];
       if (tab !== "link") return carried;
-      return [...linkParts(now, open), !own && now.link?.address && WORDS.link.assumed];
+      const again = own ? decodedHere(now) : null;
+      return [...linkParts(now, open), again, !own && now.link?.address && WORDS.link.assumed];
     },
     mounted() {
       if (kernel) return;
@@ -228,6 +229,18 @@ function linkParts({ link, header }, open) {
     parts.push(made("p", {}, WORDS.link.lab, made("code", {}, command)));
   }
   return parts;
+}
+
+/** A link that decodes the text of a link anew, where the page has its models and all of its text.
+ *  @param {State} state */
+function decodedHere({ header, catalog }) {
+  const { models, settings, prompt_ids, texts } = header;
+  const { strategy, ...others } = settings;
+  const known = catalog?.strategies?.some(one => one.name === strategy);
+  if (!models.link || models.cut || models.target !== WORDS.link.live || !known) return null;
+  const prompt = prompt_ids.map(token => texts[token]).join("");
+  const query = new URLSearchParams({ prompt, strategy, .../** @type {any} */ (others) });
+  return made("p", {}, made("a", { href: `?${query}` }, WORDS.link.here));
 }
 
 /** A QR code as a picture. @param {string[]} rows a sign for each module, 1 if it is dark */
