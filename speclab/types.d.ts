@@ -291,7 +291,8 @@ interface OfferedStrategy {
   schema: { properties: Record<string, Field> };
   presets: { name: string; settings: Settings }[];
   settings?: Settings;
-  ascending?: [string, string][];
+  /** Groups of settings whose values must not decrease. */
+  ascending: string[][];
 }
 
 interface Catalog {
@@ -364,8 +365,12 @@ interface State {
   form: boolean;
   /** Whether a node was clicked. */
   picked: boolean;
+  /** Whether one of the ways on below the story was taken. */
+  used: boolean;
   rows: boolean;
   marks: boolean;
+  /** For a lecture room. */
+  large: boolean;
 }
 
 /** What a page shows: `i` is the iteration, from 1; `guess`: its outcome is hidden. */
@@ -551,6 +556,8 @@ interface FeaturePage {
   /** What it says at the end of the story, in place of what was kept. */
   story?(state: State): string[];
   besideStory?(state: State): HTMLElement[];
+  /** A way on that is offered until one was taken. */
+  next?(): Invitation;
   /** What it says after the score. */
   score?(state: State): string[];
   /** The page was built in this element, or is gone. */
@@ -559,6 +566,11 @@ interface FeaturePage {
   /** The page has sent a message, or heard one. */
   sent?(message: Message): void;
   heard?(event: PageEvent): void;
+}
+
+interface Invitation {
+  label: string;
+  go(): void;
 }
 
 type FeatureMethod = Exclude<keyof FeaturePage, "name" | "tab">;

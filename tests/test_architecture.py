@@ -72,7 +72,7 @@ TABLES = {
 
 WHOLE = {"speclab": 178_000, "tests": 186_000}
 """Most tokens of Python: one thermometer without shares, so that a room grows where it must."""
-SCRIPTS = {"page and lab": 55_500, "live": 12_500}
+SCRIPTS = {"page and lab": 57_500, "live": 12_500}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""

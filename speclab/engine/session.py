@@ -361,7 +361,7 @@ class Session:
             note = ""
             if strategy_there != other:
                 learned = None
-                if not other.by_hand:
+                if not other.by_hand and getattr(other, "history", "") != "off":
                     note = FRESH
             elif at == self._shared:
                 note = self._note

@@ -279,12 +279,12 @@ class Runs:
 
     def add(self, name: str, trace: Trace, at: int = -1, **fields: Any) -> None:
         """Show a new run, such as `B Goose`; with `at` a fork of the run shown, such as
-        `A2 τ_ℓ 0.75 from 4`."""
+        `A2 τ_ℓ 0.75 from 5`."""
         family = letters(len({*self._made})) if at < 0 else self.shown().family
         self._made = (*self._made, family)
         count = self._made.count(family)
         label = family if count == 1 else f"{family}{count}"
-        words = [label, name, f"from {at}" if at >= 0 else ""]
+        words = [label, name, f"from {at + 1}" if at >= 0 else ""]
         number = len(self._made) - 1
         run = Run(number, " ".join(filter(None, words)), family, trace, at=at, **fields)
         self.all = (*self.all, run)

@@ -40,6 +40,13 @@ NO_PICTURES = (
     "<p>No browser started here, so tree and mask are not saved as pictures: kaleido "
     "(<code>pip install kaleido</code>) draws them with a Chrome (<code>plotly_get_chrome</code>).</p>"
 )
+OPENING = (
+    "<style>@keyframes speclab-bar { to { background-position: -200% 0 } }</style>"
+    '<div class="speclab-saved"><p>Opening the lab …</p><div style="height: 4px; width: 240px; '
+    "background: linear-gradient(90deg, #1976d2 40%, #1976d233 40%) 0 0 / 200% 100%; "
+    'animation: speclab-bar 2s linear infinite"></div></div>'
+)
+"""Until the page or the first iteration is there: one line, and a bar that moves."""
 PATIENCE = 60
 """Seconds that a cell which a program executes waits for the lab; what comes later is shown, too."""
 
@@ -72,6 +79,8 @@ class Saved:
         pictures = ""
         if self._pictured == self._position():
             pictures = "".join(self._pictures)
+        if self._state.step is None and self._state.busy and not self._alone:
+            return OPENING
         body = f"<p>{escape(self.sentence())}</p>"
         if not self._asks:
             body = snapshot(self._state.trace, self._state.cursor)

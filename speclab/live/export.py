@@ -143,7 +143,7 @@ def _offered(strategy: Strategy) -> dict[str, Any]:
         for preset in data["presets"]
         if all(preset["settings"][name] == defaults[name] for name in FIXED & defaults.keys())
     ]
-    return data | {"settings": defaults, "ascending": type(strategy).ascending, "presets": presets}
+    return data | {"settings": defaults, "presets": presets}
 
 
 def _first() -> dict[str, Any]:

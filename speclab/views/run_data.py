@@ -101,6 +101,7 @@ def strategy_data(kind: type[Strategy]) -> Data:
         "group": kind.group,
         "doc": (getdoc(kind) or "").partition("\n\n")[0].replace("\n", " "),
         "schema": schema,
+        "ascending": [list(names) for names in kind.ascending],
         "presets": [
             {"name": preset, "settings": strategy.model_dump(mode="json")}
             for preset, strategy in kind.presets().items()

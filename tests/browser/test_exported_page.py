@@ -67,7 +67,7 @@ def shows(page, cursor: int, tick: int = -1) -> None:
     sentence = ""
     if cursor:
         step = RUN.steps[cursor - 1]
-        names = call("namesOf", run_header(RUN), step)
+        names = call("namesOf", run_header(RUN), step, True)
         parts = call("story", step, call("positions", step)[tick], names)
         sentence = " → ".join([f"{'①②③'[part]} {each['text']}" for part, each in enumerate(parts)])
     page.wait_for_function(

@@ -93,7 +93,7 @@ def test_the_readme_shows_this_screen_and_a_text_of_ones_own_is_decoded(live, tm
 def test_a_slider_previews_apply_decodes_and_a_tree_is_built_by_hand_and_predicted(live):
     page = live.page
     page.click("[data-tab=settings]")
-    page.wait_for_selector(".speclab-setting-low_confidence")
+    page.wait_for_selector(".speclab-setting-low_confidence input")
     before = live.read(TREE)
     page.evaluate(SLIDE, ["low_confidence", 0])
     live.wait(f"{STATUS}.startsWith('Preview')")
@@ -101,9 +101,9 @@ def test_a_slider_previews_apply_decodes_and_a_tree_is_built_by_hand_and_predict
     page.click(".speclab-apply")
     live.wait(f"{STATUS}.startsWith('Iteration 1:') && {PENDING} === ''")
     assert page.is_disabled(".speclab-apply"), "nothing has changed"
-    live.wait("document.querySelectorAll('.sl-panel .js-plotly-plot').length > 0")
+    assert page.locator(".sl-signs", has_text="struck out").count(), "against the tree before"
     page.evaluate(SLIDE, ["low_confidence", 100])
-    live.wait(f"{ERROR} === '' && {text('sl-refused')}.includes('low confidence')")
+    live.wait(f"{PENDING}.includes('high confidence') && !{text('sl-refused')}")  # pushed along
     page.click("text=Reset")
     page.focus(".speclab-tree")
     page.keyboard.press("ArrowRight")

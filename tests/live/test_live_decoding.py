@@ -92,9 +92,9 @@ def test_token_ids_and_texts_are_the_tokenizers(pair):
 def test_what_ships_reads_as_text(pair):
     """No half characters, and no token that repeats itself, in what the first 60 tokens say."""
     page = (ROOT / "speclab/live/index.html").read_text(encoding="utf-8")
-    links = [parse_qs(urlsplit(unescape(link)).query) for link in re.findall(r'"(\?[^"]+)"', page)]
     texts = {prompt.text for prompt in examples()}
-    texts |= {text for link in links for text in link.get("prompt", [])}
+    for link in re.findall(r'"(\?[^"]+)"', page):
+        texts.update(parse_qs(urlsplit(unescape(link)).query).get("prompt", []))
     for text in texts:
         session = speclab.Session(pair, speclab.DynaTree(node_budget=16), text, max_new_tokens=60)
         session.run()

@@ -12,7 +12,7 @@ SHOWN = """data.map(state => {
   const step = stepShown(state), at = positionShown(state);
   const drawn = [treeFigure(step, at), maskFigure(step, at), kindsAt(step, at), story(step, at, {})];
   const said = step.nodes.map((_, node) => nodeSentence(step, node, at));
-  return [drawn, said, timelineFigure(state.steps, 0, 0, 1), scoreWords(state), titleOf(state)];
+  return [drawn, said, timelineFigure(state.steps, 0, 0, 1), gainOf(state), titleOf(state)];
 })"""
 
 

@@ -30,7 +30,7 @@ def test_one_sentence_per_iteration_and_per_position():
         call("positionSentence", five_nodes(), at) for at in call("positions", five_nodes())
     ]
     assert "level 2 of 2, 2 nodes added" in sentences[2]
-    assert "after node 0 the target chose ' her', which is node 1: accepted" in sentences[5]
+    assert "after ' forest' the target chose ' her', which was drafted: accepted" in sentences[5]
     assert "2 accepted, 1 bonus: 3 tokens for one pass" in sentences[-1]
     assert "A near-tie." in call("summary", replace(five_nodes(), note="A near-tie"))
 
@@ -60,13 +60,13 @@ def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
     drafted = ["".join([node for node, kind in each.items() if kind]) for each in kinds]
     assert drafted == ["0", "01", "013", "0123", "01234"]
     assert call("positionSentence", step, at[0]).count("' old' 60 %") == 2
-    assert "node 3, number 2" in call("positionSentence", step, at[2])
+    assert "' her', number 2" in call("positionSentence", step, at[2])
 
 
 def test_a_node_says_its_probabilities_its_verdict_and_what_the_target_chose():
     step = five_nodes()
     known = call("nodeSentence", step, 2)
-    assert "Node 2 ' the', drafted with 30 %" in known
+    assert "' the': drafted with 30 %" in known
     assert "rejected, the target chose ' her' (32 %)" in known
     assert "rejected" not in call("nodeSentence", step, 2, {"phase": "draft", "level": None})
     assert "accepted" in call("nodeSentence", step, 1)

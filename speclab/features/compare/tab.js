@@ -4,7 +4,6 @@ import { LOOKS, WORDS } from "../../views/page/data.js";
 import {
   button,
   div,
-  entryOf,
   made,
   refusal,
   shows,
@@ -54,10 +53,13 @@ function compareOf({ send }) {
   return { element, update };
 }
 
+/** @param {number | undefined} value @param {number} digits */
+function number(value, digits) {
+  return value === undefined ? "" : Number(value.toFixed(digits));
+}
+
 /** @param {{rows: Values[]}} compared @returns {Table} */
 function comparedTable({ rows }) {
-  /** @param {number | undefined} value @param {number} digits */
-  const number = (value, digits) => (value === undefined ? "" : Number(value.toFixed(digits)));
   return {
     ...WORDS.compared,
     rows: rows.map(row => [
@@ -80,7 +82,7 @@ function comparedTable({ rows }) {
  */
 export function compareFigure(names, rates) {
   const y = names.map((_, row) => row);
-  const text = rates.map(rate => rate?.toFixed(2) ?? WORDS.compared.none);
+  const text = rates.map(rate => (rate ? String(number(rate, 2)) : WORDS.compared.none));
   const best = Math.max(1, ...rates.filter(Boolean));
   const data = [{ ...LOOKS.traces.rates, x: rates, y, text }];
   const ticktext = names.map((name, row) => {
@@ -115,7 +117,10 @@ function comparePage(context) {
       const rates = rows.map(row => row.tokens_per_iteration);
       return [element, rows.length ? compareFigure(names, rates) : null];
     },
-    entries: () => [entryOf(WORDS.tabs.compare, () => dispatch({ type: "tab", name: "compare" }))]
+    next: () => ({
+      label: WORDS.next.compare,
+      go: () => dispatch({ type: "tab", name: "compare" })
+    })
   };
 }
 

@@ -6,7 +6,8 @@ import { button, entryOf } from "../../views/page/draw.js";
 import { register } from "../../views/page/features.js";
 import { lastOnPath } from "../../views/page/phases.js";
 import { asking, movedTo, phaseTick, positionShown, shownMessage } from "../../views/page/state.js";
-import { ending, words } from "../../views/page/words.js";
+import { quoted } from "../../views/page/text.js";
+import { words } from "../../views/page/words.js";
 import GUESS_WORDS from "./words.json" with { type: "json" };
 
 /** @type {Guess} */
@@ -43,11 +44,27 @@ function guessed(state, node) {
     on: on === true || Number(on) - 1, // for so many iterations, or until it is turned off
     tries: tries + 1,
     right: before + Number(right),
-    sentence: words("guess", right ? "right" : "wrong", { node, ending: ending(step) })
+    sentence: guessWords(step, node, right)
   };
   const next = { ...state, node, guess, veiled: /** @type {null} */ (null) };
   const moved = movedTo(next, state.cursor, phaseTick(next, "accept", Infinity));
   return [moved, [shownMessage(moved)]];
+}
+
+/**
+ * What was clicked, and what the target did.
+ * @param {Step} step
+ * @param {number} node
+ * @param {boolean} right
+ */
+function guessWords({ tree, texts, accepted, bonus }, node, right) {
+  const path = accepted.map(one => texts[tree.token[one]]).join("");
+  const values = {
+    node: tree.token[node],
+    kept: path ? quoted(0, { 0: path }) : WORDS.guess.nothing,
+    end: words("guess", bonus === null ? "ended" : "own", { token: bonus }, texts)
+  };
+  return words("guess", right ? "right" : "wrong", values, texts);
 }
 
 /**
@@ -77,6 +94,7 @@ function guessPage({ state, dispatch }) {
   const show = () => dispatch({ type: "guessing", on: false });
   return {
     entries: () => [entry],
+    next: () => ({ label: WORDS.next.guess, go: flip }),
     update: now => entry.setAttribute("aria-pressed", String(Boolean(now.guess.on))),
     score: ({ guess }) => (guess.tries ? [words("score", "guessed", guess)] : []),
     story(now) {

@@ -5,6 +5,7 @@ import { div, made } from "../../views/page/draw.js";
 import { register } from "../../views/page/features.js";
 import { layoutOf, noteAt, withValues } from "../../views/page/figure.js";
 import { countsOf, firstShown, gainedByDraft, iterationAxis } from "../../views/page/metrics.js";
+import { ownKind } from "../../views/page/phases.js";
 import { filled, words } from "../../views/page/words.js";
 import METRICS_WORDS from "./words.json" with { type: "json" };
 
@@ -20,10 +21,12 @@ export function metricsFigure(steps, first = 0) {
   const x = shown.map(step => step.index + 1);
   const bar = { ...LOOKS.traces.metrics, x, customdata: x };
   const accepted = shown.map(gainedByDraft);
-  const own = shown.map((step, index) => step.committed.length - accepted[index]);
+  /** @param {string} kind */
+  const own = kind => shown.map(step => (step.bonus !== null && ownKind(step) === kind ? 1 : null));
   const data = withValues([
-    { ...bar, ...LOOKS.metrics.accepted, y: accepted },
-    { ...bar, ...LOOKS.metrics.own, y: own },
+    { ...bar, ...LOOKS.timeline.accepted, y: accepted, showlegend: false },
+    { ...bar, ...LOOKS.timeline.bonus, y: own("bonus"), showlegend: false },
+    { ...bar, ...LOOKS.timeline.corrected, y: own("corrected"), showlegend: false },
     ...Object.entries(LOOKS.phases).map(([name, color]) => ({
       ...bar,
       ...LOOKS.metrics.phase,

@@ -18,6 +18,7 @@ import PIN_WORDS from "./words.json" with { type: "json" };
 export function against(before, step) {
   const drawing = drawingAt(step, WHOLE);
   const { children } = shapeOf(step.tree);
+  const { pathProb } = shapeOf(before.tree);
   const { token: tokens, parent: parents } = before.tree;
   /** @type {NodeId[]} */
   const places = []; // of each node before, the same node now, or one that is struck out
@@ -27,7 +28,7 @@ export function against(before, step) {
       above === -1 ? 0 : children[above]?.find(child => step.tree.token[child] === token);
     places[node] = same ?? `gone ${node}`;
     if (same !== undefined) return;
-    attach(drawing.graph, places[node], token, before.texts, above);
+    attach(drawing.graph, places[node], token, before.texts, above, pathProb[node]);
     drawing.kinds[places[node]] = "gone";
   });
   for (const { index, verdict } of step.nodes)
@@ -50,7 +51,7 @@ register(
         if (on && overlayShown(state)?.says) return []; // a preview
         const flip = () => dispatch({ type: "set", values: { against: !on } });
         const look = { ...WORDS.controls.against, "aria-pressed": String(on) };
-        return [button(WORDS.against, look, flip)];
+        return [button(WORDS.pinned.against, look, flip)];
       }
     })
   },

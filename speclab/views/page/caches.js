@@ -1,7 +1,7 @@
 // The KV caches over an iteration: a strip for each, 64 slots a row, during the pass and after the
 // commit.
 
-import { LOOKS } from "./data.js";
+import { LOOKS, WORDS } from "./data.js";
 import { codeMap, frameAt, layoutOf, noteAt } from "./figure.js";
 import { WHOLE, reached } from "./phases.js";
 import { plotText } from "./text.js";
@@ -250,9 +250,11 @@ export function cacheKey(step) {
 
 /** @param {DrawnCache} record */
 function cacheValues(record) {
+  // a head has its own name, such as "chat"
+  const name = record.name in WORDS.title ? record.name : `${record.name} head`;
   return {
     ...record,
-    name: record.name[0].toUpperCase() + record.name.slice(1),
+    name: `${name[0].toUpperCase()}${name.slice(1)}`,
     full: record.before + record.written,
     memory: ((record.after * record.slot_bytes) / 2 ** 20).toFixed(1),
     kept: record.kept.length,

@@ -25,7 +25,8 @@ export function barOf(context, features) {
   /** @param {State} now */
   const update = now => {
     const { status, gone } = now;
-    const off = Boolean(gone || status.busy) || status.can_step === false;
+    const refused = status.error && status.error.where !== "until" && status.pending?.length;
+    const off = Boolean(gone || status.busy || refused) || status.can_step === false;
     const forward = now.cursor < now.steps.length && !status.pending?.length;
     place.textContent = `${now.cursor} of ${now.steps.length}`;
     back.disabled = now.cursor <= 0;
@@ -136,7 +137,7 @@ function untilOf({ send, kernel }) {
  * @param {HTMLElement} until
  */
 function menuOf({ state, dispatch, live }, features, until) {
-  /** @param {"rows" | "marks"} name */
+  /** @param {"rows" | "marks" | "large"} name */
   const flip = name => () => dispatch({ type: "set", values: { [name]: !state()[name] } });
   const entries = made(
     "div",
@@ -144,6 +145,7 @@ function menuOf({ state, dispatch, live }, features, until) {
     live ? until : null,
     entryOf("As table", flip("rows")),
     entryOf("Marks in the text", flip("marks")),
+    entryOf("Large", flip("large")),
     ...features.all("entries")
   );
   const summary = made("summary", WORDS.controls.more, "⋯");
@@ -152,30 +154,17 @@ function menuOf({ state, dispatch, live }, features, until) {
 
 /** @param {Context} context @returns {(event: any) => void} */
 export function keysOf({ state, dispatch, live }) {
-  /** @param {number} cursor */
-  const go = cursor => dispatch({ type: "go", cursor });
-  /** @type {Record<string, () => void>} */
-  const keys = {
-    ArrowLeft: () => go(state().cursor - 1),
-    ArrowRight: () => go(state().cursor + 1),
-    Home: () => go(0),
-    End: () => go(state().steps.length),
-    PageUp: () => go(state().cursor - 10),
-    PageDown: () => go(state().cursor + 10),
-    "[": () => dispatch({ type: "along", by: -1 }),
-    "]": () => dispatch({ type: "along", by: 1 }),
-    Escape: () => dispatch({ type: "select", node: state().node }),
-    " ": () => dispatch({ type: "next" })
-  };
   return event => {
     const { key, ctrlKey, altKey, metaKey, defaultPrevented } = event;
     const target = /** @type {any} */ (event.target);
     const typed = target.matches?.("input, textarea, select, [contenteditable], [role=slider]");
-    if (!keys[key] || typed || ctrlKey || altKey || metaKey || defaultPrevented) return;
+    const does = WORDS.keys[key];
+    if (!does || typed || ctrlKey || altKey || metaKey || defaultPrevented) return;
     if (key === " " && (!live || target.matches?.("button, summary, a"))) return;
     event.preventDefault();
     event.stopPropagation();
-    keys[key]();
+    const { cursor, node } = state();
+    dispatch({ ...does, cursor: cursor + does.by, node });
   };
 }
 

@@ -6,7 +6,7 @@ import { themed } from "./figure.js";
 import { countsOf, textPieces } from "./metrics.js";
 import { reached, verifiedRoot } from "./phases.js";
 import { asking, positionShown } from "./state.js";
-import { readable } from "./text.js";
+import { plural, readable } from "./text.js";
 import { filled, words } from "./words.js";
 
 /**
@@ -160,7 +160,7 @@ export function plotter(Plotly, colors) {
     place.figure = more;
     place.setAttribute("aria-label", layout.meta?.sentence ?? "");
     const template = { layout: themed(LOOKS.template.layout, theme) };
-    const width = layout.width ?? Math.max(place.clientWidth, 200);
+    const width = layout.width ?? (place.clientWidth || 200);
     const looks = { ...themed(layout, theme), width, template, uirevision: key[0] };
     Plotly.react(place, themed(data, theme), looks, LOOKS.plot);
   };
@@ -194,8 +194,6 @@ export function drawText(body, state) {
   if (shows(body, [state.header, state.steps, state.marks, seen, body.clientWidth])) return;
   const lists = textPieces(state.header, state.steps.slice(0, seen));
   const lines = lists.map((pieces, iteration) => {
-    /** @param {number | null} node */
-    const named = node => (iteration === state.cursor ? { "data-node": node } : {});
     const line = made("span", iteration === seen && iteration ? { class: "sl-newest" } : {});
     const { length } = iteration ? state.steps[iteration - 1].committed : [];
     const mark = { class: "sl-mark", "data-iteration": iteration };
@@ -203,6 +201,7 @@ export function drawText(body, state) {
     /** @type {any} */
     let chip = null; // what a chat template wrote, as one sign of who speaks
     for (const { text, kind, title, node } of pieces) {
+      const own = { "data-node": iteration === state.cursor ? node : null };
       if (kind === "template" && !state.marks) {
         chip ??= line.appendChild(span("sl-chip", title));
         chip.title += text;
@@ -211,7 +210,7 @@ export function drawText(body, state) {
       chip = null;
       const tag = kind === "rejected" ? "s" : "span";
       if (state.marks || kind !== "rejected")
-        line.append(made(tag, { class: `sl-t sl-${kind}`, title, ...named(node) }, readable(text)));
+        line.append(made(tag, { class: `sl-t sl-${kind}`, title, ...own }, readable(text)));
     }
     return line;
   });
@@ -231,17 +230,25 @@ export function workWords({ busy, began, progress }) {
 }
 
 /**
- * Who drafts and who checks; where no model drafts, the strategy does.
+ * Who drafts and who checks, in short `the draft` and `SmolLM2`; where no model drafts, the strategy
+ * does.
  * @param {Header} header
  * @param {Step | undefined} step
  */
-export function namesOf({ models }, step) {
+export function namesOf({ models }, step, short = false) {
   const drafts = (step?.caches ?? [])
     .filter(({ name }) => name !== "target")
-    .map(({ name }) => models[name] ?? filled(WORDS.title[name] ?? WORDS.title.head, { name }));
-  const draft = models.drafts || drafts.join(" + ") || step?.settings.strategy; // a link says who drafted
+    .map(
+      ({ name }) =>
+        (!short && models[name]) || filled(WORDS.title[name] ?? WORDS.title.head, { name })
+    );
+  const said = short ? "" : models.drafts; // a link says who drafted
+  const draft = said || drafts.join(" + ") || step?.settings.strategy;
   const verb = drafts.length > 1 ? "draft" : "drafts";
-  return { target: models.target ?? WORDS.title.target, draft, verb };
+  const whole = models.target ?? "target";
+  const [word] = whole.split("/").at(-1).split("-");
+  const target = short || !models.target ? (WORDS.title[word] ?? word) : whole;
+  return { target, draft, verb };
 }
 
 /** The set-up: what decoded the iteration shown. @param {State} state @returns {string} */
@@ -255,19 +262,41 @@ export function titleOf({ header, steps, cursor, status: { wanted } }) {
     words("title", "checks", roles),
     roles.draft !== strategy && words("title", "drafts", roles),
     strategy,
-    temperature ? `temperature ${temperature}` : "greedy"
+    temperature && `temperature ${temperature}`
   ];
   return parts.filter(Boolean).join(" · ");
 }
 
 /**
- * The payoff: tokens per pass of the target, and the passes that plain decoding needs besides.
+ * The payoff: tokens of the newest pass, and per pass; the passes here and of plain decoding.
  * @param {State} state
  */
-export function scoreWords(state) {
+export function gainOf(state) {
   const { steps, cursor } = state;
   const known = steps.slice(0, asking(state) ? cursor - 1 : cursor);
-  const { committed, target_calls: passes } = countsOf(known);
-  const values = { rate: committed / passes, saved: committed - passes };
-  return passes ? words("score", "line", values) : WORDS.score.plain;
+  const { committed, target_calls: here } = countsOf(known);
+  if (!here) return { sentence: "", plain: 0, here: 0 };
+  const values = { now: known.at(-1).committed.length, rate: committed / here };
+  const sentence = words("score", asking(state) ? "asked" : "line", values);
+  return { sentence, plain: committed, here };
+}
+
+/**
+ * Passes of plain decoding above those here, on one scale.
+ * @param {HTMLElement} place
+ * @param {Record<string, any>} counts
+ */
+export function drawRibbons(place, counts) {
+  if (shows(place, [counts.plain, counts.here])) return;
+  const unit = Math.min(12, 230 / counts.plain); // pixels of a pass
+  const lines = ["plain", "here"].map(name => {
+    const width = `width:${unit * counts[name]}px;--sl-unit:${unit}px`;
+    return div(
+      "",
+      WORDS.score[name],
+      made("i", { style: width }),
+      plural(counts[name], "pass", "passes")
+    );
+  });
+  place.replaceChildren(...(counts.here ? lines : []));
 }

@@ -147,7 +147,7 @@ export function maskFigure(step, position = WHOLE, { selected = null } = {}) {
     yaxis: { range: [end, -0.5], tickvals: rows, ticktext: rows.map(row => plotText(labels[row])) },
     shapes,
     annotations: [
-      ...maskNotes(step, size, wide),
+      ...maskNotes(step, size),
       ...(reached(position, "verify") ? maskFindings(step) : [])
     ]
   });
@@ -232,28 +232,18 @@ function maskRules(step, start, size, high) {
 }
 
 /**
- * The prefix, and the depths below the columns.
+ * The length of the prefix, and what the rows are that are no candidates.
  * @param {Step} step
  * @param {number} size
- * @param {number} wide
  */
-function maskNotes(step, size, wide) {
-  const depth = shapeOf(step.tree).depth;
+function maskNotes(step, size) {
   const looks = LOOKS.mask.notes;
-  const low = size - 0.5;
   // above the ticks, so that a long prefix never covers one
-  const notes = [
-    noteAt(words("mask", "prefix note", { length: step.prefix_length }), -0.5, -0.5, looks.prefix),
-    noteAt("depth", -0.7, low, looks.depth)
-  ];
-  for (let level = 0; level <= Math.max(...depth); level += 1) {
-    const first = depth.indexOf(level);
-    const count = depth.lastIndexOf(level) - first + 1;
-    if (count * wide >= 8 * String(level).length)
-      notes.push(noteAt(String(level), first + (count - 1) / 2, low, looks.level));
-  }
+  const text = words("mask", "prefix note", { length: step.prefix_length });
+  const notes = [noteAt(text, -0.5, -0.5, looks.prefix)];
   const extra = (step.nodes.length + size - 1) / 2;
-  if (step.extra.length) notes.push(noteAt(WORDS.mask["no candidates"], extra, low, looks.extra));
+  if (step.extra.length)
+    notes.push(noteAt(WORDS.mask["no candidates"], extra, size - 0.5, looks.extra));
   return notes;
 }
 

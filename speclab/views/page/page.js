@@ -7,14 +7,15 @@ import {
   asks,
   button,
   div,
+  drawRibbons,
   drawText,
+  gainOf,
   keyOf,
   later,
   made,
   namesOf,
   plotter,
   rolesOf,
-  scoreWords,
   shows,
   tableOf,
   titleOf,
@@ -194,14 +195,17 @@ function drawAll(state, parts, plot, context, features) {
   if (parts.change) parts.change.disabled = Boolean(state.gone);
   for (const name of ["bar", "form"]) parts[name].update(state);
   parts.whole.classList.toggle("sl-begun", begun);
+  parts.whole.classList.toggle("sl-large", Boolean(state.large));
   parts.bar.element.hidden = !begun && !failed;
   parts.runs.replaceChildren(...features.all("above", state).filter(Boolean));
   drawLines(state, parts, context);
   parts.loading.textContent = failed ? status.error.sentence : workWords(status);
   if (begun) {
-    const score = [scoreWords(state), ...features.all("score", state)];
-    parts.score.textContent = score.join(" · "); // first: the timeline takes what it leaves
-    drawStage(state, parts, plot, features);
+    const gain = gainOf(state);
+    const score = [gain.sentence, ...features.all("score", state)];
+    parts.score.textContent = score.filter(Boolean).join(" · ");
+    drawRibbons(parts.ribbons, gain);
+    drawStage(state, parts, plot, context, features);
     drawText(parts.body, state);
     drawPanel(state, parts, plot, features);
   }
@@ -237,11 +241,11 @@ function drawLines(state, parts, { send }) {
   const cut = status.finished === "max_new_tokens";
   if (ended) words.push(cut ? "The length you set is reached." : "The text has ended.");
   const line = words.join(" ");
-  if (shows(parts.pending, [line, ended, status.busy, status.new_run])) return;
+  if (shows(parts.pending, [line, ended, status.busy, status.new_run, status.error])) return;
   const actions = [];
   /** @param {string} label @param {string} start */
   const step = (label, start) => asks(send, label, { do: "step", start }, WORDS.controls.link);
-  if (!gone && status.pending?.length && !status.new_run && !status.busy)
+  if (!gone && status.pending?.length && !status.new_run && !status.busy && !status.error)
     actions.push(step("from here", "here"), step("from the start", "start"));
   if (ended) {
     const length = status.wanted.session.max_new_tokens;
@@ -274,9 +278,10 @@ function drawError({ status: { error }, header }, { whole, error: line }) {
  * @param {State} state
  * @param {Record<string, any>} parts
  * @param {Plot} plot
+ * @param {Context} context
  * @param {Features} features
  */
-function drawStage(state, parts, plot, features) {
+function drawStage(state, parts, plot, context, features) {
   const step = stepShown(state);
   const now = positionShown(state);
   const commit = Boolean(step) && now.phase === "commit" && step.caches.length > 0;
@@ -299,7 +304,7 @@ function drawStage(state, parts, plot, features) {
   const signs = looks.map(([name, look]) => ({ ...look, label: plain[name] ?? look.label }));
   const key = commit ? keyOf(cacheKey(step), "background") : keyOf(signs);
   parts.signs.replaceChildren(...key);
-  drawSaid(state, parts, overlay, features);
+  drawSaid(state, parts, overlay, context, features);
   parts.hover();
   parts.rows.hidden = !state.rows || !step || asking(state);
   if (!parts.rows.hidden && !shows(parts.rows, [step])) {
@@ -403,14 +408,16 @@ function appear(tree, step, now) {
  * @param {State} state
  * @param {Record<string, any>} parts
  * @param {Drawing | null} overlay
+ * @param {Context} context
  * @param {Features} features
  */
-function drawSaid(state, { said, named }, overlay, features) {
+function drawSaid(state, { said, named, bar }, overlay, context, features) {
   const step = stepShown(state);
   const names = namesOf(state.header, step);
   named.textContent = words("captions", step?.counts.drafted ? "tree" : "nothing", names);
-  const list = storyOf(state, names, overlay, features);
-  if (shows(said, [state.cursor, JSON.stringify(list)])) return;
+  const list = storyOf(state, namesOf(state.header, step, true), overlay, features);
+  const inviting = step && !overlay && !state.used && !asking(state);
+  if (shows(said, [state.cursor, JSON.stringify(list), inviting])) return;
   const pieces = list.map(({ text, strong }, part) => [
     part ? " → " : "",
     made(strong ? "b" : "span", {}, list.length > 1 ? `${"①②③"[part]} ${text}` : text)
@@ -418,6 +425,16 @@ function drawSaid(state, { said, named }, overlay, features) {
   const start = list.length > 1 ? words("story", "start", { number: state.cursor }) : "";
   const more = features.all("besideStory", state).flatMap(element => [" ", element]);
   said.replaceChildren(start, ...pieces.flat(), ...more);
+  if (!inviting) return;
+  /** @type {Invitation[]} */
+  const ways = [{ label: WORDS.next.walk, go: bar.walk }, ...features.all("next")];
+  for (const { label, go } of ways) {
+    const use = () => {
+      context.dispatch({ type: "set", values: { used: true } });
+      go();
+    };
+    said.append(" ", button(label, { class: "sl-next" }, use));
+  }
 }
 
 /**

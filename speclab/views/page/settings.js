@@ -5,6 +5,7 @@ import { LOOKS, WORDS } from "./data.js";
 import { asks, choiceOf, div, later, made, refusal, shows, span } from "./draw.js";
 import { shareOf } from "./figure.js";
 import { settingText } from "./node.js";
+import { filled } from "./words.js";
 import { shapeOf } from "./phases.js";
 import { stepShown } from "./state.js";
 
@@ -94,15 +95,110 @@ function settingOf(name, field, value, changed, features) {
     shown.textContent = settingText(next);
     changed(name, next);
   };
+  /** Shows a value that another setting has pushed. @param {any} next */
+  const push = next => {
+    shown.textContent = settingText(next);
+    /** @type {any} */ (control).value = values.indexOf(next);
+  };
   const control = values
     ? sliderOf(values, value, words, set)
     : controlOf(field, value, words, set);
-  const track = span("sl-track", control);
-  const cell = made("label", { class: `sl-setting speclab-setting-${name}` }, label, track, shown);
+  const own = span(`speclab-setting-${name}`, control);
+  const track = span("sl-track", own);
+  const end = span("", shown);
+  const cell = made("label", { class: "sl-setting" }, label, track, end);
   /** @type {SettingCell[]} */
   const more = values ? features.all("cell", name, values) : [];
   const added = more.flatMap(one => one.elements);
-  return { cell: div("sl-cell", cell, ...added), track, values, more };
+  return {
+    cell: div("sl-cell", cell, ...added),
+    label,
+    track,
+    own,
+    end,
+    shown,
+    values,
+    more,
+    push
+  };
+}
+
+/**
+ * Two settings on one scale as one track with two handles, and between them what each zone means.
+ * @param {ReturnType<typeof settingOf>} low
+ * @param {ReturnType<typeof settingOf>} high
+ */
+function join(low, high) {
+  low.cell.classList.add("sl-pair");
+  low.label.append(made("br"), high.label);
+  low.track.append(high.own, div("sl-zones", made("span"), made("span"), made("span")));
+  low.end.append(made("br"), high.shown);
+  low.cell.append(...[...high.cell.children].slice(1));
+  high.cell.replaceChildren();
+}
+
+/**
+ * The settings in their order, with the budget among the first.
+ * @param {Record<string, Field>} fields
+ * @param {Values} values
+ * @param {string[][]} pairs
+ * @param {(name: string, value: any) => void} changed
+ * @param {Features} features
+ */
+function cellsOf(fields, values, pairs, changed, features) {
+  const names = Object.keys(fields).filter(name => name !== "node_budget");
+  if (fields.node_budget) names.splice(LOOKS.sliders.first - 1, 0, "node_budget");
+  /** @type {Record<string, ReturnType<typeof settingOf>>} */
+  const cells = {};
+  for (const name of names)
+    cells[name] = settingOf(name, fields[name], values[name] ?? null, changed, features);
+  for (const [low, high] of pairs) join(cells[low], cells[high]);
+  return cells;
+}
+
+/**
+ * The pairs of settings that are on one scale.
+ * @param {string[][]} groups
+ * @param {Record<string, Field>} fields
+ */
+function pairsOf(groups, fields) {
+  return groups.filter(([low, high]) => {
+    const measure = fields[low]?.["x-measure"];
+    return measure in WORDS.zones && measure === fields[high]?.["x-measure"];
+  });
+}
+
+/**
+ * Brings the zones of a pair up to date: how wide they are, and what they mean now.
+ * @param {string[]} pair
+ * @param {Record<string, ReturnType<typeof settingOf>>} cells
+ * @param {Record<string, Field>} fields
+ * @param {Values} settings
+ */
+function drawZones(pair, cells, fields, settings) {
+  const { track, values } = cells[pair[0]];
+  const [low, high] = pair.map(name => `${100 * shareOf(values, settings[name])}%`);
+  track.style.cssText = `--sl-low:${low};--sl-high:${high}`;
+  const meanings = WORDS.zones[fields[pair[0]]["x-measure"]];
+  const zones = track.querySelectorAll(".sl-zones span");
+  for (const [index, zone] of zones.entries()) zone.textContent = filled(meanings[index], settings);
+}
+
+/**
+ * Pushes the settings along that a new value would put out of order.
+ * @param {string[][]} groups
+ * @param {string} name
+ * @param {Values} settings
+ * @param {(other: string) => void} push
+ */
+function pushOthers(groups, name, settings, push) {
+  for (const group of groups) {
+    const here = group.indexOf(name);
+    group.forEach((other, at) => {
+      const [value, limit] = [settings[other], settings[name]];
+      if (here >= 0 && (at < here ? value > limit : value < limit)) push(other);
+    });
+  }
 }
 
 /**
@@ -180,6 +276,11 @@ function parsed(text) {
   return Number.isFinite(Number(trimmed)) ? Number(trimmed) : trimmed;
 }
 
+/** The wanted strategy, as the catalog offers it. @param {State} state */
+function offeredIn({ catalog, status: { wanted } }) {
+  return catalog?.strategies.find(one => one.name === wanted?.strategy.name);
+}
+
 /**
  * The settings of the wanted strategy, always in one order: as in its paper, with the budget among
  * the first.
@@ -202,13 +303,18 @@ export function settingsOf({ state, send, live }, features) {
   /** @param {string} name @param {any} value */
   const changed = (name, value) => {
     typed = { ...typed, [name]: value };
+    const settings = { ...state().status.wanted.strategy.settings, ...typed };
+    pushOthers(offeredIn(state()).ascending, name, settings, other => {
+      typed[other] = value;
+      cells[other].push(value);
+    });
     built = "edited";
     send({ do: "want", strategy: { name: state().status.wanted.strategy.name, settings: typed } });
   };
   /** @param {State} now @param {Plot} plot */
   const update = (now, plot) => {
     const wanted = now.status.wanted?.strategy;
-    const known = now.catalog?.strategies.find(one => one.name === wanted?.name);
+    const known = offeredIn(now);
     element.hidden = !known;
     if (!known) return;
     const refused = now.status.error?.where === "strategy";
@@ -217,19 +323,17 @@ export function settingsOf({ state, send, live }, features) {
     const values = { ...wanted.settings, ...typed };
     const step = stepShown(now);
     const key = JSON.stringify([wanted.name, values]);
+    const pairs = pairsOf(known.ascending, fields);
     const edited = element.querySelector("input:focus, select:focus");
     if (!built || (!edited && key !== built)) {
       built = key;
-      const names = Object.keys(fields).filter(name => name !== "node_budget");
-      if (fields.node_budget) names.splice(LOOKS.sliders.first - 1, 0, "node_budget");
-      cells = {};
-      for (const name of names)
-        cells[name] = settingOf(name, fields[name], values[name] ?? null, changed, features);
-      const list = Object.values(cells).map(one => one.cell);
+      cells = cellsOf(fields, values, pairs, changed, features);
+      const list = Object.values(cells).flatMap(one => (one.cell.firstChild ? one.cell : []));
       grid.replaceChildren(...list.splice(0, LOOKS.sliders.first));
       rest.replaceChildren(...list);
       more.hidden = !list.length;
     }
+    for (const pair of pairs) drawZones(pair, cells, fields, values);
     const own = step?.settings.strategy === wanted.name ? step : null;
     drawDots(cells, fields, values, own);
     if (own && element.offsetParent && !shows(grid, [own, built]))
@@ -237,7 +341,8 @@ export function settingsOf({ state, send, live }, features) {
     for (const { more: added } of Object.values(cells))
       for (const one of added) one.update(now, plot);
     const same = !now.status.pending?.length;
-    apply.disabled = !step || same || Boolean(now.status.busy || now.gone) || !now.status.live;
+    apply.disabled =
+      !step || same || refused || Boolean(now.status.busy || now.gone) || !now.status.live;
     reset.disabled = live && same && !refused;
   };
   return { element, update };

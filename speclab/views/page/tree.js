@@ -549,30 +549,22 @@ export function overlayOf(step, whatIf) {
 }
 
 /**
- * `Preview: 18 drafted instead of 19, 2 accepted.` and what the record does not contain.
+ * `Preview: 18 drafted (now 19), 2 accepted (now 2).` and what the record does not contain.
  * @param {Step} step
  * @param {WhatIf} whatIf
  */
-function whatIfSentence(step, { tree, recorded, accepted, unknown, settled, texts }) {
-  /** @param {number} count @param {number} was */
-  const name = (count, was) => (count === was ? "same" : "other");
-  const drafted = tree.token.length - 1;
-  const own = step.nodes.length - 1;
-  const values = { drafted, own, accepted: accepted?.length ?? 0, was: step.accepted.length };
-  const parts = [words("preview", `drafted.${name(drafted, own)}`, values)];
-  if (accepted) {
-    const least = settled || unknown.length ? "" : "least.";
-    parts.push(
-      words("preview", `accepted.${least}${name(accepted.length, step.accepted.length)}`, values)
-    );
-  }
-  const same =
-    recorded.length === step.nodes.length && recorded.every((node, index) => node === index);
-  const start = words("preview", same && !unknown.length ? "same" : "start", {
-    parts: parts.join(", ")
-  });
-  if (!unknown.length) return start;
-  const first = { token: tree.token[unknown[0]], others: unknown.length - 1 };
+function whatIfSentence(step, { tree, accepted, unknown, settled, texts }) {
+  const values = {
+    drafted: tree.token.length - 1,
+    own: step.nodes.length - 1,
+    accepted: accepted?.length,
+    was: step.accepted.length,
+    token: tree.token[unknown[0]],
+    others: unknown.length - 1
+  };
+  const names = ["drafted"];
+  if (accepted) names.push(settled || unknown.length ? "accepted" : "least");
+  if (unknown.length) names.push(values.others ? "unknowns" : "unknown");
   const known = { ...step.texts, ...texts };
-  return `${start} ${words("preview", first.others ? "unknowns" : "unknown", first, known)}`;
+  return names.map(name => words("preview", name, values, known)).join("");
 }

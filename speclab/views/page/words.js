@@ -145,7 +145,12 @@ export function story(step, position, names) {
   const whole = [shape, "pass", endOf(step)];
   const { phase } = position;
   const here = ["draft", "flatten", "accept"].findLastIndex(name => reached(position, name));
-  return (drafted ? whole : ["nothing", "alone", "plain"]).map((name, part) => {
+  const why = step.events.find(event => event.kind === "route" && event.values.route);
+  let none = "nothing";
+  if (step.extra.length) none = "nothing.rows";
+  else if (why) none = "nothing.why";
+  Object.assign(values, { rows: step.extra.length, why: why && eventWords(why, step.texts) });
+  return (drafted ? whole : [none, "alone", "plain"]).map((name, part) => {
     if (phase === "all") return { text: words("story", name, values), strong: true };
     const strong = part === here;
     const short = words("story", ["drafted", "checked", "kept"][part], values);
@@ -177,7 +182,8 @@ function draftSentence(step, position) {
   if (popped.size && position.level === null) return words("position", "heap", { nodes: last });
   if (popped.has(level)) {
     const event = popped.get(level);
-    return words("position", "pop", { node: event.node, event: eventWords(event) });
+    const token = step.tree.token[event.node];
+    return words("position", "pop", { token, event: eventWords(event) }, step.texts);
   }
   const block = step.events
     .filter(one => one.kind === "marginal")
@@ -209,7 +215,8 @@ function outcomeWords(step, decision) {
   let name = "bonus";
   if (decision.winner !== null) name = "winner";
   else if (decision.candidates.length) name = "rejected";
-  return words("outcome", decision.node < 0 ? `${name}.root` : name, decision, step.texts);
+  const values = { ...decision, after: step.tree.token[decision.node] };
+  return words("outcome", decision.node < 0 ? `${name}.root` : name, values, step.texts);
 }
 
 /** Why the accepted path ends. @param {Step} step */
@@ -231,7 +238,6 @@ export function nodeSentence(step, node, position = WHOLE) {
   if (record.verdict === "root") kind = "root";
   if (!known) kind = kind === "drafted" ? "open" : `open.${kind}`;
   const values = {
-    node,
     token: record.token,
     draft_prob: record.draft_prob,
     choice: choiceWords(step, node),

@@ -23,14 +23,6 @@ def test_what_was_drafted_before_is_struck_out_and_what_is_new_is_marked():
     tokens[2] += 1  # a leaf
     before = step_data(replace(step, tree=replace(step.tree, token=tokens)))
     drawn = evaluated(f"({DRAWN})(data)", {"before": before, "after": step_data(step)})
-    kinds = {node: kind for node, _, _, kind in drawn}
-    assert kinds == {
-        0: "root",
-        1: "accepted",
-        2: "new",
-        3: "accepted",
-        4: "rejected",
-        "own": "bonus",
-        "gone 2": "gone",
-    }
+    changed = {node: kind for node, _, _, kind in drawn if kind in ("new", "gone")}
+    assert changed == {2: "new", "gone 2": "gone"}
     assert drawn[-1][1:3] == [0, int(tokens[2])]

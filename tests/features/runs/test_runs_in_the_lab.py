@@ -18,8 +18,8 @@ def test_runs_and_forks_are_one_tree_to_switch(page):
     runs = page.panels["runs"]["runs"]
     assert [(run["name"], run["at"], run["shown"]) for run in runs] == [
         ("A DynaTree", -1, False),
-        ("A2 N_max 3 from 2", 2, False),
-        ("A3 LinearSpeculation from 1", 1, True),
+        ("A2 N_max 3 from 3", 2, False),
+        ("A3 LinearSpeculation from 2", 1, True),
     ]
     assert [run["iterations"] for run in runs] == [2, 3, 1]
     page.do("step")
@@ -31,7 +31,7 @@ def test_runs_and_forks_are_one_tree_to_switch(page):
     page.do("close", run=0)  # is shown, so it stays
     page.do("step", start="start")
     names = [run["name"] for run in page.panels["runs"]["runs"]]
-    assert names == ["A DynaTree", "A3 LinearSpeculation from 1", "B DynaTree"]
+    assert names == ["A DynaTree", "A3 LinearSpeculation from 2", "B DynaTree"]
     page.do("switch", run=1)
     assert page.error["where"] == "compare"
 

@@ -21,13 +21,13 @@ def test_what_would_be_gone_or_new_is_told_apart():
     shallow = seen(max_depth=2, base_depth=2)
     gone = sum(depth > 2 for depth in step.tree.depth.tolist())
     assert sum("<s>" in text for text in texts(shallow)) == gone
-    assert "2 accepted instead of 3" in said(shallow)
+    assert "2 accepted (now 3)" in said(shallow)
     assert nodes(shallow)["own"][0] == nodes(shallow)[step.accepted[2]][0], "after the path"
     new = LOOKS["nodes"]["new"]["symbol"]
     same = seen()
-    assert "the same tree" in said(same)
+    assert "(now 15)" in said(same)
     assert not any(place[4] == new for place in nodes(same).values())
     more = seen(node_budget=40, max_branches=9, low_confidence=0.8)
     assert any(place[4] == new for place in nodes(more).values())
     assert "→ ?" in texts(more)
-    assert "did not record" in said(more)
+    assert "is not recorded" in said(more)
