@@ -114,7 +114,9 @@ def diff(
 
     # Whether one commits less
     accepted = first.accepted, second.accepted
-    stop = end + (len(texts[0]) == len(texts[1]))  # the last pass of a shorter run may be cut
+    stop = end
+    if len(texts[0]) == len(texts[1]):  # the last pass of a shorter run may be cut
+        stop += 1
     if first.until(stop) != second.until(stop):
         slower = SLOWER.format(first.committed, second.committed, *accepted)
         verdict = "acceptance" if verdict == "same" else verdict
@@ -216,7 +218,9 @@ def aligned(run: Trace, end: int) -> Aligned:
         if start <= end:
             paths = [step.tree.token[list(step.tree.path(node))] for node in range(len(step.tree))]
             result.proposals[start] = frozenset([tuple(path.tolist()) for path in paths])
-        for at, node in enumerate(step.path, start + (0 in step.drafted)):
+        # after a drafted root, the path begins one token later
+        after = start + 1 if 0 in step.drafted else start
+        for at, node in enumerate(step.path, after):
             if at <= end and step.nodes[node].target_top:
                 result.answers.setdefault(at, dict(step.nodes[node].target_top))
         start += len(step.committed)

@@ -84,7 +84,8 @@ class WrongPositions(TreePasses):
     """Drafted rows are one position too far; the root is right."""
 
     def given(self, positions: Ints, visible: Bools) -> tuple[Ints, Bools]:
-        return positions + (np.arange(len(positions)) > 0), visible
+        drafted = np.arange(len(positions)) > 0
+        return np.where(drafted, positions + 1, positions), visible
 
 
 class PaddedPositions(TreePasses):

@@ -118,7 +118,8 @@ class Oracle:
         length = len([*trace.prompt_ids, *trace.tokens_at(0)]) - pads
         steps = []
         for step in trace.steps:
-            steps.append(replace(step, prefix_length=length - (0 not in step.drafted)))
+            before = length if 0 in step.drafted else length - 1
+            steps.append(replace(step, prefix_length=before))
             length += len(step.committed)
         self.steps = tuple(steps)
         # another decoder's logits are recorded before temperature and top-p

@@ -14,7 +14,7 @@ import speclab
 from speclab.views.run_data import plotly_js
 
 STEP_BYTES = 50_000
-OPENING_BYTES = 400_000
+OPENING_BYTES = 450_000
 OPENING_MESSAGES = 12
 OPENING_WIDGETS = 3
 
