@@ -109,8 +109,7 @@ def diff(
         if findings:  # a wrong text before a right one
             wrong[name] = min(findings, key=lambda finding: finding.text_is_right)
     most = max(gaps.values(), default=0.0)
-    parts = text, proposals
-    verdict, sentence = _judged(parts, most, wrong, decided=pair is not None)
+    verdict, sentence = _judged((text, proposals), most, wrong, decided=pair is not None)
 
     # Whether one commits less
     accepted = first.accepted, second.accepted
