@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,12 @@ PARTS = re.compile(r"^(?=##+ )", re.MULTILINE)
 LEFT_OUT = re.compile(r"### Exercise|## (Quiz|Next)\b")
 MOST = 40
 """Words of a slide."""
+PRINTED = 80
+"""Words of what a cell has printed."""
 BLOCK = re.compile(r"```.*?```|(?:(?!\n\n|```).)+", re.DOTALL)
 """A paragraph, a list, a table, or what stands between fences."""
 PICTURE = re.compile(r"```|!\[")
-SENTENCE = re.compile(r".+?(?:[.?!:]\)?\s+|\n|$)", re.DOTALL)
+SENTENCE = re.compile(r".+?(?:[.?!]\)?\s+|\n|$)", re.DOTALL)
 FULL = 760
 """The height of a slide in pixels."""
 START = f"""<script src="reveal/dist/reveal.js"></script>
@@ -85,6 +88,7 @@ def _slides(cells: list[Cell]) -> Iterator[Cell]:
     """What a deck shows of a notebook, each cell with the kind of its slide."""
     asked = False  # the slide asks
     pictured = True  # the slide has its picture
+    title = ""  # of a picture on a slide of its own: the question, or the section
     for cell in cells:
         tags = {*cell.metadata.get("tags", ())}
         if cell.cell_type == "markdown":
@@ -92,6 +96,7 @@ def _slides(cells: list[Cell]) -> Iterator[Cell]:
                 if not LEFT_OUT.match(part):
                     for text, kind in _texts(part):
                         if kind != "notes":
+                            title = text.partition("\n")[0]
                             asked, pictured = "**Predict.**" in text, bool(PICTURE.search(text))
                         yield _of_kind(new_markdown_cell(text), kind, cell.get("attachments"))
         elif not tags & {"exercise", "test"}:
@@ -100,6 +105,9 @@ def _slides(cells: list[Cell]) -> Iterator[Cell]:
                 alone = question or pictured
                 kind = "subslide" if alone else "fragment" if asked else "-"
                 asked, pictured = question or (asked and "lab" in tags), not question
+                if kind == "subslide" and not question:
+                    yield _of_kind(new_markdown_cell(title), kind)
+                    kind = "-"
                 yield _of_kind(new_code_cell(outputs=[output]), kind)
 
 
@@ -142,7 +150,16 @@ def _first(block: str, words: int) -> str:
 def _results(cell: Cell) -> list[Any]:
     """What a cell shows, its code apart: of a lab its tree, with the sentence."""
     if "lab" not in cell.metadata.get("tags", ()):
-        return [each for each in cell.outputs if each.get("name") != "stderr"]
+        shown = [deepcopy(each) for each in cell.outputs if each.get("name") != "stderr"]
+        for output in shown:
+            lines = output.get("text", "").splitlines(keepends=True)
+            text = ""
+            for line in lines:
+                if len((text + line).split()) > PRINTED:
+                    output["text"] = f"{text}…"
+                    break
+                text += line
+        return shown
     tree = [each for each in cell.outputs if "image/png" in each.get("data", {})][:1]
     sentence = cell.outputs[-1].get("data", {}).get("text/plain", "")
     return [*tree, nbformat.v4.new_output("stream", text=sentence)][: 1 + bool(tree)]
