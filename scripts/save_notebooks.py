@@ -2,7 +2,8 @@
 [NAME …]`.
 
 A figure is kept as a PNG, drawn by Chromium, and a lab as PNGs and the sentence of its iteration;
-no widget state is kept.
+no widget state is kept. Each picture has a description for those who do not see it: the sentence of
+the lab, or what the metadata of its cell says under `alt`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ FIGURE = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PICTURE = re.compile(r'<img src="data:image/png;base64,([^"]+)" alt="(\w+)"[^>]*>')
+LEAST = 13
+"""Pixels of the smallest letters of a figure."""
 DRAW = """({ data, layout }) => Plotly.toImage({ data, layout },
   { format: "png", width: layout.width || 760, height: layout.height || 400 })"""
 
@@ -40,6 +43,7 @@ def save(path: Path, page: Page) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = written(cell.outputs, page)
+            describe(cell)
     nbformat.write(notebook, path)
 
 
@@ -75,12 +79,38 @@ def parts(output: Any, page: Page) -> list[Any]:
     return [*pictures, output]
 
 
+def describe(cell: Any) -> None:
+    """Writes the description of each picture of a cell to where nbconvert reads it."""
+    sentence = cell.metadata.get("alt", "")
+    for output in cell.outputs:
+        if "text/html" in output.get("data", {}):
+            sentence = sentence or output["data"]["text/plain"]
+    for output in cell.outputs:
+        if "image/png" in output.get("data", {}):
+            shown = output["data"]["text/plain"]
+            part = {"tree": "The draft tree. ", "mask": "The attention mask. "}.get(shown, "")
+            output["metadata"]["image/png"] = {"alt": part + sentence}
+
+
 def kept(data: dict[str, Any], page: Page) -> dict[str, Any]:
     """What is kept of an output: the picture of a figure, the words of anything else."""
     if FIGURE in data:
+        enlarge(data[FIGURE]["layout"].get("template", {}))
         address = page.evaluate(DRAW, {name: data[FIGURE][name] for name in ("data", "layout")})
         return {"image/png": address.partition(",")[2], "text/plain": "a plotly figure"}
     return {kind: value for kind, value in data.items() if kind != WIDGET}
+
+
+def enlarge(part: Any) -> None:
+    """Letters of at least LEAST pixels, wherever a template names a size."""
+    if isinstance(part, list):
+        for value in part:
+            enlarge(value)
+    if isinstance(part, dict):
+        for name, value in part.items():
+            if name.endswith("font") and value.get("size", LEAST) < LEAST:
+                value["size"] = LEAST
+            enlarge(value)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def test_each_edition_has_all_notebooks_and_exercises(editions):
         assert sum(len(_code(path, "exercise")) for path in paths) == 31
 
 
-def test_a_student_s_edition_has_answers_to_predictions_but_no_solution_and_folded_tests(editions):
+def test_a_student_s_edition_has_answers_to_predictions_but_no_solution(editions):
     answers = []
     for path in editions[1]["student"]:
         prose = "\n".join(cell.source for cell in nbformat.read(path, 4).cells)
@@ -47,7 +47,9 @@ def test_a_student_s_edition_has_answers_to_predictions_but_no_solution_and_fold
         for cell in _code(path):
             assert cell.execution_count is None
             assert not cell.outputs
-        assert all(cell.metadata.jupyter.source_hidden for cell in _code(path, "test"))
+        for cell in _code(path, "test"):
+            assert cell.source.startswith("tests.")
+            assert (path.parent / "lesson_01.py").is_file(), "what the call needs"
         assert all("# TODO" in cell.source for cell in _code(path, "exercise"))
     assert any(answer.startswith("40 passes read 53 tokens") for answer in answers)
     assert not any("```python" in answer for answer in answers)
@@ -67,7 +69,7 @@ def test_hidden_tests_have_the_points(editions):
     for path in editions[1]["nbgrader"]:
         for cell in _code(path, "test"):
             visible, _, hidden = cell.source.partition("### BEGIN HIDDEN TESTS")
-            assert "worlds=" not in visible
+            assert "seed=None)" in visible
             assert "seed=5)" in hidden
             assert cell.metadata.nbgrader.points > 0
 

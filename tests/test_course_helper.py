@@ -113,3 +113,24 @@ def test_an_answer_may_not_call_the_course_s_version():
 
 def test_a_deleted_answer_is_replaced_by_the_folded_solution():
     assert own("accepted_chain")([5, 6], [5, 7, 8]) == [5, 7]
+
+
+def test_parts_have_names_and_the_message_says_what_the_test_was_made_of():
+    def both(answer, number, times):
+        return {"sum": answer(number) + times, "product": answer(number) * times}
+
+    check("A", double, [(2, 3, {"sum": 7, "product": 12})], through=both)
+    with pytest.raises(
+        AssertionError, match=r"number = 2, times = 3: product: expected 13, got 12"
+    ):
+        check("A", double, [(2, 3, {"sum": 7, "product": 13})], through=both)
+
+
+def test_an_object_may_answer_and_cases_run_without_worlds(capsys):
+    class Doubling:
+        def __call__(self, number):
+            return 2 * number
+
+    check("A", Doubling(), [(2, 4)], worlds=world)
+    check("A", double, [(2, 4)], worlds=world, seed=None)  # it is wrong in some worlds
+    assert capsys.readouterr().out == "A is right\nA is right\n"

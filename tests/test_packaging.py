@@ -79,12 +79,14 @@ ASKED_FOR = {"distributed", "kaleido", "segno", "voila"}
 def test_what_the_package_and_the_course_import_is_installed_with_it():
     """The dependencies alone run every notebook; what an extra brings is imported late."""
     code = [path.read_text() for path in (ROOT / "speclab").rglob("*.py")]
+    code += [path.read_text() for path in (ROOT / "notebooks").glob("*.py")]
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         cells = nbformat.read(path, as_version=4).cells
         code += [re.sub(r"(?m)^ *%.*", "", c.source) for c in cells if c.cell_type == "code"]
     lines = re.findall(r"(?m)^ *(?:from|import) (\w+)(?=[\w.]* import| as |$)", "\n".join(code))
     installed = {name.replace("-", "_") for name in _ranges(PYPROJECT["project"]["dependencies"])}
-    known = installed | BROUGHT | ASKED_FOR | {"speclab", "broken_decoder"}
+    beside = {path.stem for path in (ROOT / "notebooks").glob("*.py")}
+    known = installed | BROUGHT | ASKED_FOR | beside | {"speclab"}
     assert {*lines} <= known | {*sys.stdlib_module_names}
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
 from ctypes import c_ulong, py_object, pythonapi
-from functools import partial, wraps
-from inspect import unwrap
+from functools import wraps
+from inspect import signature, unwrap
 from io import StringIO
 from itertools import chain
 from math import isclose
@@ -38,8 +38,8 @@ def check(
     *,
     through: Answer | None = None,
     worlds: Callable[[Random], Sequence[Any]] | None = None,
-    seed: int = 0,
-    limit: float = 100,
+    seed: int | None = 0,
+    limit: float = 15,
 ) -> None:
     """Test an answer and print whether it is open (an empty function) or right.
 
@@ -49,24 +49,28 @@ def check(
         exercise: its letter.
         cases: the arguments of a call, and last what it should return.
         through: called as `through(answer, *arguments)` in the answer's place; for answers whose
-            result has to be prepared or looked at before it can be compared.
+            result has to be prepared or looked at before it can be compared. It may return a dict:
+            each part is compared, and the message names the first that differs.
         worlds: makes a random case; it is called 50 times.
-        seed: other seeds give other worlds.
-        limit: seconds of the processor for the whole test.
+        seed: other seeds give other worlds; None leaves them out.
+        limit: seconds of the processor for each call.
 
     Raises:
         AssertionError: the answer is wrong, changes its arguments, or exceeds the limit.
     """
+    name = _name(answer)
     if is_open(answer):
-        print(f"{exercise} is open: {answer.__name__} returns None")
+        print(f"{exercise} is open: {name} returns None")
         return
-    run = partial(through, answer) if through else answer
-    made = (worlds(Random(f"{seed} {exercise} {i}")) for i in range(WORLDS)) if worlds else ()
+    tests = cases
+    if worlds is not None and seed is not None:
+        randoms = (Random(f"{seed} {exercise} {i}") for i in range(WORLDS))
+        tests = chain(cases, map(worlds, randoms))
     printed = StringIO()
     try:
-        with _within(limit, answer.__name__), redirect_stdout(printed):
-            for *arguments, expected in chain(cases, made):
-                expect(run, *arguments, expected=expected, name=answer.__name__)
+        for *arguments, expected in tests:
+            with _within(limit, name), redirect_stdout(printed):
+                expect(answer, *arguments, expected=expected, through=through)
     except BaseException:
         print(printed.getvalue()[-2000:], end="")
         raise
@@ -74,23 +78,34 @@ def check(
     print(f"{exercise} is right")
 
 
-def expect(function: Answer, *arguments: Any, expected: object, name: str = "") -> None:
+def expect(
+    function: Answer, *arguments: Any, expected: object, through: Answer | None = None
+) -> None:
     """Assert what a function returns, and that its arguments are the same before and after.
 
     It gets copies: what it changes is not the caller's.
     """
+    name = _name(function)
+    call = _call(name, arguments, through)
     before = _shown(arguments)
     arguments = deepcopy(arguments)
-    name = name or getattr(function, "__name__", "the function")
     _tested.append(name)
     try:
-        result = plain(function(*arguments))
+        if through is None:
+            result = plain(function(*arguments))
+        else:
+            result = plain(through(function, *arguments))
     except SystemExit:  # a notebook would go on as if nothing had happened
-        raise AssertionError(f"{name}({before}): expected {expected}, got an exit") from None
+        raise AssertionError(f"{call}: expected {expected}, got an exit") from None
     finally:
         _tested.pop()
-    assert same(result, plain(expected)), f"{name}({before}): expected {expected}, got {result}"
-    assert _shown(arguments) == before, f"{name}({before}) changed what it was given"
+    if isinstance(expected, Mapping):
+        for part, value in expected.items():
+            got = result[part]
+            assert same(got, plain(value)), f"{call}: {part}: expected {plain(value)}, got {got}"
+    else:
+        assert same(result, plain(expected)), f"{call}: expected {expected}, got {result}"
+    assert _shown(arguments) == before, f"{call} changed what it was given"
 
 
 def own(name: str, default: Answer | None = None) -> Answer:
@@ -129,7 +144,9 @@ def is_open(answer: Answer) -> bool:
     def empty() -> None:
         """Nothing."""
 
-    code = unwrap(answer).__code__
+    code = getattr(unwrap(answer), "__code__", None)
+    if code is None:  # an object that can be called
+        return False
     operations = [[each.opname for each in dis.Bytecode(one)] for one in (code, empty)]
     return operations[0] == operations[1] and not {*code.co_consts} - {None, answer.__doc__}
 
@@ -137,7 +154,9 @@ def is_open(answer: Answer) -> bool:
 def plain(value: Any) -> Any:
     """Nested lists, so that a tuple, an array, a tensor or a generator equals a list."""
     value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, Iterable) and not isinstance(value, str | bytes | set | Mapping):
+    if isinstance(value, Mapping):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | set):
         return [plain(part) for part in value]
     return value
 
@@ -149,6 +168,20 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, Number) and isinstance(other, Number):
         return isclose(one, other, rel_tol=1e-5, abs_tol=1e-6)  # type: ignore[arg-type]
     return bool(one == other)
+
+
+def _name(function: Answer) -> str:
+    """A function's name, or that of an object's class."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _call(name: str, arguments: Sequence[Any], through: Answer | None) -> str:
+    """The call that a message is about; of a test with steps of its own, what it was made of."""
+    if through is None:
+        return f"{name}({_shown(arguments)})"
+    parameters = [*signature(through).parameters][1:]
+    values = zip(parameters, map(plain, arguments), strict=False)
+    return f"{name}, in the test with " + ", ".join(f"{key} = {value!r}" for key, value in values)
 
 
 def _shown(arguments: Sequence[Any]) -> str:

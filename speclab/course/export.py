@@ -1,7 +1,8 @@
 """Editions of the course: the notebooks as committed are the only source.
 
 An exercise is a heading with its points, a cell tagged `exercise`, a cell tagged `test`, and below
-it a folded solution. In a test cell, functions named `world…` make random cases: the hidden tests.
+it a folded solution. A test cell is a call such as `tests.A(greedy, pair)` of the module beside the
+notebook. With `seed=None` it runs the cases alone; its random worlds are the hidden tests.
 """
 
 from __future__ import annotations
@@ -114,13 +115,14 @@ def _parts(heading: re.Match[str], cells: list[Cell], seed: int) -> Parts:
     stub, test, below = ("".join(cell["source"]) for cell in cells)
     solution = SOLUTION.search(below)
     letter, _, _, points = heading.groups()
-    if solution is None or ", worlds=" not in test:
+    call = test.strip().removesuffix(")")
+    if solution is None or not call.startswith(f"tests.{letter}("):
         raise SpeclabError(
-            f"Exercise {letter} has no solution or no random worlds: expected both in the cells "
-            "after its answer."
+            f"Exercise {letter} has no solution or no call of tests.{letter}: expected both in the "
+            "cells after its answer."
         )
-    seeded = f"{test.rstrip()[:-1]}, seed={seed})"
-    return Parts(letter, int(points), stub, solution.group(1), seeded)
+    visible = f"{call}, seed=None)"
+    return Parts(letter, int(points), stub, solution.group(1), f"{call}, seed={seed})", visible)
 
 
 def _points(cells: list[Cell]) -> Iterator[tuple[str, int, int, int]]:

@@ -32,7 +32,9 @@ class Parts(NamedTuple):
     solution: str
     """A whole function."""
     test: str
-    """The test's cell, whose random worlds are seeded."""
+    """The test's call, whose random worlds are seeded."""
+    visible: str
+    """The same without random worlds."""
 
     def answer(self, before: str = "", after: str = "") -> str:
         """The stub with the solution's body, between two marks."""
@@ -42,15 +44,6 @@ class Parts(NamedTuple):
         body = self.solution.rstrip().splitlines()[first:]
         marked = [f"    {before}"] * bool(before) + body + [f"    {after}"] * bool(after)
         return "\n".join([self.stub.partition("    # TODO")[0].rstrip(), *marked])
-
-    def visible(self) -> str:
-        """The test without its random worlds."""
-        lines = self.test.splitlines()
-        for node in reversed(ast.parse(self.test).body):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("world"):
-                del lines[node.lineno - 1 : node.end_lineno]
-        text = "\n".join(lines).strip()
-        return text[: text.rindex(", worlds=")] + ")"
 
 
 def student(parts: Parts) -> tuple[list[Cell], list[Cell]]:
@@ -74,7 +67,7 @@ def otter(parts: Parts) -> tuple[list[Cell], list[Cell]]:
         code(parts.answer("# BEGIN SOLUTION", "# END SOLUTION"), "exercise"),
         raw("# END SOLUTION"),
         raw("# BEGIN TESTS"),
-        code(settings.format("false", 0) + parts.visible(), "test", right),
+        code(settings.format("false", 0) + parts.visible, "test", right),
         code(settings.format("true", parts.points) + parts.test, "test", right),
         raw("# END TESTS"),
         raw("# END QUESTION"),
@@ -94,7 +87,7 @@ def nbgrader(parts: Parts) -> tuple[list[Cell], list[Cell]]:
         f'"{parts.letter} is open"\n'
         "### END HIDDEN TESTS"
     )
-    test = code(f"{parts.visible()}\n\n{hidden}", "test")
+    test = code(f"{parts.visible}\n\n{hidden}", "test")
     test["metadata"]["nbgrader"] = _nbgrader(f"{parts.letter}-test", points=parts.points)
     return [answer], [test]
 
@@ -110,12 +103,9 @@ EDITIONS: dict[str, Callable[[Parts], tuple[list[Cell], list[Cell]]]] = {
 def code(text: str, tag: str, printed: str = "") -> Cell:
     """A code cell that has not run, or that is said to have printed a text."""
     outputs = [{"output_type": "stream", "name": "stdout", "text": printed}] if printed else []
-    metadata: Cell = {"tags": [tag]}
-    if tag == "test":
-        metadata["jupyter"] = {"source_hidden": True}
     return {
         "cell_type": "code",
-        "metadata": metadata,
+        "metadata": {"tags": [tag]},
         "execution_count": None,
         "outputs": outputs,
         "source": text,

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from course import LESSONS, ROOT, SOLUTION, read, tagged
+from course import LESSONS, ROOT, SOLUTION, density, read, tagged
 
 pytestmark = pytest.mark.notebook
+MOST = {"splats": 6, "conditional expressions": 15, "comprehensions": 25, "tuples": 0.5}
+BESIDE = {"speclab.course", *(path.stem for path in (ROOT / "notebooks").glob("*.py"))}
+"""What gives a notebook names: the course's package, and the modules beside it."""
 
 
 @pytest.fixture(params=LESSONS, ids=lambda path: path.stem)
@@ -34,15 +37,54 @@ def test_a_reader_learns_what_it_needs_takes_and_gives(cells):
 
 
 def test_a_class_can_follow_it(cells):
-    """Few cells of few lines; a folded cell is for those who unfold it."""
-    shown = [cell for cell in cells if not cell.metadata.get("jupyter", {}).get("source_hidden")]
-    assert len(shown) <= 40
-    for number, cell in enumerate(cells):
-        folded = cell.metadata.get("jupyter", {}).get("source_hidden")
-        assert folded or not tagged(cell, "test"), number
-        if cell.cell_type == "code" and not folded:
-            lines = list(filter(str.strip, cell.source.splitlines()))
-            assert len(lines) <= 8, f"cell {number}: {len(lines)} lines"
+    """Cells of few statements, all of them shown."""
+    code = _code(cells)
+    assert len([cell for cell in code if not tagged(cell, "exercise") | tagged(cell, "test")]) <= 27
+    for number, cell in enumerate(code):
+        assert not cell.metadata.get("jupyter", {}).get("source_hidden"), number
+        count = density([ast.parse(cell.source)])["statements"]
+        assert count <= 8, f"cell {number}: {count} statements"
+
+
+def test_an_exercise_is_tested_in_one_line(cells):
+    for cell in _code(cells):
+        if tagged(cell, "test"):
+            assert re.fullmatch(r"tests\.[A-Z]\(\w+(, \S+)*\)", cell.source), cell.source
+
+
+def test_cells_read_as_plain_statements():
+    """Per 1,000 lines of all lessons, as the package does; no statement assigns a tuple to names."""
+    code = [cell.source for path in LESSONS for cell in _code(list(read(path).cells))]
+    lines = sum(bool(line.strip()) for cell in code for line in cell.splitlines())
+    counts = density([ast.parse(cell) for cell in code])
+    per_1000 = {kind: 1000 * counts[kind] / lines for kind in MOST}
+    assert {kind: value for kind, value in per_1000.items() if value > MOST[kind]} == {}
+
+
+def test_no_cell_overwrites_a_name_of_the_course(cells):
+    """So that going back to an exercise breaks nothing."""
+    imported = set()
+    for cell in _code(cells):
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.ImportFrom) and node.module in BESIDE:
+                imported |= {alias.asname or alias.name for alias in node.names}
+    for number, cell in enumerate(_code(cells)):
+        tree = ast.parse(cell.source)
+        written = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                written.add(node.id)
+        assert not written & imported, f"cell {number}"
+
+
+def test_every_picture_has_a_description(cells):
+    for cell in cells:
+        for picture in re.findall(r"!\[(.*?)\]\(attachment:", cell.source):
+            assert picture
+        for output in cell.get("outputs", ()):
+            if "image/png" in output.get("data", {}):
+                alt = output.metadata.get("image/png", {}).get("alt", "")
+                assert len(alt.split()) > 4, f"{cell.id}: {alt!r}"
 
 
 def test_it_imports_speclab_and_what_that_exports(cells):

@@ -32,29 +32,36 @@ ANSWERS = {
 }
 """Bodies by student."""
 SCORES = {"all": sum(FACTORS.values()), "one": FACTORS["sixfold"]}
-TEST = """def world(random):
-    number = random.randint(50, 99)
-    return number, {factor} * number
+MODULE = """from speclab.course import check
+"""
+TEST = """
 
+def {letter}(answer, own, seed=0):
+    def world(random):
+        number = random.randint(50, 99)
+        return number, {factor} * number
 
-check("{letter}", {name}, [(own, own * {factor})], limit=2, worlds=world)"""
+    check("{letter}", answer, [(own, own * {factor})], limit=2, worlds=world, seed=seed)
+"""
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     # a lesson's names are its own
-    cells = [new_code_cell("from speclab.course import check\n\nown = 2")]
+    cells = [new_code_cell("import lesson as tests\n\nown = 2")]
+    module = MODULE
     for letter, (name, factor) in zip("ABCDEF", FACTORS.items(), strict=True):
         stub = f'def {name}(number):\n    """A product."""'
         answer = f"```python\n{stub}\n    return {factor} * number\n```"
-        test = TEST.format(letter=letter, name=name, factor=factor)
+        module += TEST.format(letter=letter, factor=factor)
         cells += [
             new_markdown_cell(f"### Exercise {letter} · ★☆☆ · 5 minutes · {factor} points"),
             new_code_cell(f"{stub}\n    # TODO", metadata={"tags": ["exercise"]}),
-            new_code_cell(test, metadata={"tags": ["test"]}),
+            new_code_cell(f"tests.{letter}({name}, own)", metadata={"tags": ["test"]}),
             new_markdown_cell(f"<details><summary>Solution</summary>\n\n{answer}\n\n</details>"),
         ]
-    folder = tmp_path_factory.mktemp("lesson")
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "lesson.py").write_text(module, encoding="utf-8")
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), folder / "f.ipynb")
     return folder
@@ -95,7 +102,7 @@ def test_otter_grades(source, tmp_path):
     _run(tmp_path, "otter", "assign", "--no-run-tests", "master/f.ipynb", "made")
     (grader,) = (tmp_path / "made" / "autograder").glob("*.zip")
     student = tmp_path / "made" / "student" / "f.ipynb"
-    assert "world" not in student.read_text(encoding="utf-8")
+    assert "seed=0" not in student.read_text(encoding="utf-8")
     for name, bodies in ANSWERS.items():
         _hand_in(student, bodies, tmp_path / f"{name}.ipynb")
         (tmp_path / name).mkdir()
@@ -110,7 +117,7 @@ def test_nbgrader_grades(source, tmp_path):
     _run(course, "nbgrader", "generate_assignment", "f")
     student = course / "release" / "f" / "f.ipynb"
     text = student.read_text(encoding="utf-8")
-    assert "world" not in text
+    assert "seed=0" not in text
     assert "return" not in text
     for name, bodies in ANSWERS.items():
         _hand_in(student, bodies, course / "submitted" / name / "f" / "f.ipynb")

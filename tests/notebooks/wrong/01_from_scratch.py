@@ -37,7 +37,7 @@ def accepted_chain(drafted, choice):
 # %% tree_inputs: rows and columns exchanged
 # [before, sees] -> [before, sees.T]
 # %% gather: without the root
-# (0, *path) -> path
+# prefix + 1 -> prefix
 # %% gather: values are forgotten
 # layer.values = layer.values.index_select(2, kept) -> pass
 # %% gather: cut at the end

@@ -19,7 +19,7 @@
 # %% pruned: a probability equal to the threshold is dropped
 # >= threshold -> > threshold
 # %% pruned: probs are changed
-# path, kept = list(probs), [0] -> path, kept = probs, [0]
+# list(probs) -> probs
 # %% parents_of: more visible nodes are not refused
 def parents_of(mask):
     parents = []

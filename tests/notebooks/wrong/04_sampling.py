@@ -1,5 +1,5 @@
 # %% residual: not scaled
-# lacking / lacking.sum() -> lacking
+# return lacking / lacking.sum() -> return lacking
 # %% residual: the absolute difference
 # np.maximum(p - q, 0) -> abs(p - q)
 # %% residual: what the draft has too much of
@@ -33,12 +33,11 @@ def bias_of_most_probable(p, q):
     return abs(out - p).sum() / 2
 # %% bias_of_most_probable: p is changed
 # return abs(out - p).sum() / 2 -> error = abs(out - p).sum() / 2\n    p[x] = 0 * p[x]\n    return error
-# %% accept_one: the rule of section 4
-def accept_one(p, q, candidates, rng):
-    return recursive(p, q, candidates, rng)
+# %% accept_one: q loses the rejected token, too
+# p = rest_of(p, q) -> p = rest_of(p, q)\n        q = without(q, token)
 # %% accept_one: the candidates are used up
 # for token in candidates: -> while candidates:\n        token = candidates.pop(0)
 # %% residual: floats
-# return lacking -> lacking = lacking.astype(float)\n    return lacking
+# return lacking / -> lacking = lacking.astype(float)\n    return lacking /
 # %% bias_of_most_probable: p / q without the minimum
 # min(1, p[x] / q[x]) -> p[x] / q[x]

@@ -1,9 +1,9 @@
 # %% measure: the order is never turned
-# :: -1 if turn % 2 else 1 -> :
+# turn % 2 == 1 -> turn < 0
 # %% measure: the clock runs on
 # seconds = clock() - began -> clock()\n                seconds = clock() - began
 # %% speedup: the mean of the ratios
-# median -> mean
+# return median(ratios) -> return mean(ratios)
 # %% speedup: paired by place in the list
 def speedup(own, base):
     return median(b["seconds"] / a["seconds"] for a, b in zip(own, base))
@@ -24,9 +24,9 @@ def speedup(own, base):
 # %% interval: the upper index is one too high
 # ratios[int(0.975 * draws) - 1] -> ratios[min(int(0.975 * draws), draws - 1)]
 # %% interval: 200 draws, whatever draws says
-# source, ratios = Random(seed), [] -> source, ratios, draws = Random(seed), [], 200
+# source = Random(seed) -> source = Random(seed)\n    draws = 200
 # %% interval: the global random numbers
-# source, ratios = Random(seed), [] -> import random as source\n    source.seed(seed)\n    ratios = []
+# source = Random(seed) -> import random as source\n    source.seed(seed)
 # %% measure: the clock is read once a call, so that the bookkeeping is timed
 def measure(methods, prompts, rounds, clock=perf_counter):
     for method in methods.values():
