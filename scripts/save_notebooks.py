@@ -80,7 +80,7 @@ def parts(output: Any, page: Page) -> list[Any]:
 
 
 def describe(cell: Any) -> None:
-    """Writes the description of each picture of a cell to where nbconvert reads it."""
+    """Writes the description of each picture of a cell to where nbconvert and MyST-NB read it."""
     sentence = cell.metadata.get("alt", "")
     for output in cell.outputs:
         if "text/html" in output.get("data", {}):
@@ -90,6 +90,7 @@ def describe(cell: Any) -> None:
             shown = output["data"]["text/plain"]
             part = {"tree": "The draft tree. ", "mask": "The attention mask. "}.get(shown, "")
             output["metadata"]["image/png"] = {"alt": part + sentence}
+            cell.metadata["mystnb"] = {"image": {"alt": sentence}}
 
 
 def kept(data: dict[str, Any], page: Page) -> dict[str, Any]:

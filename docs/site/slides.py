@@ -31,6 +31,7 @@ PARTS = re.compile(r"^(?=##+ )", re.MULTILINE)
 LEFT_OUT = re.compile(r"### Exercise|## (Quiz|Next)\b")
 MOST = 40
 """Words of a slide."""
+UNDESCRIBED = 'alt="No description has been provided for this image"'
 PRINTED = 80
 """Words of what a cell has printed."""
 BLOCK = re.compile(r"```.*?```|(?:(?!\n\n|```).)+", re.DOTALL)
@@ -80,6 +81,10 @@ def deck(path: Path) -> str:
         exclude_output_prompt=True,
     )
     page, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": path.stem}})
+    for output in (each for cell in notebook.cells for each in cell.get("outputs", ())):
+        alt = output.get("metadata", {}).get("image/png", {}).get("alt")
+        if alt:  # the exporter's template writes no description
+            page = page.replace(UNDESCRIBED, f'alt="{escape(alt)}"', 1)
     page = MERMAID.sub("", page[: page.rindex("<script>\nrequire(")])
     return page.replace("</head>", f"{STYLE}</head>") + START + "</html>"
 
