@@ -144,9 +144,9 @@ def prepared(notebook: Any, name: str) -> list[Any]:
         folded = {"source_hidden": "hide-input", "outputs_hidden": "hide-output"}
         hidden = [tag for fold, tag in folded.items() if cell.metadata.get("jupyter", {}).get(fold)]
         cell.metadata["tags"] = [*cell.metadata.get("tags", ()), *hidden]
-        cell.metadata["mystnb"] = {
-            f"code_prompt_{word.lower()}": f"{word} the folded part" for word in ("Show", "Hide")
-        }
+        shown = cell.metadata.setdefault("mystnb", {})  # the descriptions of pictures
+        for word in ("Show", "Hide"):
+            shown[f"code_prompt_{word.lower()}"] = f"{word} the folded part"
         for picture, bundle in cell.pop("attachments", {}).items():
             data = f"data:image/png;base64,{bundle['image/png']}"
             cell.source = cell.source.replace(f"attachment:{picture}", data)
