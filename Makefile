@@ -74,10 +74,10 @@ check: $(TESTS) ## lint, format, types, of Python and JavaScript
 	$(BIN)/python scripts/check_javascript.py
 
 unit: $(TESTS) ## tests without models
-	HOME=$(CURDIR)/$(VENV)/home $(PYTEST) $(CODE) -m 'not model' # a home in which nobody has worked
+	HOME=$(CURDIR)/$(VENV)/home $(PYTEST) $(CODE) -m 'not model and not night' # a home in which nobody has worked
 
 model: $(TESTS) ## tests on trained and random models and on a device double, and of the wheel
-	$(PYTEST) $(CODE) -m model
+	$(PYTEST) $(CODE) -m 'model and not night'
 	$(PYTEST) --dist worksteal -p no:nbval tests/double
 
 notebooks: $(TESTS) $(SITE) ## run every notebook, and the tests of its exercises
@@ -93,7 +93,7 @@ browser: $(TESTS) $(SITE) ## drive the lab, the exported page and the site in he
 
 night: strict ## what other programs make of notebooks and lab: graders, Voilà, Notebook 7, marimo; lessons at full length
 	@sh tests/browser/chromium.sh $(BIN)/python
-	$(PYTEST) --dist loadfile -p no:nbval -m night tests/notebooks tests/browser
+	$(PYTEST) --dist loadfile -p no:nbval -m night tests/notebooks tests/browser tests/features
 
 bare: $(TESTS) ## run some tests as on a machine without browser, Node and home
 	bash scripts/bare.sh $(PYTEST) --dist loadfile -p no:nbval $(BARE)
