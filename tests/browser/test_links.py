@@ -52,7 +52,8 @@ def test_a_link_is_shown_at_its_place_without_models_and_goes_on(opened, site):
     opened.wait(
         "document.querySelector('[data-tab=node]').getAttribute('aria-selected') === 'true'"
     )
-    opened.wait(f"{text('sl-node-line')}.includes('Node 5')")
+    opened.wait("speclab.state().node === 5")
+    assert opened.read(f"{text('sl-node-line')}.length")
     assert not any(url.endswith((".safetensors", "tokenizer.json")) for url in opened.requests)
     opened.page.click("button.sl-back")
     opened.wait(f"{CURSOR} === '2 of 16'")
@@ -76,7 +77,7 @@ def test_a_link_is_shown_at_its_place_without_models_and_goes_on(opened, site):
     opened.page.evaluate("link => { location.hash = link; }", f"r={ITERATION}")
     opened.wait(f"{CURSOR} === '1 of 1'")
     opened.page.evaluate("link => { location.hash = link; }", f"r={RUN}&i=4&guess")
-    opened.wait(f"{CURSOR} === '4 of 16' && {text('sl-said')}.includes('accepted last')")
+    opened.wait(f"{CURSOR} === '4 of 16' && speclab.state().veiled === 3")
     assert opened.page.is_disabled("[data-phase=accept]")
     assert opened.complaints == []
 
@@ -162,10 +163,10 @@ def test_another_page_opens_a_run_and_is_answered(browser, site):
             f"{site}#r={ITERATION}",
         )
         frame = page.page.frame_locator("iframe")
-        frame.locator(".sl-place", has_text="1 of 1").wait_for()
+        frame.locator(".sl-place", has_text="1 of 1").wait_for(state="attached")
         send = f"link => frames[0].postMessage({{speclab: 'open', link}}, 'http://{host.netloc}')"
         page.page.evaluate(send, RUN)
-        frame.locator(".sl-place", has_text="1 of 16").wait_for()
+        frame.locator(".sl-place", has_text="1 of 16").wait_for(state="attached")
         frame.locator(".sl-pending", has_text=other.rpartition("/")[0]).wait_for()
         page.page.evaluate(send, RUN[:70])
         page.wait("heard.length === 2")

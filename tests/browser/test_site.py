@@ -121,4 +121,4 @@ def test_slides_need_no_network(browser, site, tmp_path):
 def test_each_lesson_has_a_task_on_the_live_lab(site):
     for name in LESSONS:
         text = (site / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
-        assert re.search(r"index.html[^\"]*[#;]guess\"", text), name
+        assert re.search(r"index.html[^\"]*[#;&]guess\"", text), name
