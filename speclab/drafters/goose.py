@@ -128,7 +128,9 @@ class GooseDrafter(TableDrafter):
         longest = 0
         if s.spine != "off":
             longest = min(s.max_spine, budget - 1, context.max_depth)
-        matches = self._copies.matches(context.tokens, longest)
+        matches: list[Match] = []
+        if s.bypass != "graded":
+            matches = self._copies.matches(context.tokens, longest)
         chain = matches[0].tokens if matches else ()
         agreeing = len([match for match in matches if match.tokens[0] == chain[0]])
         if s.bypass == "graded":

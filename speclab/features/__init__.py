@@ -6,6 +6,7 @@ A folder has what its feature adds, and nothing else knows it:
     lab.py        `PARTS`: what the lab answers for it (speclab/lab/_parts.py)
     tab.js        what it adds to the page (speclab/views/page/features.js)
     words.json    its sentences, merged with those of the page
+    pictures.py   its functions of `speclab.views`; `PICTURES` names them
 
 Its tests are in tests/features/, in a folder of the same name. Without its folder and its line the
 rest works as before.

@@ -171,6 +171,7 @@ def export_html(
     path: str | os.PathLike[str],
     *,
     cursor: int | None = None,
+    diff: Mapping[str, Any] | None = None,
     panels: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
     """Write a run as one page that steps through iterations and phases without a kernel; returns
@@ -178,13 +179,17 @@ def export_html(
 
     Args:
         cursor: iterations shown when the page opens; by default the first.
-        panels: what the lab shows besides, by the name of its message, as
-            `{"diffed": {"diff": clinic.diff(trace, other).as_dict()}}` for the tab Check.
+        diff: of this run and another one, `clinic.diff(trace, other).as_dict()`; the tab Check shows
+            both timelines.
+        panels: what a lab shows besides, by the name of its message (`lab/_messages.py`).
 
     Raises:
         TraceError: the folder is missing, read-only or full.
     """
-    return write_whole(path, page(trace_of(trace), Path(path).stem, cursor, panels).encode())
+    shown = dict(panels or {})
+    if diff is not None:
+        shown["diffed"] = {"diff": diff}
+    return write_whole(path, page(trace_of(trace), Path(path).stem, cursor, shown).encode())
 
 
 def event_words(event: Event, texts: Mapping[int, str] | None = None) -> str:
