@@ -92,8 +92,9 @@ async function openMessage(context, { data, source, origin }) {
  * Makes the links of a page.
  * @param {Context} context
  * @param {boolean} own whether links open in this very page
+ * @param {HTMLInputElement} field that holds the link
  */
-function writerOf(context, own) {
+function writerOf(context, own, field) {
   const { state, dispatch } = context;
   const page = () => {
     if (own) return location.href.split(/[?#]/)[0];
@@ -112,6 +113,7 @@ function writerOf(context, own) {
   };
   /** @param {string} address @param {string} sentence @param {string[]} [rows] of a QR code */
   const show = (address, sentence, rows) => {
+    field.value = address;
     const link = { address, sentence, rows };
     dispatch({ type: "set", values: { link, tab: "link" } });
   };
@@ -130,7 +132,9 @@ function writerOf(context, own) {
 function linkPage(context) {
   const { send, live, kernel } = context;
   const own = !kernel && live && location.protocol.startsWith("http");
-  const { written, show, copy } = writerOf(context, own);
+  // made once: what is typed outlives every drawing of the tab
+  const field = made("input", { type: "url", "aria-label": "link" });
+  const { written, show, copy } = writerOf(context, own, field);
   let begun = kernel;
   /** @type {Place} */
   let pending = null;
@@ -154,7 +158,11 @@ function linkPage(context) {
       const carried = now.header.models.link ? [WORDS.link.carries] : [];
       if (tab !== "link") return carried;
       const again = own ? decodedHere(now) : null;
-      return [...linkParts(now, open), again, !own && now.link?.address && WORDS.link.assumed];
+      return [
+        ...linkParts(now, field, open),
+        again,
+        !own && now.link?.address && WORDS.link.assumed
+      ];
     },
     mounted() {
       if (kernel) return;
@@ -213,10 +221,10 @@ function entriesOf(context, written, copy, show) {
 /**
  * What the tab shows: the link that was made, its QR code, what an opened link is, and a field.
  * @param {State} state
+ * @param {HTMLInputElement} field
  * @param {(text: string) => void} open
  */
-function linkParts({ link, header }, open) {
-  const field = made("input", { type: "url", value: link?.address ?? "", "aria-label": "link" });
+function linkParts({ link, header }, field, open) {
   const given = () => field.value && open(field.value);
   const row = made("p", {}, field, " ", button("Open", {}, given));
   const parts = [row, link?.sentence, link?.rows ? codeOf(link.rows) : null];

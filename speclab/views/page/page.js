@@ -498,9 +498,12 @@ function drawPanel(state, parts, plot, features) {
   const plain = [step, state.node, state.pinned, state.compared, asking(state)];
   const own = features.pages.find(one => one.name === open)?.watched?.(state) ?? plain;
   if (shows(parts.panel, [open, state.steps, parts.panel.clientWidth, ...own])) return;
+  const root = /** @type {Document | ShadowRoot} */ (parts.panel.getRootNode());
+  const typing = /** @type {HTMLElement} */ (root.activeElement);
   const list = panelParts(state, parts, features).filter(Boolean);
   const places = list.map(placeOf);
   parts.panel.replaceChildren(...places);
+  if (parts.panel.contains(typing)) typing.focus(); // it moved with its tab
   list.forEach((part, index) => {
     if (part.data) plot(places[index], [open, part], () => part);
   });
