@@ -60,9 +60,6 @@ class Runner(DraftSource):
         lean: bool = True,
     ) -> None:
         self.model: Any = model
-        # cuDNN compiles a plan for every shape, and a tree's is seldom the same
-        if model.device.type == "cuda":
-            torch.backends.cuda.enable_cudnn_sdp(False)
         self.name = name or model.config.get_text_config(decoder=True).model_type
         self.calls = self.rows = 0
         self.allow_nonfinite = False

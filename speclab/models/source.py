@@ -108,7 +108,7 @@ class State:
 
 class WholePass:
     """Surrounds a pass of `rows` after the first `length` entries of a cache. If an error or an
-    interrupt stops it, only those entries stay.
+    interrupt stops it, only those entries stay. On a GPU, attention runs without cuDNN.
 
     Raises:
         OutOfMemoryError: the pass does not fit.
@@ -120,9 +120,15 @@ class WholePass:
         self._length = length
 
     def __enter__(self) -> None:
-        pass
+        # cuDNN compiles a plan for every shape, and a tree's is seldom the same
+        on_gpu = self._source.device.type == "cuda"
+        self._switched = on_gpu and torch.backends.cuda.cudnn_sdp_enabled()
+        if self._switched:
+            torch.backends.cuda.enable_cudnn_sdp(False)
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._switched:
+            torch.backends.cuda.enable_cudnn_sdp(True)
         if error is None:
             return
         source = self._source

@@ -3,6 +3,7 @@
 from functools import cache
 
 import pytest
+import torch
 from support.heads import random_head
 from support.tiny import tiny
 
@@ -56,6 +57,22 @@ def test_families_decode_the_text_of_the_cpu(family, strategy):
     with on_gpu():
         texts = [text(pair(family, device=where), strategy) for where in ("cpu", "cuda")]
     assert texts[0] == texts[1]
+
+
+def test_cudnn_is_off_while_a_pass_runs_and_as_it_was_after_it():
+    during = []
+    with on_gpu():
+        target = tiny("llama")
+        target.register_forward_hook(
+            lambda *_: during.append(torch.backends.cuda.cudnn_sdp_enabled())
+        )
+        own = speclab.load_pair(target=target, device="cuda")
+        before = torch.backends.cuda.cudnn_sdp_enabled()
+        during.clear()  # the load compares passes of the module itself
+        text(own, speclab.Autoregressive())
+        assert torch.backends.cuda.cudnn_sdp_enabled() is before is True
+    assert during
+    assert not any(during)
 
 
 @pytest.mark.parametrize(
