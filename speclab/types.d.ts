@@ -354,6 +354,7 @@ interface State {
   preview: { index: number; what_if: WhatIf | null } | null;
   curve?: Curve;
   pinned?: { step: Step | null };
+  pace?: { strategy?: string | null; times?: number | null };
   /** Whether the tree shows what it was before its settings were changed. */
   against?: boolean;
   compared?: { rows: Values[] };
@@ -452,6 +453,7 @@ type KernelEvent =
     }
   | { type: "diffed"; diff?: Diff | null }
   | { type: "file"; name: string; mime: string; data: string }
+  | { type: "pace"; strategy?: string | null; times?: number | null }
   | { type: "phones"; text: string; rows: string[] }
   | { type: "pinned"; step?: Step | null }
   | { type: "preview"; index?: number | null; what_if?: WhatIf | null }

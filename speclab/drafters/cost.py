@@ -2,7 +2,8 @@
 
 The tokens of n rows are those of the best tree of n nodes whose children are accepted as often as
 on the shipped pairs, corrected by what this pair accepted of the strategy's last trees (`Yields`);
-the seconds are those of the target's pass and of the draft's, about one per level.
+the seconds are those of the target's pass and of the draft's, about one per level, and what the
+last iterations took besides.
 Passes are timed once per machine and model; the times are kept in the user's cache directory for a
 month. Times that were taken beside other work are not kept, and taken again a minute later.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cache, partial
@@ -53,6 +55,8 @@ RECENT = 512
 """Trees of a strategy whose counts are kept; beyond, they are halved."""
 DOUBT = 24.0
 """Trees for which the expected rates stand."""
+QUICK = 64
+"""Iterations whose quick ones say what one takes besides its passes."""
 KEEP = 5.0
 """Seconds between two writes of the counts."""
 OLD = 30 * 24 * 3600.0
@@ -102,6 +106,15 @@ def node_budget(strategy: Strategy, pair: ModelPair) -> int:
 
 def _best_budget(strategy: Strategy, pair: ModelPair) -> int:
     rows = np.arange(LEAST, MOST + 1)
+    passes = _pass_seconds_of_trees(strategy, pair)
+    counted = yields(type(strategy).__name__, pair)
+    counted.passes = passes
+    return int(rows[np.argmax(counted.tokens()[rows - 1] / (passes + counted.besides))])
+
+
+def _pass_seconds_of_trees(strategy: Strategy, pair: ModelPair) -> Floats:
+    """`[MOST - LEAST + 1]`: seconds of all passes of an iteration, by its nodes, from `LEAST` on."""
+    rows = np.arange(LEAST, MOST + 1)
     spent = np.interp(rows, ROWS, pass_seconds(pair.target))
     # its drafter knows what drafts
     for draft in strategy.changed(node_budget=MOST).drafter(pair.fresh()).runners:
@@ -110,8 +123,15 @@ def _best_budget(strategy: Strategy, pair: ModelPair) -> int:
         if draft.reach:
             passes = np.ones(len(rows))
         spent += passes * np.interp(rows / passes, ROWS, pass_seconds(draft))
-    tokens = yields(type(strategy).__name__, pair).tokens()
-    return int(rows[np.argmax(tokens[rows - 1] / spent)])
+    return spent
+
+
+def iteration_seconds(strategy: Strategy, pair: ModelPair, nodes: int) -> float:
+    """Seconds of an iteration with a tree of so many nodes, from `LEAST` to `MOST`: its passes, as
+    measured, and what the last iterations took besides."""
+    passes = _pass_seconds_of_trees(strategy, pair)
+    besides = yields(type(strategy).__name__, pair).besides
+    return float(passes[max(nodes, LEAST) - LEAST]) + besides
 
 
 # What the last trees gave
@@ -123,15 +143,25 @@ class Yields:
     Attributes:
         trials, hits: `[MOST]`, of the k-th node: trees that had one, and those of which it was
             accepted. Node 0 is the root, which commits the bonus token.
+        passes: `[MOST - LEAST + 1]`, seconds of all passes of an iteration by its nodes, from
+            `LEAST` on; None: no budget was asked for.
+        besides: seconds of an iteration without its passes, a quarter of the last ones took less.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._last = time()
-        self.trials, self.hits = _load_yields(path)
+        self.trials, self.hits, self.besides = _load_yields(path)
+        self.passes: Floats | None = None
+        self._excess: deque[float] = deque(maxlen=QUICK)
 
-    def add(self, tree: DraftTree, accepted: Collection[int]) -> None:
-        """Counts one tree; `accepted`: its nodes that the target accepted."""
+    def add(self, tree: DraftTree, accepted: Collection[int], seconds: float) -> None:
+        """Counts one tree.
+
+        Args:
+            accepted: its nodes that the target accepted.
+            seconds: of its iteration.
+        """
         scores = tree.log_prob.astype(np.float64)
         for node in range(1, len(tree)):  # a node is at most as probable as its parent
             scores[node] += scores[tree.parent[node]]
@@ -142,12 +172,21 @@ class Yields:
         if self.trials[0] > RECENT:  # the last texts count most
             self.trials *= 0.5
             self.hits *= 0.5
+        if self.passes is not None and LEAST <= len(tree) <= MOST:
+            self._excess.append(float(seconds - self.passes[len(tree) - LEAST]))
+            # other work makes iterations longer: the quick ones count, half of the passes at most
+            quick = sorted(self._excess)[len(self._excess) // 4]
+            self.besides = min(max(quick, 0.0), float(self.passes[0]) / 2)
         if time() > self._last + KEEP:
             self._last = time()
             # a read-only directory: the counts last as long as the process
             with suppress(OSError, SpeclabError):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                counts = [self.trials.tolist(), self.hits.tolist()]
+                counts = {
+                    "trials": self.trials.tolist(),
+                    "hits": self.hits.tolist(),
+                    "besides": self.besides,
+                }
                 write_whole(self._path, json.dumps(counts).encode())
 
     def tokens(self) -> Floats:
@@ -162,14 +201,18 @@ class Yields:
         return np.minimum(gains, 1).cumsum()
 
 
-def _load_yields(path: Path) -> tuple[Floats, Floats]:
+def _load_yields(path: Path) -> tuple[Floats, Floats, float]:
     try:
-        trials, hits = np.array(json.loads(path.read_bytes()), dtype=np.float64)
-        if trials.shape == hits.shape == (MOST,) and (hits <= trials).all() and (hits >= 0).all():
-            return trials, hits
-    except (OSError, ValueError, TypeError):
+        counts = json.loads(path.read_bytes())
+        trials = np.array(counts["trials"], dtype=np.float64)
+        hits = np.array(counts["hits"], dtype=np.float64)
+        besides = float(counts["besides"])
+        right = (hits <= trials).all() and (hits >= 0).all() and besides >= 0
+        if trials.shape == hits.shape == (MOST,) and right:
+            return trials, hits, besides
+    except (OSError, ValueError, TypeError, KeyError):
         pass
-    return np.zeros(MOST), np.zeros(MOST)
+    return np.zeros(MOST), np.zeros(MOST), 0.0
 
 
 def yields(name: str, pair: ModelPair) -> Yields:
@@ -183,11 +226,18 @@ def yields(name: str, pair: ModelPair) -> Yields:
 
 
 def observe(
-    strategy: Strategy, pair: ModelPair, tree: DraftTree, accepted: Collection[int]
+    strategy: Strategy,
+    pair: ModelPair,
+    tree: DraftTree,
+    accepted: Collection[int],
+    seconds: float,
 ) -> None:
-    """Counts a tree of a strategy with a node budget, for the budgets of later texts."""
+    """Counts a tree of a strategy with a node budget, for the budgets of later texts.
+
+    `seconds`: of its iteration.
+    """
     if hasattr(strategy, "node_budget") and len(tree) > 1:
-        yields(type(strategy).__name__, pair).add(tree, accepted)
+        yields(type(strategy).__name__, pair).add(tree, accepted, seconds)
 
 
 @cache

@@ -72,7 +72,7 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     commit(decoding, prefix_length, draft, outcome)  # tokens join the text, rows every cache
     watch.mark("commit")
     if decoding.target is decoding.pair.target:  # no replay: for the budgets of later texts
-        observe(strategy, decoding.pair, draft.tree, outcome.accepted)
+        observe(strategy, decoding.pair, draft.tree, outcome.accepted, watch.seconds)
     adaptation = drafter.learn(outcome)  # what the drafter changes for the next iteration
     watch.mark("learn")
 

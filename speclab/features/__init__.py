@@ -18,6 +18,7 @@ from pathlib import Path
 
 FEATURES = (
     "whatif",
+    "pace",
     "replay",
     "by_hand",
     "guess",

@@ -37,7 +37,8 @@ def at(times: tuple[float, ...], rows: int) -> float:
 def chosen(monkeypatch, node_budget):
     """The budget of a strategy where passes of the target and of what drafts take these seconds."""
     pair = headed_pair("llama")
-    monkeypatch.setattr(cost, "_load_yields", lambda _: (np.zeros(cost.MOST), np.zeros(cost.MOST)))
+    nothing = np.zeros(cost.MOST)
+    monkeypatch.setattr(cost, "_load_yields", lambda _: (nothing.copy(), nothing.copy(), 0.0))
 
     def choose(strategy, target, draft):
         pair.budgets.clear()
@@ -183,7 +184,7 @@ def test_without_counts_the_expected_tokens_hold(yields):
 def test_each_node_of_a_chain_that_is_always_accepted_counts_as_a_token(yields):
     counted = yields()
     for _ in range(400):
-        counted.add(CHAIN, range(9))
+        counted.add(CHAIN, range(9), 1.0)
     tokens = counted.tokens()
     assert tokens[0] == 1
     assert (np.diff(tokens[:9]) > 0.9).all()
@@ -193,7 +194,7 @@ def test_each_node_of_a_chain_that_is_always_accepted_counts_as_a_token(yields):
 def test_siblings_are_ranked_by_probability_and_misses_count(yields):
     counted = yields()
     for turn in range(400):
-        counted.add(STAR, [0, 1] if turn % 2 else [0])
+        counted.add(STAR, [0, 1] if turn % 2 else [0], 1.0)
     gains = np.diff(counted.tokens())
     assert gains[0] == pytest.approx(0.5, abs=0.05)
     assert (gains[1:8] < 0.05).all()
@@ -201,11 +202,16 @@ def test_siblings_are_ranked_by_probability_and_misses_count(yields):
 
 def test_counts_are_kept_on_disk_and_a_damaged_file_is_none(yields, monkeypatch, tmp_path):
     monkeypatch.setattr(cost, "KEEP", -1.0)
-    yields().add(CHAIN, [0, 1, 2])
+    yields().add(CHAIN, [0, 1, 2], 1.0)
     again = yields()
     assert again.trials[:9].tolist() == [1] * 9
     assert again.hits[:4].tolist() == [1, 1, 1, 0]
-    for damaged in ("[[1], [2]]", "{}", "[[" + ",".join("1" * 64) + "], 3]"):
+    for damaged in (
+        "[[1], [2]]",
+        "{}",
+        '{"trials": [1], "hits": [2], "besides": 0}',
+        "[[" + ",".join("1" * 64) + "], 3]",
+    ):
         (tmp_path / "costs" / "counts.json").write_text(damaged)
         assert not yields().trials.any()
 
@@ -220,6 +226,25 @@ def test_a_run_moves_the_budget_of_the_next_text_and_not_of_its_own_fork(monkeyp
     text = pair.fresh()
     first = cost.with_node_budget(strategy, text).node_budget
     for _ in range(400):
-        cost.observe(strategy, text, CHAIN, [0])
+        cost.observe(strategy, text, CHAIN, [0], 0.0)
     assert cost.with_node_budget(strategy, text.fork(0)).node_budget == first
     assert cost.with_node_budget(strategy, pair.fresh()).node_budget < first
+
+
+def test_what_an_iteration_costs_besides_its_passes_makes_more_nodes_pay(monkeypatch, node_budget):
+    monkeypatch.setattr(cost, "node_budget", node_budget)
+    times = tuple(1.0 + 0.1 * rows for rows in cost.ROWS)
+    monkeypatch.setattr(cost, "pass_seconds", lambda _: times)
+    strategy = speclab.TokenRecycling()
+    budgets = {}
+    for besides in (0.0, 0.6, 1000.0):  # half of the cheapest iteration's passes at most count
+        pair = headed_pair("llama")
+        pair.shared_state.clear()
+        text = pair.fresh()
+        cost.with_node_budget(strategy, text)
+        for turn in range(400):
+            cost.observe(strategy, text, CHAIN, range(1 + turn % 9), 1.9 + besides)
+        budgets[besides] = cost.with_node_budget(strategy, pair.fresh()).node_budget
+        kept = cost.yields("TokenRecycling", pair)
+        assert kept.besides == pytest.approx(min(besides, times[1] / 2))
+    assert budgets[0.0] < budgets[0.6] <= budgets[1000.0]

@@ -26,7 +26,6 @@ class Page:
         self.moves = 0
         self.status: dict[str, Any] = {}
         self.panels: dict[str, dict[str, Any]] = {}
-        self.others: list[dict[str, Any]] = []
         assert lab.wait(PATIENCE)
         self.do("hello")
 
@@ -83,10 +82,8 @@ class Page:
                 self.moves = message["moves"]
             case "status":
                 self.status.update(fields)
-            case "preview" | "curve" | "pinned" | "compared" | "diffed" | "runs" | "catalog":
-                self.panels[message["type"]] = fields
             case _:
-                self.others.append(message)
+                self.panels[message["type"]] = fields
 
     @property
     def preview(self) -> dict[str, Any] | None:

@@ -14,13 +14,13 @@ from speclab.recorder import Recorder
 def test_a_run_is_saved_by_the_page_and_opened_again(page, tmp_path):
     page.do("step")
     page.do("save", what="run")
-    file = page.others.pop()
+    file = page.panels["file"]
     assert file["name"] == "run.json.gz"
     path = tmp_path / file["name"]
     path.write_bytes(base64.b64decode(file["data"]))
     assert speclab.load_trace(path).token_ids == page.lab.session.token_ids
     page.do("save", what="page")
-    assert page.others.pop()["mime"] == "text/html"
+    assert page.panels["file"]["mime"] == "text/html"
     session = page.lab.session
     page.do("open", name="run.json.gz", data=file["data"])
     assert page.status["can_step"] is False
