@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from speclab.clinic._lines import Header, Pass
+from speclab.clinic._lines import Header, Pass, described
 
 PAGE = Path(__file__).parents[1] / "docs" / "steps.md"
 BEGIN = "<!-- fields, written by scripts/write_steps_format.py -->\n"
@@ -21,7 +21,7 @@ def rows(kind: type[BaseModel]) -> str:
     lines = []
     for name, field in kind.model_fields.items():
         mark = "" if field.is_required() else " ?"
-        lines.append(f"| `{name}`{mark} | {field.description} |\n")
+        lines.append(f"| `{name}`{mark} | {described(kind, name)} |\n")
     return "".join(lines)
 
 

@@ -1,6 +1,6 @@
 """The lines of a `speclab.steps/1` file, field by field, and what makes one invalid.
 
-`scripts/write_steps_format.py` writes the tables of docs/steps.md from here.
+`scripts/write_steps_format.py` writes the tables of docs/steps.md from the texts below the fields.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ DTYPES = {
 """Names of precisions, and their aliases."""
 Line = TypeVar("Line", bound=BaseModel)
 Ids = Many[Natural]
+Rule = Literal[
+    "", "greedy", "sample_and_match", "rejection", "rejection_without_replacement", "block"
+]
 Label = Annotated[str | Natural, Field(description="a text or a whole number")]
 Count = Annotated[Natural | None, Field(description="a whole number of at least 0")]
 Share = Annotated[Probability | None, Field(description="a number from 0 to 1")]
@@ -48,37 +51,35 @@ Top = tuple[tuple[Natural, LogProb], ...]
 Answers = tuple[tuple[Natural, LogProb | NotANumber], ...]
 
 
-class Header(BaseModel, extra="forbid", frozen=True):
+class Header(BaseModel, extra="forbid", frozen=True, use_attribute_docstrings=True):
     """The first line of a file."""
 
-    format: Literal["speclab.steps/1"] = Field(description="speclab.steps/1, in the first line")
-    prompt_ids: Ids = Field(
-        min_length=1, description="a list of token ids, at least one: the whole prompt"
-    )
-    engine: str = Field("", description="a text: the decoder and its version")
-    model: str = Field("", description="a text: the target's name")
-    tokenizer: str = Field("", description="a text: the tokenizer's name")
-    dtype: str = Field("", description="the name of a precision, such as float32")
-    temperature: Amount = Field(0.0, description="a number of at least 0; 0 is greedy")
-    note: str = Field("", description="a text that every report repeats")
-    processed: bool = Field(
-        False, description="true or false: choices were made after logits processors"
-    )
-    eos_ids: Ids = Field((), description="a list of token ids that end a text")
-    ignore_eos: bool = Field(
-        False, description="true or false: the text goes on after a token that ends it"
-    )
-    position_offset: Whole = Field(
-        0,
-        description="a whole number: of all positions; if negative, so many tokens of the prompt are "
-        "padding",
-    )
-    rule: Literal[
-        "", "greedy", "sample_and_match", "rejection", "rejection_without_replacement", "block"
-    ] = Field(
-        "",
-        description="one of greedy, sample_and_match, rejection, rejection_without_replacement, block",
-    )
+    format: Literal["speclab.steps/1"]
+    """speclab.steps/1, in the first line"""
+    prompt_ids: Ids = Field(min_length=1)
+    """a list of token ids, at least one: the whole prompt"""
+    engine: str = ""
+    """a text: the decoder and its version"""
+    model: str = ""
+    """a text: the target's name"""
+    tokenizer: str = ""
+    """a text: the tokenizer's name"""
+    dtype: str = ""
+    """the name of a precision, such as float32"""
+    temperature: Amount = 0.0
+    """a number of at least 0; 0 is greedy"""
+    note: str = ""
+    """a text that every report repeats"""
+    processed: bool = False
+    """true or false: choices were made after logits processors"""
+    eos_ids: Ids = ()
+    """a list of token ids that end a text"""
+    ignore_eos: bool = False
+    """true or false: the text goes on after a token that ends it"""
+    position_offset: Whole = 0
+    """a whole number: of all positions; if negative, so many tokens of the prompt are padding"""
+    rule: Rule = ""
+    """one of greedy, sample_and_match, rejection, rejection_without_replacement, block"""
     top_k: Count = None
     top_p: Share = None
     min_p: Share = None
@@ -100,58 +101,42 @@ class Header(BaseModel, extra="forbid", frozen=True):
         return self
 
 
-class Pass(BaseModel, extra="forbid", frozen=True):
+class Pass(BaseModel, extra="forbid", frozen=True, use_attribute_docstrings=True):
     """A line of a file: one verification pass of the target, of `n` rows."""
 
-    prefix_length: Length = Field(
-        description="a whole number from 0 to 16777216: entries in the cache before the pass"
-    )
-    token: Ids = Field(description="a list of token ids, one for each row; row 0 is the root")
-    parent: Many[Whole] = Field(
-        description="a list of row numbers, -1 for the root; parents come before children"
-    )
-    accepted: Ids = Field(
-        description="a list of row numbers: the committed part of the accepted path, without the root"
-    )
-    committed: Ids = Field(
-        description="a list of token ids added to the text: those of the path, then the target's own"
-    )
-    position: Many[Whole] = Field(
-        (), description="a list of whole numbers, one for each row, as passed to the model"
-    )
-    mask: Base64Bytes | None = Field(
-        None,
-        description="a text in base64 of numpy.packbits(mask, axis=1): which rows each row saw",
-    )
-    hidden_prefix: Many[tuple[Natural, Length, Length]] = Field(
-        (),
-        description="a list of [row, first entry, last entry] of the prefix that a row did not see",
-    )
-    slot: Many[Length] = Field((), description="a list of cache slots, one for each row")
-    log_prob: Many[LogProb] = Field(
-        (),
-        description="a list of log-probabilities of at most 0, one for each row: the drafter's, given the "
-        "path; if it sampled, of what it drew from",
-    )
-    draft_topk: Many[Top | None] = Field(
-        (),
-        description="a list of [token id, log-probability] for each row, or null; log-probabilities are at "
-        "most 0: the drafter's best tokens after it",
-    )
-    choice: Many[Natural | None] = Field(
-        (), description="a list of token ids, one for each row, or null: the target's after it"
-    )
-    topk: Many[Answers | None] = Field(
-        (),
-        description="a list of [token id, log-probability] for each row, or null; log-probabilities are at "
-        "most 0: the log-softmax of the target's raw logits",
-    )
-    kept_slots: Many[Length] = Field(
-        (), description="a list of the slots kept in the cache, in order"
-    )
-    seconds: dict[str, Amount] = Field(
-        {}, description="an object of phases with seconds of at least 0"
-    )
+    prefix_length: Length
+    """a whole number from 0 to 16777216: entries in the cache before the pass"""
+    token: Ids
+    """a list of token ids, one for each row; row 0 is the root"""
+    parent: Many[Whole]
+    """a list of row numbers, -1 for the root; parents come before children"""
+    accepted: Ids
+    """a list of row numbers: the committed part of the accepted path, without the root"""
+    committed: Ids
+    """a list of token ids added to the text: those of the path, then the target's own"""
+    position: Many[Whole] = ()
+    """a list of whole numbers, one for each row, as passed to the model"""
+    mask: Base64Bytes | None = None
+    """a text in base64 of numpy.packbits(mask, axis=1): which rows each row saw"""
+    hidden_prefix: Many[tuple[Natural, Length, Length]] = ()
+    """a list of [row, first entry, last entry] of the prefix that a row did not see"""
+    slot: Many[Length] = ()
+    """a list of cache slots, one for each row"""
+    log_prob: Many[LogProb] = ()
+    """a list of log-probabilities of at most 0, one for each row: the drafter's, given the path;
+    if it sampled, of what it drew from"""
+    draft_topk: Many[Top | None] = ()
+    """a list of [token id, log-probability] for each row, or null; log-probabilities are at most 0:
+    the drafter's best tokens after it"""
+    choice: Many[Natural | None] = ()
+    """a list of token ids, one for each row, or null: the target's after it"""
+    topk: Many[Answers | None] = ()
+    """a list of [token id, log-probability] for each row, or null; log-probabilities are at most 0:
+    the log-softmax of the target's raw logits"""
+    kept_slots: Many[Length] = ()
+    """a list of the slots kept in the cache, in order"""
+    seconds: dict[str, Amount] = {}
+    """an object of phases with seconds of at least 0"""
     request: Label = ""
     batch: Label = ""
 
@@ -161,6 +146,11 @@ class Pass(BaseModel, extra="forbid", frozen=True):
         if wrong:
             raise ValueError(wrong)
         return self
+
+
+def described(kind: type[BaseModel], name: str) -> str:
+    """What a field is, on one line."""
+    return " ".join(str(kind.model_fields[name].description).split())
 
 
 def read_line(kind: type[Line], line: bytes, where: str) -> Line:
@@ -173,9 +163,11 @@ def read_line(kind: type[Line], line: bytes, where: str) -> Line:
         return kind.model_validate_json(line, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-    name, *indices = map(str, first["loc"] or ("the line",))
-    field = kind.model_fields.get(name)
-    meaning = "an object" if field is None else str(field.description)
+    location = first["loc"] or ("the line",)
+    name = str(location[0])
+    meaning = "an object"
+    if name in kind.model_fields:
+        meaning = described(kind, name)
     match first["type"]:
         case "json_invalid":
             wrong = f"the line is not JSON ({first['ctx']['error']})"
@@ -187,9 +179,10 @@ def read_line(kind: type[Line], line: bytes, where: str) -> Line:
         case "missing":
             wrong = f"{name} is missing; it is {meaning}"
         case _:
-            at = "".join(f"[{index}]" for index in indices if index.isdigit())
-            given = f"and {name}{at} is not" if at else f"not {first['input']!r:.40}"
-            wrong = f"{name} must be {meaning}, {given}"
+            wrong = f"{name} must be {meaning}, not {first['input']!r:.40}"
+            indices = [f"[{index}]" for index in location if isinstance(index, int)]
+            if indices:
+                wrong = f"{name} must be {meaning}, and {name}{''.join(indices)} is not"
     raise TraceError(f"{where}: {wrong}.")
 
 
@@ -206,18 +199,21 @@ def _wrong_in(line: Pass) -> Iterator[str]:
         if not (0 <= parent < row if row else parent == -1):
             yield f"row {row} has parent {parent}: the root's is -1, and others come before their rows"
     yield from _wrong_references(line, n)
-    for name in ("topk", "draft_topk"):
-        for row, top in enumerate(getattr(line, name)):
-            yield from _wrong_top(f"{name} of row {row}", top or ())
+    for row, answers in enumerate(line.topk):
+        yield from _wrong_top(f"topk of row {row}", answers or ())
+    for row, top in enumerate(line.draft_topk):
+        yield from _wrong_top(f"draft_topk of row {row}", top or ())
 
 
 def _wrong_references(line: Pass, n: int) -> Iterator[str]:
-    most = max([*line.accepted, *[row for row, *_ in line.hidden_prefix]], default=0)
-    if most >= n:
-        yield f"row {most} does not exist in a pass of {n} rows"
-    if len({*line.accepted}) < len(line.accepted):
+    for row in line.accepted:
+        if row >= n:
+            yield f"accepted has row {row}, but the pass has {n} rows"
+    if len(set(line.accepted)) < len(line.accepted):
         yield "accepted contains a row twice"
     for row, first, last in line.hidden_prefix:
+        if row >= n:
+            yield f"hidden_prefix has row {row}, but the pass has {n} rows"
         if not first <= last < line.prefix_length:
             yield f"row {row} hides entries {first} to {last} of a prefix of {line.prefix_length}"
     if line.mask is not None and len(line.mask) != n * -(-n // 8):
@@ -226,11 +222,17 @@ def _wrong_references(line: Pass, n: int) -> Iterator[str]:
 
 def _wrong_top(name: str, top: Sequence[tuple[int, float]]) -> Iterator[str]:
     """What shows that the numbers are not a log-softmax."""
-    if len({token for token, _ in top}) < len(top):
+    tokens = set()
+    total = 0.0
+    least = 0.0
+    for token, log_prob in top:
+        tokens.add(token)
+        total += exp(log_prob)
+        least = min(least, log_prob)
+    if len(tokens) < len(top):
         yield f"{name} contains a token twice"
-    total = sum(exp(value) for _, value in top)
-    rest = MOST_TOKENS * exp(min((value for _, value in top), default=0.0))
-    if total > 1.02 or total + rest < 0.97:  # the other tokens are less probable
+    # the other tokens are less probable
+    if total > 1.02 or total + MOST_TOKENS * exp(least) < 0.97:
         yield (
             f"the probabilities in {name} add up to {total:.3g}: write the log-softmax of the raw logits"
         )

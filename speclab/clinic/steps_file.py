@@ -6,14 +6,13 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from math import exp
+from math import exp, isnan
 from typing import Any
 
 import numpy as np
 
 from speclab.clinic._lines import Header, Pass, precision, read_line
-from speclab.clinic._record import FOLLOWS_THE_TARGET, RECORDED
+from speclab.clinic._record import BLOCK, FOLLOWS_THE_TARGET, GREEDY, MATCH, RECORDED, REJECTION
 from speclab.engine.decode import runners
 from speclab.engine.record import beyond
 from speclab.errors import TraceError
@@ -23,21 +22,21 @@ from speclab.pair import ModelPair, checked_pair
 from speclab.recorder import OPTIONAL
 from speclab.trace.metrics import Counts, looked
 from speclab.trace.records import UNKNOWN, Adaptation, CacheRecord, NodeRecord, Step, Trace, Verdict
-from speclab.tree import Bools, DraftTree
+from speclab.tree import DraftTree
 
-Top = Sequence[tuple[int, float]]
+Top = tuple[tuple[int, float], ...]
 MAX_BYTES = 1 << 30
 """Largest file."""
 RULES = {
-    "greedy": "greedy",
-    "sample_and_match": "sample and match",
-    "rejection": "independent draws",
-    "rejection_without_replacement": "draws without replacement",
-    "block": "a block of draws",
+    "greedy": GREEDY,
+    "sample_and_match": MATCH,
+    "rejection": REJECTION[0],
+    "rejection_without_replacement": REJECTION[1],
+    "block": BLOCK,
 }
 """Acceptance rules of the header, and their names in records."""
-UNSEEN = {"batch", "draft_topk", "request"}
-"""Fields that no picture shows, so that a step does not miss them."""
+SHOWN = ({"mask"} | set(OPTIONAL)) - {"batch", "draft_topk", "request"}
+"""Optional fields that a picture shows, so that a step misses them."""
 SETTINGS = {"temperature", "top_k", "top_p", "min_p", "seed"}
 SETTINGS |= {"draft_temperature", "draft_top_k", "draft_top_p", "draft_min_p"}
 ABOUT = {"engine", "tokenizer", "note", "format", "processed", "position_offset"}
@@ -60,35 +59,47 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
     """
     if pair is not None:
         checked_pair(pair)
+    header, passes, finished = _read(path)
+    tokens = set(header.prompt_ids)
+    for line in passes:
+        tokens |= _tokens(line)
+    texts: Mapping[int, str] = {token: f" #{token}" for token in tokens}
+    drafts: Sequence[DraftSource] = ()
+    if pair is not None:
+        most = max(tokens)
+        if most >= pair.vocab_size:
+            raise TraceError(
+                f"{path}: token {most} is outside the vocabulary of {pair.vocab_size} tokens."
+            )
+        texts = pair.token_texts(sorted(tokens))
+        drafts = runners(pair)[1:]
+    return _trace(header, passes, finished, texts, drafts)
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[Header, list[Pass], str]:
+    """The header, the passes, and what is to be said of the file's end."""
     header: Header | None = None
-    steps: list[Step] = []
+    passes: list[Pass] = []
     finished = ""
     for number, raw in _lines(path):
         where = f"{path}, line {number}"
-        if header is None and b'"n_accept' in raw:
-            raise TraceError(f"{path} is a dump of llama.cpp's drafts: speclab read shows it.")
         try:
-            if header is None:
-                header = read_line(Header, raw, where)
+            if header is not None:
+                passes.append(read_line(Pass, raw, where))
+            elif b'"n_accept' in raw:
+                raise TraceError(f"{path} is a dump of llama.cpp's drafts: speclab read shows it.")
             else:
-                steps.append(_step(read_line(Pass, raw, where), len(steps), header))
+                header = read_line(Header, raw, where)
         except TraceError:
             if header is None or raw.endswith(b"\n"):
                 raise
             finished = f"line {number} is incomplete and was left out"
             break
-    if header is None or not steps:
+    if header is None or not passes:
         raise TraceError(
             f"{path} contains no verification pass: record one with speclab.recorder.Recorder."
         )
-    tokens = sorted({*header.prompt_ids}.union(*map(_tokens, steps)))
-    if pair is None:
-        return _trace(header, steps, finished, {token: f" #{token}" for token in tokens}, ())
-    if tokens[-1] >= pair.vocab_size:
-        raise TraceError(
-            f"{path}: token {tokens[-1]} is outside the vocabulary of {pair.vocab_size} tokens."
-        )
-    return _trace(header, steps, finished, pair.token_texts(tokens), runners(pair)[1:])
+    return header, passes, finished
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
@@ -106,156 +117,35 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
             yield number + 1, b""
 
 
-def _step(line: Pass, index: int, header: Header) -> Step:
-    n = len(line.token)
-    log_prob = line.log_prob or [0.0] * n
-    tree, order = DraftTree.grown(line.token, line.parent, log_prob, RECORDED)
-    node_of = {row: node for node, row in enumerate(order)}
-    accepted = tuple([node_of[row] for row in line.accepted])
-    hidden = tuple([(node_of[row], first, last) for row, first, last in line.hidden_prefix])
-    seen = [line.prefix_length] * n
-    for node, first, last in hidden:
-        seen[node] -= last - first + 1
-    # a sampled run without a rule follows the choices that it recorded
-    sampled = "sample and match" if line.choice else RECORDED
-    rule = RULES.get(header.rule, sampled if header.temperature else "greedy")
-    start = line.prefix_length
-    end = start + len(line.committed)
-    slots = [(line.slot or range(start, start + n))[row] for row in order]
-    missing = {name for name in {*OPTIONAL, "mask"} - UNSEEN if not getattr(line, name)}
-    missing |= {"entropy"} if rule in FOLLOWS_THE_TARGET else {"entropy", "choice"}
-    tops = [_best_first(line.topk[row]) if line.topk else () for row in order]
-    not_numbers = [node for node, top in enumerate(tops) if any(p != p for _, p in top)]
-    for node in not_numbers:
-        tops[node] = ()
-    most = max(end, *slots) + 1
-    cache = CacheRecord("target", start, n, line.kept_slots, (), end, end, most, 0)
-    mask = tree.ancestor_mask()
-    if line.mask is not None:
-        mask = _unpacked(line.mask, order)
-    return Step(
-        index=index,
-        prefix_length=start,
-        tree=tree,
-        nodes=_nodes(line, rule, tree, order, [0, *accepted], slots, tops),
-        accepted=accepted,
-        committed=line.committed,
-        bonus=line.committed[-1] if end - start > len(accepted) else None,
-        root_choice=None,
-        settings={},
-        events=(),
-        caches=(cache,),
-        seconds=line.seconds,
-        adaptation=Adaptation(),
-        counts=_counts(line, tree, accepted),
-        mask=mask,
-        prefix_seen=tuple(seen),
-        texts={},
-        note=RECORDED,
-        rule=rule,
-        position=tuple([line.position[row] for row in order]) if line.position else (),
-        hidden_prefix=hidden,
-        rows=tuple(order) if order != list(range(n)) else (),
-        missing=tuple(sorted(missing)),
-        not_numbers=tuple(not_numbers),
-        request=str(line.request if line.request != "" else header.request),
-        batch=str(line.batch),
-    )
-
-
-def _counts(line: Pass, tree: DraftTree, accepted: tuple[int, ...]) -> Counts:
-    committed = len(line.committed)
-    return Counts(
-        iterations=1,
-        committed=committed,
-        drafted=len(tree) - 1,
-        accepted=len(accepted),
-        longest_path=int(tree.depth.max()),
-        target_calls=1,
-        seconds=sum(line.seconds.values()),
-        looked=looked(tree, accepted, committed, drafted_root=False),
-    )
-
-
-def _unpacked(packed: bytes, order: Sequence[int]) -> Bools:
-    rows = np.frombuffer(packed, np.uint8).reshape(len(order), -1)
-    mask = np.unpackbits(rows, axis=1, count=len(order)).astype(np.bool_)
-    return mask[np.ix_(order, order)]
-
-
-def _nodes(
-    line: Pass,
-    rule: str,
-    tree: DraftTree,
-    order: Sequence[int],
-    path: Sequence[int],
-    slots: Sequence[int],
-    tops: Sequence[tuple[tuple[int, float], ...]],
-) -> tuple[NodeRecord, ...]:
-    tokens = tree.token.tolist()
-    # what follows each node of the path: the next one's token, then the target's own
-    following = [tokens[node] for node in path[1:]] + [*line.committed[len(path) - 1 :][-1:]]
-    choices = dict(zip(path, following, strict=False))
-    if rule in FOLLOWS_THE_TARGET and line.choice:  # else the text does not follow the choice
-        for node, row in enumerate(order):
-            choice = line.choice[row]
-            choices[node] = UNKNOWN if choice is None else choice
-    draft = np.exp(tree.log_prob).tolist()
-    path_probs = np.exp(tree.path_log_prob).tolist()
-    nodes = []
-    for node, row in enumerate(order):
-        parent = int(tree.parent[node])
-        verdict: Verdict = "not reached"
-        if node == 0:
-            verdict = "root"
-        elif node in path:
-            verdict = "accepted"
-        elif parent in path:
-            verdict = "rejected"
-        choice = choices.get(node, UNKNOWN)
-        record = NodeRecord(
-            index=node,
-            token=tokens[node],
-            draft_prob=draft[node],
-            path_prob=path_probs[node],
-            target_prob=dict(tops[parent]).get(tokens[node]) if node else None,
-            target_choice=choice,
-            verdict=verdict,
-            kv_slot=slots[node],
-            entropy=0.0,
-            choice_prob=dict(tops[node]).get(choice),
-            target_top=tops[node],
-            draft_top=_best_first(line.draft_topk[row]) if line.draft_topk else (),
-        )
-        nodes.append(record)
-    return tuple(nodes)
-
-
-def _best_first(top: Top | None) -> tuple[tuple[int, float], ...]:
-    """With probabilities; a row without an answer has none."""
-    pairs = [(token, exp(log_prob)) for token, log_prob in top or ()]
-    return tuple(sorted(pairs, key=lambda pair: -pair[1]))
+def _tokens(line: Pass) -> set[int]:
+    """The tokens that a pass names."""
+    tokens = set(line.token + line.committed)
+    for choice in line.choice:
+        if choice is not None:
+            tokens.add(choice)
+    for top in line.topk + line.draft_topk:
+        tokens.update(dict(top or ()))
+    return tokens
 
 
 def _trace(
     header: Header,
-    steps: Sequence[Step],
+    passes: Sequence[Pass],
     finished: str,
     texts: Mapping[int, str],
     drafts: Sequence[DraftSource],
 ) -> Trace:
+    first = passes[0]
+    root = first.token[0]
     prompt = header.prompt_ids
-    root = int(steps[0].tree.token[0])
-    root_in_prompt = steps[0].prefix_length == len(prompt) - 1 and prompt[-1] == root
-    after = [*[step.prefix_length for step in steps[1:]], steps[-1].caches[0].after]
-    whole = []
-    for step, entries in zip(steps, after, strict=True):
-        nodes = [
-            replace(node, beyond_draft=beyond(drafts, node.target_choice)) for node in step.nodes
-        ]
-        cache = replace(step.caches[0], after=entries)
-        own = {token: texts[token] for token in sorted(_tokens(step))}
-        whole.append(replace(step, caches=(cache,), texts=own, nodes=tuple(nodes)))
+    root_in_prompt = first.prefix_length == len(prompt) - 1 and prompt[-1] == root
+    steps = []
+    for index, line in enumerate(passes):
+        # what a pass leaves in the cache is what the next one finds there
+        after = line.prefix_length + len(line.committed)
+        if index + 1 < len(passes):
+            after = passes[index + 1].prefix_length
+        steps.append(_step(header, line, index, after, texts, drafts))
     settings = header.model_dump(include=SETTINGS, exclude_none=True)
     settings |= {"strategy": header.engine or RECORDED, "stop_at_eos": not header.ignore_eos}
     about: dict[str, Any] = header.model_dump(include=ABOUT)
@@ -264,7 +154,7 @@ def _trace(
     return Trace(
         prompt_ids=prompt,
         first_token=None if root_in_prompt else root,
-        steps=tuple(whole),
+        steps=tuple(steps),
         settings=settings,
         models=about,
         texts=texts,
@@ -272,10 +162,175 @@ def _trace(
     )
 
 
-def _tokens(step: Step) -> set[int]:
-    tokens = {*step.tree.token.tolist(), *step.committed}
-    for node in step.nodes:
-        tokens.update(token for token, _ in (*node.target_top, *node.draft_top))
-        if node.target_choice != UNKNOWN:
-            tokens.add(node.target_choice)
-    return tokens
+def _breadth_first(line: Pass, tree: DraftTree, order: Sequence[int]) -> Pass:
+    """The pass with its rows in the order of the tree's nodes."""
+    n = len(order)
+    columns: dict[str, Any] = {"token": tuple(tree.token.tolist())}
+    columns["accepted"] = tuple([order.index(row) for row in line.accepted])
+    hidden = []
+    for row, first, last in line.hidden_prefix:
+        hidden.append((order.index(row), first, last))
+    columns["hidden_prefix"] = tuple(hidden)
+    given: dict[str, Sequence[Any]] = {
+        "slot": line.slot or range(line.prefix_length, line.prefix_length + n),
+        "draft_topk": line.draft_topk or [None] * n,
+        "topk": line.topk or [None] * n,
+        "choice": line.choice,
+        "position": line.position,
+    }
+    for name, values in given.items():
+        columns[name] = tuple([values[row] for row in order if values])
+    return line.model_copy(update=columns)
+
+
+def _step(
+    header: Header,
+    recorded: Pass,
+    index: int,
+    after: int,
+    texts: Mapping[int, str],
+    drafts: Sequence[DraftSource],
+) -> Step:
+    """`after`: entries in the cache after the pass."""
+    n = len(recorded.token)
+    log_prob = recorded.log_prob or [0.0] * n
+    tree, order = DraftTree.grown(recorded.token, recorded.parent, log_prob, RECORDED)
+    line = _breadth_first(recorded, tree, order)
+    rule = _rule(header, recorded)
+    missing = {name for name in SHOWN if not getattr(recorded, name)} | {"entropy"}
+    if rule not in FOLLOWS_THE_TARGET:
+        missing.add("choice")
+    start = line.prefix_length
+    seen = [start] * n
+    for node, first, last in line.hidden_prefix:
+        seen[node] -= last - first + 1
+    mask = tree.ancestor_mask()
+    if line.mask is not None:
+        packed = np.frombuffer(line.mask, np.uint8).reshape(n, -1)
+        mask = np.unpackbits(packed, axis=1, count=n).astype(np.bool_)[np.ix_(order, order)]
+    end = start + len(line.committed)
+    capacity = 1 + max(end, max(line.slot))
+    nodes = _nodes(line, tree, rule, drafts)
+    not_numbers = [node.index for node in nodes if line.topk[node.index] and not node.target_top]
+    return Step(
+        index=index,
+        prefix_length=start,
+        tree=tree,
+        nodes=nodes,
+        accepted=line.accepted,
+        committed=line.committed,
+        bonus=_bonus(line),
+        root_choice=None,
+        settings={},
+        events=(),
+        caches=(CacheRecord("target", start, n, line.kept_slots, (), after, end, capacity, 0),),
+        seconds=line.seconds,
+        adaptation=Adaptation(),
+        counts=_counts(line, tree),
+        mask=mask,
+        prefix_seen=tuple(seen),
+        texts={token: texts[token] for token in sorted(_tokens(recorded))},
+        note=RECORDED,
+        rule=rule,
+        position=line.position,
+        hidden_prefix=line.hidden_prefix,
+        rows=() if order == list(range(n)) else tuple(order),
+        missing=tuple(sorted(missing)),
+        not_numbers=tuple(not_numbers),
+        request=str(header.request if line.request == "" else line.request),
+        batch=str(line.batch),
+    )
+
+
+def _rule(header: Header, line: Pass) -> str:
+    if header.rule:
+        return RULES[header.rule]
+    if not header.temperature:
+        return GREEDY
+    # a sampled run without a rule follows the choices that it recorded
+    return MATCH if line.choice else RECORDED
+
+
+def _bonus(line: Pass) -> int | None:
+    """The token after the path; None if the text ended inside it."""
+    return line.committed[-1] if len(line.committed) > len(line.accepted) else None
+
+
+def _counts(line: Pass, tree: DraftTree) -> Counts:
+    return Counts(
+        iterations=1,
+        committed=len(line.committed),
+        drafted=len(tree) - 1,
+        accepted=len(line.accepted),
+        longest_path=int(tree.depth.max()),
+        target_calls=1,
+        seconds=sum(line.seconds.values()),
+        looked=looked(tree, line.accepted, len(line.committed), drafted_root=False),
+    )
+
+
+def _nodes(
+    line: Pass, tree: DraftTree, rule: str, drafts: Sequence[DraftSource]
+) -> tuple[NodeRecord, ...]:
+    choices = _choices(line, rule)
+    path = {0, *line.accepted}
+    nodes: list[NodeRecord] = []
+    for node, token in enumerate(line.token):
+        parent = int(tree.parent[node])
+        target_prob = None
+        verdict: Verdict = "not reached"
+        if node == 0:
+            verdict = "root"
+        else:
+            target_prob = dict(nodes[parent].target_top).get(token)
+            if node in path:
+                verdict = "accepted"
+            elif parent in path:
+                verdict = "rejected"
+        top = _best_first(line.topk[node])
+        record = NodeRecord(
+            index=node,
+            token=token,
+            draft_prob=exp(tree.log_prob[node]),
+            path_prob=exp(tree.path_log_prob[node]),
+            target_prob=target_prob,
+            target_choice=choices[node],
+            verdict=verdict,
+            kv_slot=line.slot[node],
+            entropy=0.0,
+            choice_prob=dict(top).get(choices[node]),
+            beyond_draft=beyond(drafts, choices[node]),
+            target_top=top,
+            draft_top=_best_first(line.draft_topk[node]),
+        )
+        nodes.append(record)
+    return tuple(nodes)
+
+
+def _choices(line: Pass, rule: str) -> list[int]:
+    """The target's token after each row, `UNKNOWN` where it is not recorded."""
+    choices = [UNKNOWN] * len(line.token)
+    if line.choice and rule in FOLLOWS_THE_TARGET:
+        for row, choice in enumerate(line.choice):
+            if choice is not None:
+                choices[row] = choice
+        return choices
+    # the text does not follow recorded choices: what follows each row of the path
+    last = 0
+    for row in line.accepted:
+        choices[last] = line.token[row]
+        last = row
+    bonus = _bonus(line)
+    if bonus is not None:
+        choices[last] = bonus
+    return choices
+
+
+def _best_first(top: Top | None) -> Top:
+    """With probabilities; empty for a row without an answer, and for one that is not a number."""
+    pairs = []
+    for token, log_prob in top or ():
+        if isnan(log_prob):
+            return ()
+        pairs.append((token, exp(log_prob)))
+    return tuple(sorted(pairs, key=lambda pair: -pair[1]))
