@@ -3,14 +3,14 @@
 The field names are those of:
 
 - vLLM: `metrics.speculative_decoding`, docs/features/speculative_decoding/acceptance_metrics.md;
-- AIPerf: `spec_decode_acceptance` in profile_export.jsonl, `SpecDecodeAcceptanceRecord`: vLLM's names,
-  and a histogram that leaves out zeros;
+- AIPerf: `spec_decode_acceptance` in profile_export.jsonl, `SpecDecodeAcceptanceRecord`: vLLM's
+  names, and a histogram that leaves out zeros;
 - SGLang: `meta_info`, python/sglang/srt/managers/tokenizer_manager.py,
   `TokenizerManager._calculate_spec_decoding_metrics`, and later `fill_spec_decoding_meta`;
-- llama.cpp: `timings`, tools/server/server-task.cpp, `result_timings::to_json`; the line of the log,
-  tools/server/server-context.cpp, `server_slot::print_timings`;
-- forks of llama.cpp: the file that `LLAMA_SPEC_DUMP` names, a line for each pass with `n_accepted` and
-  `pos`, or with `n_accept` and `n_draft`.
+- llama.cpp: `timings`, tools/server/server-task.cpp, `result_timings::to_json`; the line of the
+  log, tools/server/server-context.cpp, `server_slot::print_timings`;
+- forks of llama.cpp: the file that `LLAMA_SPEC_DUMP` names, a line for each pass with `n_accepted`
+  and `pos`, or with `n_accept` and `n_draft`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,13 @@ NAMES = {
     "draft_n n_draft",
 }
 """What each engine calls it."""
+DUMP = "a dump"
 SIGNS = {
     "acceptance_histogram": "vLLM",
     "spec_verify_ct": "SGLang",
     "draft_n_accepted": "llama.cpp",
-    "n_accepted": "a dump",
-    "n_accept": "a dump",
+    "n_accepted": DUMP,
+    "n_accept": DUMP,
 }
 """A field of each object that is read, and its engine."""
 LACKS = {
@@ -66,8 +68,8 @@ class Response:
     """One request: what its engine says.
 
     Attributes:
-        passes: what each verification pass accepted and looked at, in order if `ordered`.
         accepted, drafted: tokens in all; `drafted` is 0 if it is not said.
+        passes: what each verification pass accepted and looked at, in order if `ordered`.
         tokens: the texts of the tokens, empty if they are not said.
         lacks: what is not said, a key of `LACKS` each.
     """
@@ -83,16 +85,25 @@ class Response:
     @property
     def hazards(self) -> dict[int, Survival]:
         """By depth: the share of drafted tokens that were accepted where the target looked."""
-        most = max([each.looked for each in self.passes], default=0)
-        return {depth: _share(self.passes, depth) for depth in range(1, most + 1)}
+        rows = {}
+        for row in survival(self.passes):
+            # alone, and not as the share of drafts that came so far
+            accepted = [Counts(accepted=1, looked=1)] * row.accepted
+            rejected = [Counts(looked=1)] * (row.looked - row.accepted)
+            rows[row.depth] = survival(accepted + rejected)[0]
+        return rows
 
     @property
     def parts(self) -> list[Survival]:
         """The same at depth 1 in each quarter of the passes that drafted, if they are in order."""
-        drafted = [each for each in self.passes if each.looked and self.ordered]
-        size = -(-len(drafted) // PARTS) or 1
-        starts = range(0, len(drafted), size)
-        return [_share(drafted[start : start + size], 1) for start in starts]
+        if not self.ordered:
+            return []
+        drafted = [each for each in self.passes if each.looked]
+        size = ceil(len(drafted) / PARTS)
+        rows = []
+        for start in range(0, len(drafted), size or 1):
+            rows.append(survival(drafted[start : start + size])[0])
+        return rows
 
     def text(self, free: str = "[{}]") -> str:
         """The text, a bar after each pass, and what was accepted from its draft by this template."""
@@ -108,24 +119,29 @@ class Response:
 
     def show(self, free: str = "[{}]") -> str:
         """The report; `free` as in `text`."""
-        drafted = f" of {self.drafted} drafted" if self.drafted else ""
-        lines = [f"{self.engine}: {self.accepted}{drafted} tokens accepted."]
+        summary = f"{self.engine}: {self.accepted} tokens accepted."
+        if self.drafted:
+            summary = f"{self.engine}: {self.accepted} of {self.drafted} drafted tokens accepted."
         if self.passes:
             length = 1 + self.accepted / len(self.passes)
-            lines[0] += f" {len(self.passes)} passes, {length:.2f} tokens per pass."
-        lines += [f"  depth {depth}: {_worded(row)}" for depth, row in self.hazards.items()]
-        for number, row in enumerate(self.parts, 1):
-            lines.append(f"  depth 1, part {number} of the text: {_worded(row)}")
+            summary += f" {len(self.passes)} passes, {length:.2f} tokens per pass."
+        lines = [summary]
+        for depth, row in self.hazards.items():
+            lines.append(f"  depth {depth}: {_worded(row)}")
+        for part, row in enumerate(self.parts, 1):
+            lines.append(f"  depth 1, part {part} of the text: {_worded(row)}")
         if self.ordered and self.tokens and "unlisted" not in self.lacks:
             lines.append(self.text(free))
-        return "\n".join([*lines, *[f"Not said: {LACKS[name]}." for name in self.lacks]])
+        for name in self.lacks:
+            lines.append(f"Not said: {LACKS[name]}.")
+        return "\n".join(lines)
 
     __str__ = show
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         hazards = {depth: asdict(row) for depth, row in self.hazards.items()}
-        return {**asdict(self), "hazards": hazards}
+        return asdict(self) | {"hazards": hazards}
 
 
 def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Response]:
@@ -139,30 +155,30 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
         TraceError: nothing there speaks of speculative decoding, or a line is not as its engine
             writes it.
     """
+    name = Path(path).name
     responses: list[Response] = []
-    dump: list[Mapping[str, Any]] = []
+    dumped: list[Counts] = []  # a pass for each line of a dump
     for line, document in _documents(path):
         for sign, fields in _objects(document):
             try:
-                if SIGNS[sign] != "a dump":
+                if SIGNS[sign] != DUMP:
                     responses.append(_response(SIGNS[sign], fields, document, pair))
                 elif not fields.get("replay"):  # a pass that only repeats one
-                    drafted = fields.get("n_draft", len(fields.get("pos", ())))
-                    dump.append({"accepted": _number(fields, "accepted"), "drafted": drafted})
+                    drafted = _number(fields, "drafted") or len(fields.get("pos", ()))
+                    dumped.append(_pass(_number(fields, "accepted"), drafted))
             except (ValueError, TypeError, AttributeError, KeyError) as error:
                 raise TraceError(
-                    f"{Path(path).name}, line {line}: {SIGNS[sign]} writes other numbers ({error!s:.80}): give the "
+                    f"{name}, line {line}: {SIGNS[sign]} writes other numbers ({error!s:.80}): give the "
                     "response as the engine returned it."
                 ) from None
-    if dump:
-        fields = {
-            name: [each[name[9:]] for each in dump]
-            for name in ("per_step_accepted", "per_step_drafted")
-        }
-        responses.append(_response("a dump", fields, {}, None))
+    if dumped:
+        total = sum(dumped, Counts())
+        lacks = ("tokens",)
+        passes = tuple(dumped)
+        responses.append(Response(DUMP, total.accepted, total.drafted, passes, True, (), lacks))
     if not responses:
         raise TraceError(
-            f"{Path(path).name} says nothing of speculative decoding: start vLLM with "
+            f"{name} says nothing of speculative decoding: start vLLM with "
             "--per-request-spec-decode-metrics detailed; SGLang's meta_info and llama.cpp's timings have "
             "it if they drafted."
         )
@@ -172,75 +188,99 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
 def _documents(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
     """The line, from 1, of each JSON value of a file, and the value."""
     text = read_whole(path, TraceError, MOST_BYTES).decode("utf-8", "replace")
-    is_log = LOG_LINE.search(text) is not None
-    lines = text.splitlines()
-    if lines and lines[0].strip() == "{":
+    logged = LOG_LINE.findall(text)
+    for accepted, drafted in logged:
+        yield 1, {"draft_n_accepted": int(accepted), "draft_n": int(drafted)}
+    lines = text.split("\n")  # other separators may stand in a JSON text
+    if logged:
+        lines = []  # nothing else of a log is read
+    elif lines[0].strip() == "{":
         lines = [" ".join(lines)]  # one response, indented
     for number, line in enumerate(lines, 1):
         content = line.strip().removeprefix("data:").strip()  # an event of a stream
-        match = LOG_LINE.search(line)
-        if match is not None:
-            yield number, {"draft_n_accepted": int(match[1]), "draft_n": int(match[2])}
-        elif content not in ("", "[DONE]") and not is_log:
-            try:
-                yield number, json.loads(content)
-            except ValueError as error:
-                raise TraceError(
-                    f"{Path(path).name}, line {number} is not JSON ({error}): give a response, JSON lines or a log."
-                ) from None
+        if content in ("", "[DONE]"):
+            continue
+        try:
+            yield number, json.loads(content)
+        except ValueError as error:
+            raise TraceError(
+                f"{Path(path).name}, line {number} is not JSON ({error}): give a response, JSON lines "
+                "or a log."
+            ) from None
 
 
 def _objects(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Objects in a document that speak of speculative decoding, with the field that shows it."""
-    parts = value if isinstance(value, list) else ()
     if isinstance(value, Mapping):
-        sign = next((name for name in SIGNS if name in value), None)
-        if sign is not None:
-            yield sign, value
-            return
-        parts = [*value.values()]
-    for part in parts:
-        yield from _objects(part)
+        for sign in SIGNS:
+            if sign in value:
+                yield sign, value
+                return
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from _objects(part)
 
 
 def _response(
     engine: str, fields: Mapping[str, Any], document: Any, pair: ModelPair | None
 ) -> Response:
-    steps = NUMBERS.validate_python(fields.get("per_step_accepted") or ())
-    lengths = NUMBERS.validate_python(fields.get("per_step_drafted") or ())
-    ordered = bool(steps)
+    passes = _listed(fields)
+    ordered = bool(passes)
     lacks = []
     if not ordered:
-        histogram = _first(fields, "histogram") or ()
-        pairs = histogram.items() if isinstance(histogram, Mapping) else enumerate(histogram)
-        counts = sorted([(int(accepted), int(times)) for accepted, times in pairs])
-        for accepted, times in counts:
-            steps = (*steps, *[accepted] * times)
-        # vLLM's longest draft; SGLang's histogram ends there
-        longest = int(fields.get("num_spec_tokens") or max(counts, default=(0, 0))[0])
-        lengths = (longest,) * len(steps)
-        lacks = ["lengths", "order"] if steps else ["passes"]
-    passes = []
-    for accepted, drafted in zip(steps, lengths, strict=True):
-        if accepted > drafted:
-            raise ValueError(f"a pass accepted {accepted} of {drafted} drafted tokens")
-        # the target looks at the tokens that it accepts, and at the one that it rejects
-        passes.append(Counts(accepted=accepted, looked=min(accepted + 1, drafted)))
+        passes = _counted(fields)
+        lacks = ["lengths", "order"] if passes else ["passes"]
+    total = sum(passes, Counts())
+    drafted = _number(fields, "drafted")
+    if ordered and not drafted:
+        drafted = total.drafted
     tokens = _texts(document, pair)
-    ends = 1 + sum(steps) + len(steps)
     if not tokens:
         lacks.append("tokens")
-    elif ordered and not ends - 1 - steps[-1] < len(tokens) <= ends:  # the last pass may be cut
-        lacks.append("unlisted")
-    total = _number(fields, "accepted") or sum(steps)
-    drafted = _number(fields, "drafted") or (sum(lengths) if ordered else 0)
-    return Response(engine, total, drafted, tuple(passes), ordered, tokens, tuple(lacks))
+    elif ordered:
+        # the first token came with the prompt's pass; the last pass may be cut
+        most = 1 + total.accepted + len(passes)
+        if not most - 1 - passes[-1].accepted < len(tokens) <= most:
+            lacks.append("unlisted")
+    accepted = _number(fields, "accepted") or total.accepted
+    return Response(engine, accepted, drafted, tuple(passes), ordered, tokens, tuple(lacks))
+
+
+def _listed(fields: Mapping[str, Any]) -> list[Counts]:
+    """vLLM's passes, in order."""
+    accepted = NUMBERS.validate_python(fields.get("per_step_accepted") or ())
+    drafted = NUMBERS.validate_python(fields.get("per_step_drafted") or ())
+    return [_pass(*counts) for counts in zip(accepted, drafted, strict=True)]
+
+
+def _counted(fields: Mapping[str, Any]) -> list[Counts]:
+    """The passes of a histogram of accepted tokens; it is taken that all drafted as many."""
+    histogram = _first(fields, "histogram") or ()
+    if not isinstance(histogram, Mapping):
+        histogram = dict(enumerate(histogram))
+    times = {int(accepted): int(count) for accepted, count in histogram.items()}
+    # vLLM's longest draft; SGLang's histogram ends there
+    drafted = int(fields.get("num_spec_tokens") or max(times, default=0))
+    passes: list[Counts] = []
+    for accepted, count in sorted(times.items()):
+        passes += [_pass(accepted, drafted)] * count
+    return passes
+
+
+def _pass(accepted: int, drafted: int) -> Counts:
+    if accepted > drafted:
+        raise ValueError(f"a pass accepted {accepted} of {drafted} drafted tokens")
+    # the target looks at the tokens that it accepts, and at the one that it rejects
+    return Counts(accepted=accepted, drafted=drafted, looked=min(accepted + 1, drafted))
 
 
 def _first(fields: Mapping[str, Any], what: str) -> Any:
-    return next(
-        (fields[name] for name in NAMES[what].split() if fields.get(name) is not None), None
-    )
+    """The first of its names that the fields have; None if there is none."""
+    for name in NAMES[what].split():
+        if fields.get(name) is not None:
+            return fields[name]
+    return None
 
 
 def _number(fields: Mapping[str, Any], what: str) -> int:
@@ -264,15 +304,6 @@ def _texts(document: Mapping[str, Any], pair: ModelPair | None) -> tuple[str, ..
         ids = tokenizer(text, add_special_tokens=False).input_ids
     texts = pair.token_texts(NUMBERS.validate_python(ids))
     return tuple([texts[token] for token in ids])
-
-
-def _share(passes: tuple[Counts, ...] | list[Counts], depth: int) -> Survival:
-    """Of the passes in which the target looked at a depth, those that accepted there."""
-    counts = []
-    for each in passes:
-        if each.looked >= depth:
-            counts.append(Counts(accepted=int(each.accepted >= depth), looked=1))
-    return survival(counts)[0]
 
 
 def _worded(row: Survival) -> str:

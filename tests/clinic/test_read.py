@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.command import speclab_command
 from support.refusals import refused
-from typer.testing import CliRunner
 
 import speclab
 from speclab import clinic
-from speclab.cli import app
 from speclab.errors import TraceError
 
 # vLLM's docs/features/speculative_decoding/acceptance_metrics.md, "detailed"
@@ -40,6 +39,18 @@ def line(text):
     return text.replace("\n", " ") + "\n"
 
 
+@pytest.fixture
+def responses(tmp_path):
+    """What is read of a file with a text."""
+    path = tmp_path / "response"
+
+    def read(text, pair=None):
+        path.write_text(text, encoding="utf-8")
+        return clinic.read(path, pair)
+
+    return read
+
+
 @pytest.mark.parametrize(
     ("text", "accepted", "drafted", "hazards"),
     [
@@ -53,10 +64,8 @@ def line(text):
     ],
     ids=["vLLM", "stream", "SGLang", "AIPerf", "llama.cpp", "log", "dump"],
 )
-def test_each_engines_response_has_its_acceptance(text, accepted, drafted, hazards, tmp_path):
-    path = tmp_path / "response"
-    path.write_text(text)
-    (response,) = clinic.read(path)
+def test_each_engines_response_has_its_acceptance(text, accepted, drafted, hazards, responses):
+    (response,) = responses(text)
     assert (response.accepted, response.drafted) == (accepted, drafted)
     rows = response.hazards
     assert {depth: (row.accepted, row.looked) for depth, row in rows.items()} == hazards
@@ -65,35 +74,32 @@ def test_each_engines_response_has_its_acceptance(text, accepted, drafted, hazar
     assert json.loads(json.dumps(response.as_dict()))["accepted"] == accepted
 
 
-def test_the_words_that_came_free_are_those_of_the_drafts(tmp_path):
-    path = tmp_path / "response.json"
-    path.write_text(line(VLLM))
-    (response,) = clinic.read(path)
+def test_the_words_that_came_free_are_those_of_the_drafts(responses):
+    (response,) = responses(line(VLLM))
     assert response.text() == "Once|[ upon a time] there| was|[ a]|"
     assert [row.accepted for row in response.parts] == [1, 0, 1]
-    path.write_text(line(VLLM).replace(CONTENT, CONTENT[:-1] + ", " + CONTENT[1:]))
-    (response,) = clinic.read(path)
+    (response,) = responses(line(VLLM).replace(CONTENT, CONTENT[:-1] + ", " + CONTENT[1:]))
     assert "unlisted" in response.lacks, "a pass without a draft is not listed"
     assert "upon" not in str(response)
 
 
 def test_lines_of_many_requests_are_one_response_each(tmp_path):
     path = tmp_path / "lines.jsonl"
-    path.write_text(line(SGLANG) + line(AIPERF) + line(SGLANG))
+    other = SGLANG.replace("Hi", "Hi\u2028")  # a separator that JSON allows in a text
+    path.write_text(line(other) + line(AIPERF) + line(SGLANG), encoding="utf-8")
     assert [response.engine for response in clinic.read(path)] == ["SGLang", "vLLM", "SGLang"]
-    done = CliRunner().invoke(app, ["read", str(path), "--json"])
+    done = speclab_command("read", path, "--json")
     assert [each["accepted"] for each in json.loads(done.output)] == [5, 4, 5]
 
 
 @pytest.mark.model
-def test_ids_are_written_by_the_targets_tokenizer(tmp_path):
+def test_ids_are_written_by_the_targets_tokenizer(responses):
     pair = speclab.load_pair()
-    path = tmp_path / "response.json"
     ids = pair.encode("".join(WORDS))
-    path.write_text(line(f'{{"choices": [{{"token_ids": {ids}}}], "metrics": {METRICS}}}'))
-    (response,) = clinic.read(path, pair)
+    text = line(f'{{"choices": [{{"token_ids": {ids}}}], "metrics": {METRICS}}}')
+    (response,) = responses(text, pair)
     assert "".join(response.tokens) == "".join(WORDS)
-    assert "tokens" in clinic.read(path)[0].lacks
+    assert "tokens" in responses(text)[0].lacks
 
 
 WRONG = {
@@ -102,14 +108,13 @@ WRONG = {
     '{"acceptance_histogram": [1], "per_step_accepted": ["two"]}': "line 2",
     '{"acceptance_histogram": [1], "per_step_accepted": [2], "per_step_drafted": [1]}': "2 of 1",
     '{"acceptance_histogram": 5}': "vLLM",
+    '{"n_accepted": 2, "n_draft": 1}': "2 of 1",
 }
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_response_is_one_sentence(text, tmp_path):
-    path = tmp_path / "response.json"
-    path.write_text(f'{{"a": 1}}\n{text}\n')
+def test_what_is_no_response_is_one_sentence(text, responses, tmp_path):
     with refused(TraceError, WRONG[text]):
-        clinic.read(path)
+        responses(f'{{"a": 1}}\n{text}\n')
     with refused(TraceError, "none.json"):
         clinic.read(tmp_path / "none.json")
