@@ -7,13 +7,14 @@ that changes is the level of rounding.
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import asdict, dataclass
-from itertools import takewhile
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from speclab.clinic._check import load_target
 from speclab.clinic._lines import precision
@@ -22,6 +23,8 @@ from speclab.errors import SettingsError
 from speclab.pair import ModelPair
 from speclab.prompts import PromptInput
 
+Models = tuple[PreTrainedModel, PreTrainedModel]
+"""The target in float32, and in the engine's precision."""
 TOP = 8
 """Best tokens of a row whose change is rounding: those between which greedy decoding may choose."""
 AFTER = 64
@@ -41,7 +44,13 @@ VERDICTS = {
     (False, True): "fault in B",
     (True, True): "fault in both",
 }
-"""By whether A's token and B's are too far below the best."""
+"""By whether A's text and B's are wrong."""
+SAME = "The texts are the same."
+PART = "The texts part at token {}, {} against {}: {}. "
+BELOW = (
+    "To the target they are {:.2g} and {:.2g} below the best, {}; rounding in {}: {:.1g}. "
+    "After it, it would not choose {} tokens of A and {} of B."
+)
 NEITHER = (
     "Neither is this target's text: it would choose otherwise at {:.0%} of the tokens; give the prompt, and "
     "the target that wrote it."
@@ -106,46 +115,66 @@ def same(
         SettingsError: a text is empty, the tokenizer cannot write it, or it is too long for the target.
     """
     if text_a == text_b and text_a:
-        return Same("same", "The texts are the same.")
+        return Same("same", SAME)
     pair = target if isinstance(target, ModelPair) else load_target(target)
     engine = precision(dtype)
     if not engine:
         raise SettingsError(f"Expected dtype as the name of a precision, got {dtype!r}.")
+
     # Where do they part?
     prompt_ids = pair.encode(prompt) if prompt else []
     a = _tokens(pair, prompt, prompt_ids, text_a, "A")
     b = _tokens(pair, prompt, prompt_ids, text_b, "B")
-    position = len(list(takewhile(lambda both: both[0] == both[1], zip(a, b, strict=False))))
-    place = Place(pair, engine, prompt_ids, position)
+    if a == b:
+        return Same("same", SAME)
+    position = 0
+    while a[position : position + 1] == b[position : position + 1]:
+        position += 1
+    result = Same("neither", UNKNOWN, position, dtype=engine)
+    result = replace(result, prompt_ids=tuple(prompt_ids), token_ids=tuple(a[:position]))
     if not prompt_ids and not position:
-        return Same("neither", UNKNOWN, position)
+        return result
 
     # Whose text is it? Without a prompt the text before the difference may contain it.
-    read_a, read_b = place.read(a), place.read(b)
+    exact = deepcopy(pair.target.model).float()
+    models = (exact, lowered(exact, engine))
+    end = position + AFTER
+    read_a = _read(pair, models, prompt_ids, a[:end], is_cut=text_b.startswith(text_a))
+    read_b = _read(pair, models, prompt_ids, b[:end], is_cut=text_a.startswith(text_b))
     first = 0 if prompt_ids else position + 1
-    usual = max(median([*read_a.rounding, *read_b.rounding]), FLOAT32)
+    usual = max(median(read_a.rounding + read_b.rounding), FLOAT32)
     share = min(read_a.wrong_share(first, usual), read_b.wrong_share(first, usual))
     if share > FOREIGN:
-        return place.judged("neither", NEITHER.format(share), a)
+        return replace(result, sentence=NEITHER.format(share))
+    return _judged(pair, result, read_a, read_b, usual)
 
-    # How far are the two tokens below the best? A text that ends where the other goes on was cut.
-    longer = read_a if len(a) > len(b) else read_b
+
+def _judged(pair: ModelPair, result: Same, a: Reading, b: Reading, usual: float) -> Same:
+    """With a verdict. `usual`: the size of rounding."""
+    position = len(result.token_ids)
+    longer = a if len(a.tokens) > len(b.tokens) else b
     rounding = max(usual, longer.rounding[position])
-    gap_a = 0.0 if text_b.startswith(text_a) else read_a.gaps[position]
-    gap_b = 0.0 if text_a.startswith(text_b) else read_b.gaps[position]
-    wrong = [gap > FACTOR * rounding for gap in (gap_a, gap_b)]
-    later = [len(reading.wrong(position + 1, usual)) for reading in (read_a, read_b)]
-    if not any(wrong):  # after a tie each text goes on by itself
-        wrong = [count >= LATER for count in later]
-    verdict = VERDICTS[wrong[0], wrong[1]]
-    if verdict == "tie" and (text_b.startswith(text_a) or text_a.startswith(text_b)):
+    # How far are the two tokens below the best?
+    gap_a = a.gap(position)
+    gap_b = b.gap(position)
+    a_is_wrong = gap_a > FACTOR * rounding
+    b_is_wrong = gap_b > FACTOR * rounding
+    later_a = a.wrong(position + 1, usual)
+    later_b = b.wrong(position + 1, usual)
+    if not a_is_wrong and not b_is_wrong:  # after a tie each text goes on by itself
+        a_is_wrong = later_a >= LATER
+        b_is_wrong = later_b >= LATER
+    verdict = VERDICTS[a_is_wrong, b_is_wrong]
+    if verdict == "tie" and (a.is_cut or b.is_cut):
         verdict = "same"
-    sentence = (
-        f"The texts part at token {position}, {place.word(a)} against {place.word(b)}: {verdict}. To the target "
-        f"they are {gap_a:.2g} and {gap_b:.2g} below the best, {place.word(longer.best)}; rounding in {engine}: "
-        f"{rounding:.1g}. After it, it would not choose {later[0]} tokens of A and {later[1]} of B."
+    word_a = _word(pair, a.tokens, position)
+    word_b = _word(pair, b.tokens, position)
+    best = _word(pair, longer.best, position)
+    sentence = PART.format(position, word_a, word_b, verdict)
+    sentence += BELOW.format(gap_a, gap_b, best, result.dtype, rounding, later_a, later_b)
+    return replace(
+        result, verdict=verdict, sentence=sentence, gap_a=gap_a, gap_b=gap_b, rounding=rounding
     )
-    return place.judged(verdict, sentence, a, gap_a=gap_a, gap_b=gap_b, rounding=rounding)
 
 
 def _tokens(
@@ -177,68 +206,68 @@ def _tokens(
 
 @dataclass(frozen=True)
 class Reading:
-    """What the target makes of a text, by token `[n]`: how far each is below its best one, in nats; its
-    best one; and the largest change of a row's best log-probabilities by the precision."""
+    """What the target makes of a text's tokens: how far each is below the best one there, in nats
+    (`gaps`); the best one; and how far the precision changes the best log-probabilities (`rounding`).
+    `is_cut`: the other text goes on where this one ends."""
 
+    tokens: list[int]
+    is_cut: bool
     gaps: list[float]
     best: list[int]
     rounding: list[float]
 
-    def wrong(self, first: int, usual: float) -> list[int]:
-        """The tokens from `first` on that the target would not choose."""
-        tokens = range(first, len(self.gaps))
-        return [at for at in tokens if self.gaps[at] > FACTOR * max(usual, self.rounding[at])]
+    def gap(self, position: int) -> float:
+        """Of the token there; 0 if the text was cut."""
+        if self.is_cut or position >= len(self.gaps):
+            return 0.0
+        return self.gaps[position]
+
+    def wrong(self, first: int, usual: float) -> int:
+        """How many tokens from `first` on the target would not choose."""
+        count = 0
+        for gap, rounding in zip(self.gaps[first:], self.rounding[first:], strict=False):
+            if gap > FACTOR * max(usual, rounding):
+                count += 1
+        return count
 
     def wrong_share(self, first: int, usual: float) -> float:
         """Their share; 0 of a text that is too short to say."""
-        count = len(self.gaps) - first
-        return len(self.wrong(first, usual)) / count if count >= FEWEST else 0.0
+        tokens = len(self.gaps) - first
+        return self.wrong(first, usual) / tokens if tokens >= FEWEST else 0.0
 
 
-class Place:
-    """Where two texts part, and the target in float32 and in the engine's precision."""
+@torch.inference_mode()
+def _log_probs(pair: ModelPair, model: PreTrainedModel, ids: list[int]) -> Tensor:
+    """`[n, V]` after each token of a text."""
+    seen = np.tri(len(ids), dtype=np.bool_)
+    logits = pair.target.beside(model).logits(ids, range(len(ids)), seen).logits
+    return logits.float().log_softmax(-1)
 
-    def __init__(self, pair: ModelPair, engine: str, prompt_ids: list[int], position: int) -> None:
-        self.pair = pair
-        self.engine = engine
-        self.prompt_ids = prompt_ids
-        self.position = position
-        exact = deepcopy(pair.target.model).float()
-        self.models = exact, lowered(exact, engine)
 
-    @torch.inference_mode()
-    def read(self, text: list[int]) -> Reading:
-        text = text[: self.position + AFTER]
-        ids = [*self.prompt_ids, *text]
-        seen = np.tri(len(ids), dtype=np.bool_)
-        rows = []  # [n, V] each: before each token, and after the last
-        for model in self.models:
-            logits = self.pair.target.beside(model).logits(ids, range(len(ids)), seen).logits
-            rows.append(logits.float().log_softmax(-1)[max(len(self.prompt_ids) - 1, 0) :])
-        top = rows[0].topk(TOP)
-        change = (rows[1].gather(-1, top.indices) - top.values).abs().amax(-1).tolist()
-        following = text if self.prompt_ids else text[1:]
-        chosen = rows[0][range(len(following)), following]
-        gaps = (top.values[: len(following), 0] - chosen).tolist()
-        best = top.indices[:, 0].tolist()
-        if self.prompt_ids:
-            return Reading(gaps, best, change)
-        return Reading(
-            [0.0, *gaps], [0, *best], [0.0, *change]
-        )  # nothing is before the first token
+def _read(
+    pair: ModelPair, models: Models, prompt_ids: list[int], tokens: list[int], *, is_cut: bool
+) -> Reading:
+    """The target reads tokens after a prompt."""
+    ids = prompt_ids + tokens
+    first = max(len(prompt_ids), 1)  # the first token that comes after another one
+    exact = _log_probs(pair, models[0], ids)[first - 1 :]
+    top = exact.topk(TOP)
+    rounded = _log_probs(pair, models[1], ids)[first - 1 :].gather(-1, top.indices)
+    change = (rounded - top.values).abs().amax(-1).tolist()
+    best = top.indices[:, 0].tolist()
+    following = ids[first:]
+    chosen = exact[range(len(following)), following]
+    gaps = (top.values[: len(following), 0] - chosen).tolist()
+    if not prompt_ids:  # the text's first token is not judged
+        gaps.insert(0, 0.0)
+        best.insert(0, 0)
+        change.insert(0, 0.0)
+    return Reading(tokens, is_cut, gaps, best, change)
 
-    def word(self, tokens: list[int]) -> str:
-        """The token there."""
-        token = tokens[self.position : self.position + 1]
-        return repr(self.pair.token_texts(token)[token[0]]) if token else "the end"
 
-    def judged(self, verdict: str, sentence: str, text: list[int], **gaps: float) -> Same:
-        return Same(
-            verdict,
-            sentence,
-            self.position,
-            dtype=self.engine,
-            prompt_ids=tuple(self.prompt_ids),
-            token_ids=tuple(text[: self.position]),
-            **gaps,
-        )
+def _word(pair: ModelPair, tokens: list[int], position: int) -> str:
+    """The token there, in quotes."""
+    if position >= len(tokens):
+        return "the end"
+    token = tokens[position]
+    return repr(pair.token_texts([token])[token])
