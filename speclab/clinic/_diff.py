@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import log
-from statistics import mean
+from operator import attrgetter
 from typing import Any
 
-from speclab.clinic._check import check, checked
-from speclab.clinic._report import acceptance
+from speclab.clinic._check import checked, examine
+from speclab.clinic._plain import Progress
+from speclab.clinic._report import Report
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
 from speclab.pair import ModelPair
-from speclab.trace.records import TIE, Finding, Trace
+from speclab.trace.records import TIE, Trace
 
 SAME = 5e-3
 """Differences of log-probabilities below this are none: kernels differ in float32, too."""
@@ -21,9 +22,15 @@ CLOSE = 0.5
 """Larger differences are not taken for rounding without asking the target: bfloat16 changes less."""
 IMPROBABLE = 1e-5
 """Less probable tokens are not compared."""
-SLOWER = "Tokens per pass: {:.1f} against {:.1f}, of which {:.1f} and {:.1f} were accepted."
-Passes = tuple[tuple[int, int, int], ...]
-ByDepth = Mapping[int, tuple[int, int]]
+EQUAL = "Texts, proposals and answers are the same."
+DRAFTS = "Only the drafts differ, first at position {}: texts and answers are the same."
+APART = "The texts part at position {}; nothing is compared after it"
+TOGETHER = "The texts do not part"
+ROUNDING = "Answers differ by up to {:.2g}; the target finds both right, so this is rounding."
+UNDECIDED = "Answers differ by up to {:.2g}; give the target to decide whether one is wrong."
+SLOWER = " Tokens per pass: {:.1f} against {:.1f}, of which {:.1f} and {:.1f} were accepted."
+Pass = tuple[int, int, int]
+"""The position of its first committed token; how many tokens were accepted, and the target's own."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +54,8 @@ class Diff:
     sentence: str
     side: str
     gaps: tuple[tuple[int, float], ...]
-    acceptance: tuple[ByDepth, ByDepth]
-    passes: tuple[Passes, Passes]
+    acceptance: tuple[Mapping[int, tuple[int, int]], Mapping[int, tuple[int, int]]]
+    passes: tuple[tuple[Pass, ...], tuple[Pass, ...]]
     accepted: tuple[float, float]
     names: tuple[str, str] = ("a", "b")
 
@@ -56,15 +63,21 @@ class Diff:
         lines = [self.sentence]
         for name in ("text", "proposals", "answers"):
             position = getattr(self, name)
-            where = "do not part" if position is None else f"part at position {position}"
+            where = "do not part"
+            if position is not None:
+                where = f"part at position {position}"
             lines.append(f"  {name}: {where}")
         if self.gaps:
             position, most = max(self.gaps, key=lambda pair: pair[1])
             lines.append(f"  largest difference of an answer: {most:.2g}, at position {position}")
-        lines.append("  accepted per pass: {:.2f}, and {:.2f}".format(*self.accepted))
-        for depth in sorted({*self.acceptance[0], *self.acceptance[1]}):
-            rates = ["{} of {}".format(*run.get(depth, (0, 0))) for run in self.acceptance]
-            lines.append(f"  accepted at depth {depth}: {', and '.join(rates)}")
+        first, second = self.accepted
+        lines.append(f"  accepted per pass: {first:.2f}, and {second:.2f}")
+        a, b = self.acceptance
+        for depth in sorted(a.keys() | b.keys()):
+            hits_a, looked_a = a.get(depth, (0, 0))
+            hits_b, looked_b = b.get(depth, (0, 0))
+            rates = f"{hits_a} of {looked_a}, and {hits_b} of {looked_b}"
+            lines.append(f"  accepted at depth {depth}: {rates}")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -76,6 +89,7 @@ def diff(
     a: Trace | Session,
     b: Trace | Session,
     pair: ModelPair | None = None,
+    progress: Progress | None = None,
     *,
     close: float | None = None,
 ) -> Diff:
@@ -83,6 +97,7 @@ def diff(
 
     Args:
         pair: decides, where the runs differ, which of them is wrong; by default a session's own.
+        progress, close: as `check`.
 
     Raises:
         SettingsError: they are not two runs of one prompt.
@@ -93,134 +108,140 @@ def diff(
         raise SettingsError("These runs have different prompts: compare two runs of one prompt.")
 
     # Where texts, proposals and answers part
-    texts = [[*run.prompt_ids, *run.token_ids] for run in (a, b)]
-    end = min(map(len, texts))
-    text = next((at for at in range(end) if texts[0][at] != texts[1][at]), None)
-    end = end if text is None else text
-    first, second = aligned(a, end), aligned(b, end)
-    both = sorted(first.proposals.keys() & second.proposals.keys())
-    proposals = next((at for at in both if first.proposals[at] != second.proposals[at]), None)
-    gaps = _gaps(first, second)
+    along_a = aligned(a)
+    along_b = aligned(b)
+    end = min(len(along_a.text), len(along_b.text))
+    text = _parting(along_a.text, along_b.text, end)
+    if text is not None:
+        end = text
+    proposals = _parting(along_a.proposals, along_b.proposals, end)
+    gaps = _gaps(along_a, along_b, end)
+    answers = [position for position, gap in gaps.items() if gap > SAME]
 
-    # Which of them is wrong
-    wrong = {}
-    for name, run in (("a", a), ("b", b)):
-        findings = [one for one in check(run, pair, close=close) if one.kind not in (TIE, "draft")]
-        if findings:  # a wrong text before a right one
-            wrong[name] = min(findings, key=lambda finding: finding.text_is_right)
+    # Which of them is wrong, and whether one commits less
+    report_a = examine(a, pair, progress, close)
+    report_b = examine(b, pair, progress, close)
+    reports = {"a": report_a, "b": report_b}
     most = max(gaps.values(), default=0.0)
-    verdict, sentence = _judged((text, proposals), most, wrong, decided=pair is not None)
-
-    # Whether one commits less
-    accepted = first.accepted, second.accepted
-    stop = end
-    if len(texts[0]) == len(texts[1]):  # the last pass of a shorter run may be cut
-        stop += 1
-    if first.until(stop) != second.until(stop):
-        slower = SLOWER.format(first.committed, second.committed, *accepted)
-        verdict = "acceptance" if verdict == "same" else verdict
-        sentence = f"{slower} {sentence}" if verdict == "acceptance" else f"{sentence} {slower}"
+    verdict, sentence, side = _judged((text, proposals), most, reports, decided=pair is not None)
+    if len(along_a.text) == len(along_b.text):  # the last pass of a shorter run may be cut
+        end += 1
+    if along_a.until(end) != along_b.until(end):
+        if verdict == "same":
+            verdict = "acceptance"
+        committed_a = a.metrics.tokens_per_iteration
+        committed_b = b.metrics.tokens_per_iteration
+        sentence += SLOWER.format(committed_a, committed_b, report_a.accepted, report_b.accepted)
     return Diff(
         text=text,
         proposals=proposals,
-        answers=next((at for at, gap in gaps.items() if gap > SAME), None),
+        answers=min(answers, default=None),
         verdict=verdict,
         sentence=sentence,
-        side="both" if len(wrong) == 2 else "".join(wrong),
+        side=side,
         gaps=tuple(gaps.items()),
-        acceptance=(acceptance(a.steps), acceptance(b.steps)),
-        passes=(tuple(first.passes), tuple(second.passes)),
-        accepted=accepted,
+        acceptance=(report_a.acceptance, report_b.acceptance),
+        passes=(tuple(along_a.passes), tuple(along_b.passes)),
+        accepted=(report_a.accepted, report_b.accepted),
     )
+
+
+def _parting(a: Mapping[int, object], b: Mapping[int, object], end: int) -> int | None:
+    """The first position up to an end where both have something, and not the same."""
+    for position in sorted(a.keys() & b.keys()):
+        if position <= end and a[position] != b[position]:
+            return position
+    return None
 
 
 def _judged(
     parts: tuple[int | None, int | None],
     most: float,
-    wrong: Mapping[str, Finding],
+    reports: Mapping[str, Report],
     *,
     decided: bool,
-) -> tuple[str, str]:
-    """The verdict, and a sentence.
+) -> tuple[str, str, str]:
+    """The verdict, a sentence, and the run that is wrong.
 
     Args:
         parts: where texts and proposals part.
         most: the largest difference of answers. decided: the target was asked.
     """
     text, proposals = parts
-    where = "The texts do not part"
-    if text is not None:
-        where = f"The texts part at position {text}; nothing is compared after it"
-    if wrong:
-        right = all(finding.text_is_right for finding in wrong.values())
-        which = [
-            f"{run} in iteration {one.iteration + 1} ({one.kind})" for run, one in wrong.items()
-        ]
+    where = TOGETHER if text is None else APART.format(text)
+    verdict = "acceptance"
+    faults = []
+    side = ""
+    for name, report in reports.items():
+        findings = [one for one in report.findings if one.kind not in (TIE, "draft")]
+        if findings:
+            # a wrong text before a right one
+            worst = min(findings, key=attrgetter("text_is_right"))
+            faults.append(f"{name} in iteration {worst.iteration + 1} ({worst.kind})")
+            side += name
+            if not worst.text_is_right:
+                verdict = "fault"
+    if faults:
         who = "The target finds" if decided else "The record shows"
-        verdict = "acceptance" if right else "fault"
-        return verdict, f"{where}. {who} a fault: {', '.join(which)}."
+        sentence = f"{where}. {who} a fault: {', '.join(faults)}."
+        return verdict, sentence, side.replace("ab", "both")
     if text is None and most <= SAME:
         if proposals is None:
-            return "same", "Texts, proposals and answers are the same."
-        where = f"Only the drafts differ, first at position {proposals}"
-        return "drafts", f"{where}: texts and answers are the same."
-    where += f". Answers differ by up to {most:.2g}"
+            return "same", EQUAL, ""
+        return "drafts", DRAFTS.format(proposals), ""
     if decided:
-        return "ties", f"{where}; the target finds both right, so this is rounding."
+        return "ties", f"{where}. {ROUNDING.format(most)}", ""
     verdict = "ties" if text is None and most < CLOSE else "unknown"
-    return verdict, f"{where}; give the target to decide whether one is wrong."
-
-
-def _gaps(first: Aligned, second: Aligned) -> dict[int, float]:
-    """By position: the largest difference of log-probabilities of tokens that both list."""
-    gaps = {}
-    for at in sorted(first.answers.keys() & second.answers.keys()):
-        shared = []
-        for token, p in first.answers[at].items():
-            q = second.answers[at].get(token, 0.0)
-            if min(p, q) > IMPROBABLE:
-                shared.append(abs(log(p / q)))
-        if shared:
-            gaps[at] = max(shared)
-    return gaps
+    return verdict, f"{where}. {UNDECIDED.format(most)}", ""
 
 
 @dataclass
 class Aligned:
-    """A run by position: recorded answers (of the token that they decide) and drafted paths (of the token
-    after the root); and the passes."""
+    """A run by position: its tokens; the recorded answers (of the token that they decide) and the
+    drafted paths (of the token after the root) of each pass; and the passes."""
 
+    text: dict[int, int]
     answers: dict[int, Mapping[int, float]] = field(default_factory=dict)
-    proposals: dict[int, frozenset[tuple[int, ...]]] = field(default_factory=dict)
-    passes: list[tuple[int, int, int]] = field(default_factory=list)
+    proposals: dict[int, set[tuple[int, ...]]] = field(default_factory=dict)
+    passes: list[Pass] = field(default_factory=list)
 
-    @property
-    def accepted(self) -> float:
-        return mean([accepted for _, accepted, _ in self.passes])
-
-    @property
-    def committed(self) -> float:
-        return mean([accepted + own for _, accepted, own in self.passes])
-
-    def until(self, stop: int) -> list[tuple[int, int, int]]:
+    def until(self, stop: int) -> list[Pass]:
         """The passes that end before a position."""
         return [each for each in self.passes if sum(each) < stop]
 
 
-def aligned(run: Trace, end: int) -> Aligned:
-    """A run up to a position."""
-    result = Aligned()
-    start = len([*run.prompt_ids, *run.tokens_at(0)])
+def aligned(run: Trace) -> Aligned:
+    result = Aligned(dict(enumerate(list(run.prompt_ids) + run.token_ids)))
+    start = len(run.prompt_ids) + len(run.tokens_at(0))
     for step in run.steps:
         accepted = min(len(step.accepted), len(step.committed))
         result.passes.append((start, accepted, len(step.committed) - accepted))
-        if start <= end:
-            paths = [step.tree.token[list(step.tree.path(node))] for node in range(len(step.tree))]
-            result.proposals[start] = frozenset([tuple(path.tolist()) for path in paths])
+        paths = set()
+        for node in range(len(step.tree)):
+            path = step.tree.token[list(step.tree.path(node))]
+            paths.add(tuple(path.tolist()))
+        result.proposals[start] = paths
         # after a drafted root, the path begins one token later
         after = start + 1 if 0 in step.drafted else start
-        for at, node in enumerate(step.path, after):
-            if at <= end and step.nodes[node].target_top:
-                result.answers.setdefault(at, dict(step.nodes[node].target_top))
+        for position, node in enumerate(step.path, after):
+            top = step.nodes[node].target_top
+            if top:
+                result.answers.setdefault(position, dict(top))
         start += len(step.committed)
     return result
+
+
+def _gaps(a: Aligned, b: Aligned, end: int) -> dict[int, float]:
+    """By position: the largest difference of log-probabilities of tokens that both list."""
+    gaps = {}
+    for position in sorted(a.answers.keys() & b.answers.keys()):
+        if position > end:
+            break  # the texts are not the same
+        other = b.answers[position]
+        differences = []
+        for token, probability in a.answers[position].items():
+            if min(probability, other.get(token, 0.0)) > IMPROBABLE:
+                differences.append(abs(log(probability / other[token])))
+        if differences:
+            gaps[position] = max(differences)
+    return gaps
