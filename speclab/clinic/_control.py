@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from speclab.clinic._report import acceptance, by_depth
 from speclab.engine.session import Session
+from speclab.trace.metrics import Counts
 from speclab.trace.records import Step, Trace, trace_of
 
 NOWHERE = 0.2
@@ -62,14 +63,15 @@ def control(run: Trace | Session) -> Control:
         SettingsError: `run` is not a run.
     """
     steps = trace_of(run).steps
-    missed = [step for step in steps if step.counts.looked > step.counts.accepted]
     half = len(steps) // 2
+    missed = [step for step in steps if step.counts.looked > step.counts.accepted]
+    at_depth_1 = [step for step in missed if not step.counts.accepted]
     shape = "alike"
     if not missed:
         shape = "right"
     elif missed[-1].index == 0:
         shape = "first"
-    elif all(step.counts.accepted for step in missed):
+    elif not at_depth_1:
         shape = "deep"
     elif _share(steps) < NOWHERE:
         shape = "nowhere"
@@ -80,5 +82,7 @@ def control(run: Trace | Session) -> Control:
 
 def _share(steps: tuple[Step, ...]) -> float:
     """Accepted tokens of those that the target looked at."""
-    accepted = sum([step.counts.accepted for step in steps])
-    return accepted / max(sum([step.counts.looked for step in steps]), 1)
+    total = Counts()
+    for step in steps:
+        total += step.counts
+    return total.accepted / max(total.looked, 1)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from statistics import mean
 from typing import Any
 
 import pandas as pd
@@ -42,17 +41,18 @@ class Report:
         """
         rows = []
         for step in self.trace.steps:
+            part = "root"
             for node, gap in enumerate(step.gaps):
                 if gap is not None:
-                    part = "drafted" if node else "root"
                     depth = int(step.tree.depth[node])
                     rows.append((step.index, node, depth, len(step.tree), part, *gap))
+                part = "drafted"
         return pd.DataFrame(rows, columns=COLUMNS).astype({"gap": float, "reference": float})
 
     @property
     def rows(self) -> int:
         """Nodes of the run."""
-        return sum(len(step.nodes) for step in self.trace.steps)
+        return sum([len(step.nodes) for step in self.trace.steps])
 
     @property
     def acceptance(self) -> dict[int, tuple[int, int]]:
@@ -62,22 +62,23 @@ class Report:
     @property
     def accepted(self) -> float:
         """Accepted nodes per pass."""
-        return mean([step.counts.accepted for step in self.trace.steps])
+        return self.trace.metrics.counts.accepted / len(self.trace.steps)
 
     @property
     def misses(self) -> tuple[int, int]:
         """Passes with a draft of which nothing was accepted; and those whose choice the draft cannot
         propose."""
         missed = [step for step in self.trace.steps if step.counts.looked and not step.accepted]
-        return len(missed), len([step for step in missed if step.nodes[0].beyond_draft])
+        beyond = [step for step in missed if step.nodes[0].beyond_draft]
+        return len(missed), len(beyond)
 
     @property
     def exit_status(self) -> int:
         """0 nothing is wrong, 1 the text or the target's answers, 3 only the draft's proposals."""
         kinds = {finding.kind for finding in self.findings} - {TIE}
-        if kinds == {"draft"}:
-            return 3
-        return 1 if kinds else 0
+        if not kinds:
+            return 0
+        return 3 if kinds == {"draft"} else 1
 
     def table(self, by: str) -> pd.DataFrame:
         """Quantiles of gap and reference by iteration, depth, width, part or node."""
@@ -91,8 +92,9 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         tables = {}
-        for by in BY if self.with_tables and len(self.gaps) else ():
-            tables[by] = json.loads(self.table(by).reset_index().to_json(orient="records"))
+        if self.with_tables and len(self.gaps):
+            for by in BY:
+                tables[by] = json.loads(self.table(by).reset_index().to_json(orient="records"))
         return {
             "accepted": self.accepted,
             "acceptance": self.acceptance,
@@ -114,19 +116,24 @@ class Report:
                 f"Of {missed} misses at depth 1 {beyond} have a choice that the draft cannot propose: its "
                 "vocabulary has no such token."
             )
-        wrong = [finding for finding in self.findings if finding.kind != TIE]
-        lines += map(str, wrong if self.with_tables else self.findings)
-        lines += [f"Note: {note}" for note in self.notes]
-        ties = len(self.findings) - len(wrong)
+        wrong = 0
+        for finding in self.findings:
+            if finding.kind != TIE:
+                wrong += 1
+            if finding.kind != TIE or not self.with_tables:
+                lines.append(str(finding))
+        for note in self.notes:
+            lines.append(f"Note: {note}")
+        ties = len(self.findings) - wrong
         lines.append(
             f"{len(self.trace.steps)} iterations, answers of {len(self.gaps)} of {self.rows} rows "
-            f"compared: {len(wrong)} findings, {ties} ties."
+            f"compared: {wrong} findings, {ties} ties."
         )
         if self.with_tables and len(self.gaps):
-            table = self.table("depth")
-            table.columns = table.columns.str.replace("reference", "ref")
             dtype = self.trace.models.get("target_dtype")
             lines.append(f"\nGaps by depth, beside the reference (ref: {dtype}):")
+            table = self.table("depth")
+            table.columns = table.columns.str.replace("reference", "ref")
             lines.append(table.to_string(float_format="{:.2g}".format, index_names=False))
         return "\n".join(lines)
 
@@ -140,7 +147,9 @@ def acceptance(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
 
 def by_depth(acceptance: Mapping[int, tuple[int, int]]) -> str:
     """`; at depth 1 0.80 (8 of 10), at depth 2 …`."""
-    parts = []
-    for depth, (hits, tries) in acceptance.items():
-        parts.append(f"at depth {depth} {hits / tries:.2f} ({hits} of {tries})")
-    return "; " + ", ".join(parts) if parts else ""
+    words = ""
+    separator = ";"
+    for depth, (hits, looked) in acceptance.items():
+        words += f"{separator} at depth {depth} {hits / looked:.2f} ({hits} of {looked})"
+        separator = ","
+    return words
