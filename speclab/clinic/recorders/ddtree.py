@@ -37,7 +37,8 @@ def record(
         if not recorders:
             temperature = float(given.get("temperature", 0.0))
             about = {"engine": "DDTree, published", "temperature": temperature}
-            about |= {"rule": "sample_and_match"} if temperature else {}
+            if temperature:
+                about["rule"] = "sample_and_match"
             recorders.append(Recorder(path, prompt_ids, **about | header))
         line.update(topk=topk(given["logits"][0]), choice=result[0].tolist())
 
@@ -48,7 +49,7 @@ def record(
         for row, children in enumerate(given["child_maps"]):
             for child in children.values():
                 parent[child] = row
-        committed = [*[token[row] for row in rows[1:]], following]
+        committed = [token[row] for row in rows[1:]] + [following]
         recorders[0].step(**line, parent=parent, accepted=rows[1:], committed=committed)
 
     after = {

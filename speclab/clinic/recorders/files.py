@@ -43,8 +43,9 @@ class Requests:
         if request not in self._open:
             name = re.sub(r"[^\w.-]", "_", request)[:120]
             self._opened[name] += 1
-            number = f"-{self._opened[name]}" if self._opened[name] > 1 else ""
-            path = self.folder / f"{self.engine}-{name}{number}.jsonl"
+            if self._opened[name] > 1:
+                name = f"{name}-{self._opened[name]}"
+            path = self.folder / f"{self.engine}-{name}.jsonl"
             self._open[request] = Recorder(path, engine=self.engine, request=request, **header)
         self._open[request].step(**fields)
 
@@ -78,19 +79,25 @@ def found(value: Any, path: str, default: Any = None) -> Any:
 
 
 def proposals(log_probs: Any, token: Sequence[int]) -> dict[str, Any]:
-    """`log_prob` and `draft_topk` of a chain: what the drafter gave after each row but the last, `[n - 1,
-    V]`; tokens of probability 0 are left out."""
-    chosen = [
-        max(min(float(row[own]), 0.0), LEAST) for row, own in zip(log_probs, token[1:], strict=True)
-    ]
-    tops = [[pair for pair in row if pair[1] > LEAST] for row in topk(log_probs)]
-    return {"log_prob": [0.0, *chosen], "draft_topk": [*tops, []]}
+    """`log_prob` and `draft_topk` of a chain: what the drafter gave after each row but the last,
+    `[n - 1, V]`; tokens of probability 0 are left out."""
+    chosen = [0.0]
+    tops = []
+    for row, own, top in zip(log_probs, token[1:], topk(log_probs), strict=True):
+        chosen.append(max(min(float(row[own]), 0.0), LEAST))
+        tops.append([pair for pair in top if pair[1] > LEAST])
+    tops.append([])
+    return {"log_prob": chosen, "draft_topk": tops}
 
 
 def cuts(top_k: Any, top_p: Any, size: int) -> dict[str, Any]:
     """The header's `top_k` and `top_p`, where they cut anything."""
-    cut = {"top_k": int(top_k)} if top_k < size else {}
-    return {**cut, "top_p": float(top_p)} if top_p < 1 else cut
+    cut: dict[str, Any] = {}
+    if top_k < size:
+        cut["top_k"] = int(top_k)
+    if top_p < 1:
+        cut["top_p"] = float(top_p)
+    return cut
 
 
 def named(engine: str, path: str) -> Any:

@@ -20,8 +20,14 @@ from speclab.errors import SettingsError, TraceError
 from speclab.models.answer import KEPT
 from speclab.recorder import Recorder, topk
 
-WARPERS = tuple([f"{cut}LogitsWarper" for cut in ("Temperature", "TopK", "TopP", "MinP")])
+WARPERS = {
+    "TemperatureLogitsWarper",
+    "TopKLogitsWarper",
+    "TopPLogitsWarper",
+    "MinPLogitsWarper",
+}
 """Processors that do what the header's temperature, top_k, top_p and min_p say."""
+CUTS = ("top_k", "top_p", "min_p")
 
 
 @contextmanager
@@ -44,7 +50,7 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
         )
     module: Any = model
     candidate_generator = module._get_candidate_generator
-    recorders: list[Recorder] = []
+    calls: list[_Call] = []
     last_pass: dict[str, Any] = {}
 
     def on_forward(_: object, __: object, inputs: dict[str, Any], output: Any) -> None:
@@ -52,16 +58,12 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
         last_pass.update(logits=output.logits[0].clone(), position=inputs.get("position_ids"))
 
     def make_generator(**given: Any) -> Any:
-        if recorders:
+        if calls:
             raise SettingsError(
                 "A file holds one call of generate: open another record_generate for the next."
             )
         generator = candidate_generator(**given)
-        mask = given["model_kwargs"].get("attention_mask")
-        pads = 0 if mask is None or mask.ndim != 2 else int((mask[0].cumsum(0) == 0).sum())
-        about = _header(module, generator, given)
-        recorders.append(Recorder(path, given["input_ids"][0, pads:], **about))
-        _watch(generator, recorders[0], last_pass, about, pads)
+        calls.append(_Call(path, module, generator, given, last_pass))
         return generator
 
     hook = model.register_forward_hook(on_forward, with_kwargs=True)
@@ -71,9 +73,9 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
     finally:
         del module._get_candidate_generator
         hook.remove()
-        for recorder in recorders:
-            recorder.close()
-    if not recorders:
+        for call in calls:
+            call.recorder.close()
+    if not calls:
         warnings.warn(
             f"{path} was not written: no assisted generation ran. Call model.generate with "
             "assistant_model=… or prompt_lookup_num_tokens=….",
@@ -81,28 +83,94 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
         )
 
 
+class _Call:
+    """One call of `generate`: remembers the candidates when they are drafted, and writes a line when
+    the generator learns what was accepted.
+
+    Args:
+        given: the arguments of the generator. last_pass: logits and positions of the model's newest
+            pass.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        module: Any,
+        generator: Any,
+        given: Mapping[str, Any],
+        last_pass: Mapping[str, Any],
+    ) -> None:
+        mask = given["model_kwargs"].get("attention_mask")
+        self.pads = 0
+        if mask is not None and mask.ndim == 2:
+            self.pads = int((mask[0].cumsum(0) == 0).sum())
+        self.header = _header(module, generator, given)
+        self.recorder = Recorder(path, given["input_ids"][0, self.pads :], **self.header)
+        self.last_pass = last_pass
+        self.draft = generator.get_candidates
+        self.update = generator.update_candidate_strategy
+        generator.get_candidates = self.get_candidates
+        generator.update_candidate_strategy = self.update_candidate_strategy
+
+    def get_candidates(self, input_ids: torch.Tensor, *rest: Any, **more: Any) -> Any:
+        drafted = self.draft(input_ids, *rest, **more)
+        self.length = input_ids.shape[1]  # of the text before
+        self.candidates = drafted[0][0]
+        self.logits = drafted[1]
+        return drafted
+
+    def update_candidate_strategy(
+        self, input_ids: torch.Tensor, scores: torch.Tensor, matches: Any
+    ) -> Any:
+        prefix = self.length - 1
+        token = self.candidates[prefix:].tolist()
+        n = len(token)
+        committed = input_ids[0, self.length :].tolist()
+        accepted = int(matches)
+        if token[accepted + 1 : accepted + 2] == committed[-1:]:  # the text ended inside the path
+            accepted += 1
+        optional: dict[str, Any] = {}
+        if self.last_pass["position"] is not None:
+            optional["position"] = self.last_pass["position"][0, -n:]
+        if not self.header["temperature"]:
+            optional["choice"] = scores[0].argmax(-1)
+        if self.logits is not None and not self.header["processed"]:
+            optional |= proposals(self.logits[0].float().log_softmax(-1), token)
+        self.recorder.step(
+            prefix_length=prefix - self.pads,
+            token=token,
+            parent=range(-1, n - 1),
+            topk=topk(self.last_pass["logits"][-n:], KEPT),
+            accepted=range(1, accepted + 1),
+            committed=committed,
+            **optional,
+        )
+        return self.update(input_ids, scores, matches)
+
+
 def _header(module: Any, generator: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     config = given["generation_config"]
-    processed = any(type(each).__name__ not in WARPERS for each in given["logits_processor"])
-    sampling: dict[str, Any] = {"temperature": 0.0}
-    if config.do_sample:
-        names = [name for name in ("top_k", "top_p", "min_p") if getattr(config, name) is not None]
-        sampling = {name: getattr(config, name) for name in names}
-        sampling["temperature"] = config.temperature or 1.0
-        drawn = any(hasattr(generator, name) for name in ("assistant_model", "mtp_model"))
-        if drawn:
-            sampling |= _draft_sampling(generator)
-        sampling["rule"] = "rejection" if drawn else "sample_and_match"
+    kinds = {type(each).__name__ for each in given["logits_processor"]}
     eos = config.eos_token_id
-    return {
+    header: dict[str, Any] = {
         "engine": "transformers",
         "model": module.config.name_or_path,
         "dtype": str(module.dtype).removeprefix("torch."),
-        "processed": processed,
+        "temperature": 0.0,
+        "processed": not kinds <= WARPERS,
         "eos_ids": [] if eos is None else np.atleast_1d(eos),
         "ignore_eos": eos is None,
-        **sampling,
     }
+    if config.do_sample:
+        header["temperature"] = config.temperature or 1.0
+        header["rule"] = "sample_and_match"
+        for name in CUTS:
+            if getattr(config, name) is not None:
+                header[name] = getattr(config, name)
+        if hasattr(generator, "assistant_model") or hasattr(generator, "mtp_model"):
+            header["rule"] = "rejection"
+            header |= _draft_sampling(generator)
+    return header
 
 
 def _draft_sampling(generator: Any) -> dict[str, Any]:
@@ -113,59 +181,10 @@ def _draft_sampling(generator: Any) -> dict[str, Any]:
         config = generator.generation_config
         warpers = draft._get_logits_processor(config, 1, logits_processor=warpers)
     settings = {}
-    for name in ("temperature", "top_k", "top_p", "min_p"):
+    for name in ("temperature", *CUTS):
         values = [getattr(warper, name) for warper in warpers if hasattr(warper, name)]
-        if values:
-            settings[f"draft_{name}"] = values[0] if name in ("top_k", "min_p") else prod(values)
+        if values and name in ("temperature", "top_p"):
+            settings[f"draft_{name}"] = prod(values)
+        elif values:
+            settings[f"draft_{name}"] = values[0]
     return settings
-
-
-def _watch(
-    generator: Any,
-    recorder: Recorder,
-    last_pass: dict[str, Any],
-    header: Mapping[str, Any],
-    pads: int,
-) -> None:
-    """Remembers the candidates when they are drafted, and writes a line when the generator learns what was accepted."""
-    draft = generator.get_candidates
-    update = generator.update_candidate_strategy
-    before = candidates = torch.empty(0)
-    logits: torch.Tensor | None = None
-
-    def get_candidates(input_ids: torch.Tensor, *rest: Any, **more: Any) -> Any:
-        nonlocal before, candidates, logits
-        drafted = draft(input_ids, *rest, **more)
-        before = input_ids[0]
-        candidates, logits = drafted[0][0], drafted[1]
-        return drafted
-
-    def update_candidate_strategy(
-        input_ids: torch.Tensor, scores: torch.Tensor, matches: Any
-    ) -> Any:
-        prefix = len(before) - 1 - pads
-        token = candidates[len(before) - 1 :].tolist()
-        n = len(token)
-        position = last_pass["position"]
-        committed = input_ids[0, len(before) :].tolist()
-        accepted = int(matches)
-        if token[accepted + 1 : accepted + 2] == committed[-1:]:  # the text ended inside the path
-            accepted += 1
-        more = {}
-        if logits is not None and not header["processed"]:
-            more = proposals(logits[0].float().log_softmax(-1), token)
-        recorder.step(
-            prefix_length=prefix,
-            token=token,
-            parent=range(-1, n - 1),
-            position=None if position is None else position[0, -n:],
-            choice=None if header["temperature"] else scores[0].argmax(-1),
-            topk=topk(last_pass["logits"][-n:], KEPT),
-            accepted=range(1, accepted + 1),
-            committed=committed,
-            **more,
-        )
-        return update(input_ids, scores, matches)
-
-    generator.get_candidates = get_candidates
-    generator.update_candidate_strategy = update_candidate_strategy

@@ -25,10 +25,10 @@ def record(module: Any, path: str | os.PathLike[str], **header: Any) -> Iterator
     recorders: list[Recorder] = []
     line: dict[str, Any] = {}
 
-    def write(*following: int) -> None:
+    def write(following: list[int]) -> None:
         if "accepted" in line:
             committed = [line["token"][row] for row in line["accepted"]]
-            recorders[0].step(**line, committed=[*committed, *following])
+            recorders[0].step(**line, committed=committed + following)
         line.clear()
 
     def tree_decoding(given: dict[str, Any], result: Any) -> None:
@@ -36,7 +36,7 @@ def record(module: Any, path: str | os.PathLike[str], **header: Any) -> Iterator
         if not recorders:
             ids = given["input_ids"][0]
             recorders.append(Recorder(path, ids, **{"engine": "published", **header}))
-        write(token[0])
+        write(token[:1])
         prefix = int(given["input_ids"].shape[1])
         paths = given["retrieve_indices"]
         logits = next(each for each in result if getattr(each, "shape", ())[:2] == paths.shape)
@@ -59,4 +59,4 @@ def record(module: Any, path: str | os.PathLike[str], **header: Any) -> Iterator
         with wrapping(module, {function.__name__: function for function in after}):
             yield
     finally:
-        write()
+        write([])

@@ -34,7 +34,7 @@ def hook(requests: Requests) -> Any:
 
 
 def _record(result: Any, tree: Any, batch: Any, output: Any, requests: Requests) -> None:
-    predict, _, accept_index = [values.tolist() for values in result]
+    predict, _, accept_index = result
     count = len(batch.reqs)
     n = int(tree.draft_token_num)
     requests.keep([str(request.rid) for request in batch.reqs])
@@ -42,13 +42,16 @@ def _record(result: Any, tree: Any, batch: Any, output: Any, requests: Requests)
     for index, request in enumerate(batch.reqs):
         length = int(batch.seq_lens[index])
         rows = slice(index * n, (index + 1) * n)
-        path = [row - index * n for row in accept_index[index] if row >= 0]
-        seen = _tree_mask(tree, n, before, length, index)
+        path = accept_index[index]
+        path = path[path >= 0]
+        mask = _tree_mask(tree, n, before, length, index)
         before += n * (length + n)
         more = {}
         if found(tree, "draft_probs") is not None:  # [requests, steps, V], of chains
             drawn = tree.draft_probs[index, : n - 1].float().clamp_min(1e-30).log()
             more = proposals(drawn, tree.draft_token[rows].tolist())
+        if len(batch.out_cache_loc) == n * count:
+            more["slot"] = batch.out_cache_loc[rows]
         requests.step(
             str(request.rid),
             _header(request, tree, batch, index, length),
@@ -56,11 +59,10 @@ def _record(result: Any, tree: Any, batch: Any, output: Any, requests: Requests)
             token=tree.draft_token[rows],
             parent=parents(tree.retrieve_next_token[index], tree.retrieve_next_sibling[index]),
             position=tree.positions[rows],
-            mask=seen,
-            slot=batch.out_cache_loc[rows] if len(batch.out_cache_loc) == n * count else None,
+            mask=mask,
             topk=topk(output.next_token_logits[rows]),
-            accepted=path[1:],
-            committed=[predict[index * n + row] for row in path],
+            accepted=path[1:] - index * n,
+            committed=predict[path],
             batch=index,
             **more,
         )
@@ -83,19 +85,23 @@ def _tree_mask(tree: Any, n: int, before: int, length: int, index: int) -> Any:
 def _header(request: Any, tree: Any, batch: Any, index: int, length: int) -> dict[str, Any]:
     """The fields of the file's first line; the text before the first recorded pass is the prompt."""
     info = batch.sampling_info
-    prompt = request.origin_input_ids
+    prompt = list(request.origin_input_ids)
+    text = prompt + list(found(request, "output_ids", ()))
     changes = ("acc_additive_penalties", "acc_scaling_penalties", "logit_bias")
     header = {
-        "prompt_ids": [*prompt, *found(request, "output_ids", ())][: max(len(prompt), length)],
+        "prompt_ids": text[: max(len(prompt), length)],
         "temperature": 0.0,
         "processed": any(found(info, change) is not None for change in changes),
+        "ignore_eos": bool(found(request, "sampling_params.ignore_eos")),
     }
-    if not info.is_all_greedy and info.top_ks[index] != 1:  # 1: so temperature 0 is written
-        drawn = found(tree, "draft_probs") is not None
-        device = str(found(batch, "device")).partition(":")[0]
-        header["temperature"] = float(info.temperatures[index])
-        header["rule"] = "rejection" if drawn else "sample_and_match"
-        header |= cuts(info.top_ks[index], info.top_ps[index], info.vocab_size)
-        if device in ARGMAX:
-            header["note"] = f"SGLang commits the argmax of sampled requests on {device}."
+    if info.is_all_greedy or info.top_ks[index] == 1:  # 1: so temperature 0 is written
+        return header
+    header["temperature"] = float(info.temperatures[index])
+    header["rule"] = "sample_and_match"
+    if found(tree, "draft_probs") is not None:
+        header["rule"] = "rejection"
+    header |= cuts(info.top_ks[index], info.top_ps[index], info.vocab_size)
+    device = str(found(batch, "device")).partition(":")[0]
+    if device in ARGMAX:
+        header["note"] = f"SGLang commits the argmax of sampled requests on {device}."
     return header

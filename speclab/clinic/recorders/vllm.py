@@ -89,28 +89,34 @@ def _record(
 def _header(sampler: Any, own: Any, state: int, first: int, drafts: Any) -> dict[str, Any]:
     """The fields of the file's first line; the text before the first recorded pass is the prompt."""
     tokens = _host(own.req_states.all_token_ids)[state]
+    prompt_length = int(_host(own.req_states.prompt_len)[state])
     given = own.sampling_states
     temperature = float(_host(given.temperature)[state])
     changes = ("penalties_state.use_penalty", "logit_bias_state.use_logit_bias")
     header = {
-        "prompt_ids": tokens[: max(int(_host(own.req_states.prompt_len)[state]), first)],
+        "prompt_ids": tokens[: max(prompt_length, first)],
         "temperature": temperature,
         "processed": any(bool(found(own, each, {state: False})[state]) for each in changes),
     }
     if temperature:
-        block = found(sampler, "use_block_verification")
-        drawn = "sample_and_match" if drafts is None else "rejection"
-        header |= {"rule": "block" if block else drawn, "min_p": float(_host(given.min_p)[state])}
+        header["rule"] = "sample_and_match"
+        header["min_p"] = float(_host(given.min_p)[state])
         header |= cuts(_host(given.top_k)[state], _host(given.top_p)[state], given.vocab_size)
-        header |= {} if drafts is None else {"draft_temperature": temperature}
+        if drafts is not None:
+            header["rule"] = "rejection"
+            header["draft_temperature"] = temperature
+        if found(sampler, "use_block_verification"):
+            header["rule"] = "block"
     if found(sampler, "synthetic_conditional_rates") is not None:
-        header = {**header, "rule": "", "note": "synthetic: not the target's text"}
+        header["rule"] = ""
+        header["note"] = "synthetic: not the target's text"
     return header
 
 
 def _host(buffer: Any) -> Any:
     """The numpy side of a buffer that has two, or a copy of what lies on the device alone."""
-    staged = getattr(buffer, "gpu", None)
-    if staged is not None and not hasattr(buffer, "np"):
-        return staged.cpu().numpy()
-    return getattr(buffer, "np", np.asarray(buffer))
+    if hasattr(buffer, "np"):
+        return buffer.np
+    if hasattr(buffer, "gpu"):
+        return buffer.gpu.cpu().numpy()
+    return np.asarray(buffer)
