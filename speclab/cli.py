@@ -313,10 +313,26 @@ def _opened(path: Path, pair: Any) -> Any:
     return speclab.load_trace(path) if saved else speclab.load_steps(path, pair)
 
 
-def _loaded(target: str | None, **models: Any) -> Any:
+def _runs_in(file: Path) -> list[Path]:
+    if not file.is_dir():
+        return [file]
+    files = list(file.glob("*.jsonl*")) + list(file.glob("*.json.gz"))
+    if not files:
+        raise SpeclabError(f"{file} contains no steps (.jsonl) and no saved trace (.json.gz).")
+    return sorted(files)
+
+
+def _loaded(target: str | None, draft: str | None = None, **models: Any) -> Any:
+    from speclab.loading.presets import PRESETS
+
     if target is None:
         return None
-    return speclab.clinic.load_target(target, **models)
+    if target in PRESETS and draft not in (None, "int8", "self"):
+        # the target of a pair, with another draft
+        preset = PRESETS[target]
+        target = preset.target
+        models |= {"tokenizer": preset.tokenizer, "dtype": models["dtype"] or preset.dtype}
+    return speclab.clinic.load_target(target, draft=draft, **models)
 
 
 @app.command()
@@ -343,26 +359,26 @@ def clinic(
 
     docs/steps.md describes the format.
     """
-    models = {"draft": draft, "heads": heads or None, "device": device, "dtype": dtype}
-    pair = _loaded(target, **models)
-    if report and pair is None:
-        raise SpeclabError("A report compares answers with models: add --target.")
-    files = sorted([*file.glob("*.jsonl*"), *file.glob("*.json.gz")]) if file.is_dir() else [file]
-    if not files:
-        raise SpeclabError(f"{file} contains no steps (.jsonl) and no saved trace (.json.gz).")
-    results = {}
-    for path in files:
+    if target is None and (draft or heads or report):
+        raise SpeclabError("--draft, --heads and --report compare with models: add --target.")
+    pair = _loaded(target, draft, heads=heads or None, device=device, dtype=dtype)
+    reports = {}
+    for path in _runs_in(file):
         trace = _opened(path, pair)
-        results[path.name] = speclab.clinic.report(
+        reports[path.name] = speclab.clinic.report(
             trace, pair, _progress, close=close, tables=report
         )
-    for name, result in {} if as_json else results.items():
-        typer.echo(f"{name}: {result}" if file.is_dir() else str(result))
+        _forget_progress()
     if as_json:
-        data = {name: result.as_dict() for name, result in results.items()}
+        data = {name: result.as_dict() for name, result in reports.items()}
         typer.echo(json.dumps(data if file.is_dir() else data[file.name], indent=1))
-    statuses = {result.exit_status for result in results.values()}
-    raise typer.Exit(max(statuses - {3}, default=0) or max(statuses))
+    else:
+        for name, result in reports.items():
+            typer.echo(f"{name}: {result}" if file.is_dir() else str(result))
+    statuses = {result.exit_status for result in reports.values()}
+    for status in (1, 3):  # a wrong text counts more than a wrong draft
+        if status in statuses:
+            raise typer.Exit(status)
 
 
 @app.command()
@@ -377,14 +393,21 @@ def diff(
 ) -> None:
     """Compare two runs of one prompt; exit status 1 if one of them is wrong or accepts less, or it is not known."""
     pair = _loaded(target, device=device, dtype=dtype)
-    result = speclab.clinic.diff(_opened(a, pair), _opened(b, pair), pair, close=close)
+    result = speclab.clinic.diff(_opened(a, pair), _opened(b, pair), pair, _progress, close=close)
+    _forget_progress()
     typer.echo(json.dumps(result.as_dict(), indent=1) if as_json else str(result))
     raise typer.Exit(result.verdict in ("fault", "unknown", "acceptance"))
 
 
 def _progress(done: int, total: int) -> None:
+    """One line on a terminal; nothing in a file."""
     if sys.stderr.isatty():
-        typer.echo(f"{done} of {total} iterations compared\r", err=True, nl=False)
+        typer.echo(f"\r{done} of {total} iterations compared", err=True, nl=False)
+
+
+def _forget_progress() -> None:
+    if sys.stderr.isatty():
+        typer.echo("\r\033[K", err=True, nl=False)
 
 
 @app.command()
@@ -407,12 +430,14 @@ def same(
     Exit status 0 if they are the same or a tie, 1 if one is wrong, 2 if it cannot be judged.
     """
     try:
-        asked = Path(prompt[1:]).read_text("utf-8") if prompt.startswith("@") else prompt
         # a final line break is the file's
-        text_a, text_b = [path.read_text("utf-8").removesuffix("\n") for path in (a, b)]
+        text_a = a.read_text("utf-8").removesuffix("\n")
+        text_b = b.read_text("utf-8").removesuffix("\n")
+        if prompt.startswith("@"):
+            prompt = Path(prompt[1:]).read_text("utf-8")
         pair = _loaded(target, device=device)
-        given = as_messages(asked) if chat else asked
-        result = speclab.clinic.same(text_a, text_b, pair, given, dtype=dtype)
+        asked = as_messages(prompt) if chat else prompt
+        result = speclab.clinic.same(text_a, text_b, pair, asked, dtype=dtype)
     except (SpeclabError, OSError, UnicodeDecodeError) as error:
         typer.secho(str(error), err=True, fg=typer.colors.RED)
         raise typer.Exit(2) from error
@@ -432,11 +457,12 @@ def read(
 ) -> None:
     """Show what an engine's own response says of its drafts: acceptance, and which words came free."""
     results = speclab.clinic.read(response, _loaded(target))
-    free = "\033[32m{}\033[0m" if sys.stdout.isatty() else "[{}]"
-    for result in () if as_json else results:
-        typer.echo(result.show(free))
     if as_json:
         typer.echo(json.dumps([result.as_dict() for result in results], indent=1))
+        return
+    free = "\033[32m{}\033[0m" if sys.stdout.isatty() else "[{}]"
+    for result in results:
+        typer.echo(result.show(free))
 
 
 @course.command("export")

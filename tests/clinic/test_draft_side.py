@@ -4,47 +4,35 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.command import speclab_command
 from support.heads import random_head
 from support.pairs import block_pair, headed_pair, pair_of, target_of
+from support.recordings import chains, kinds, recorded_session
 
 import speclab
 from speclab import clinic
 from speclab.heads.runner import HeadRunner
-from speclab.recorder import Recorder, topk
+from speclab.loading.presets import MINI, MINI_HEADS
+from speclab.recorder import topk
 from speclab.views import run_data
 from speclab.views.drawing import call
 
 pytestmark = pytest.mark.model
 TEXT = [5, 9, 2, 14, 3, 7, 1, 12]
+NO_NORM = "skipped norm in the draft"
+TREE = speclab.FixedTree(depth=3, branching=2)
 STRATEGIES = [
     speclab.FixedTree(depth=3, branching=2, head=0),
     speclab.LinearSpeculation(draft_tokens=4, head=1),
     speclab.DynaTree(head=1, root="drafted"),
 ]
-
-
-def decoded(pair, strategy, **more):
-    session = speclab.Session(pair, strategy, TEXT, max_new_tokens=20, **more)
-    session.run()
-    return session
-
-
 EXTEND = HeadRunner.extend
 
 
-def recorded(pair, session, path):
-    """The session as another decoder would record it."""
-    with Recorder(path, session.trace.prompt_ids) as recorder:
-        for step in session.steps:
-            recorder.step(
-                prefix_length=step.prefix_length,
-                token=step.tree.token,
-                parent=step.tree.parent,
-                accepted=step.accepted,
-                committed=step.committed,
-                log_prob=step.tree.log_prob,
-            )
-    return speclab.load_steps(path, pair)
+def decoded(pair, strategy, prompt=TEXT):
+    session = speclab.Session(pair, strategy, prompt, max_new_tokens=20)
+    session.run()
+    return session
 
 
 def late(self, tokens, states, topk=0):
@@ -62,72 +50,77 @@ def test_a_head_that_reads_the_right_states_has_no_finding(strategy, tmp_path):
     session = decoded(pair, strategy)
     assert clinic.check(session) == ()
     if getattr(strategy, "root", "verified") == "verified":
-        assert clinic.check(recorded(pair, session, tmp_path / "run"), pair) == ()
+        assert clinic.check(recorded_session(session, tmp_path / "run"), pair) == ()
 
 
 def test_a_draft_model_of_another_decoder_is_checked(tmp_path):
     pair = pair_of("llama")
-    strategy = speclab.FixedTree(depth=3, branching=2)
-    assert clinic.check(recorded(pair, decoded(pair, strategy), tmp_path / "run"), pair) == ()
-    fault = "skipped norm in the draft"
-    session = decoded(clinic.broken(pair, fault), strategy)
-    report = clinic.report(recorded(pair, session, tmp_path / "run"), pair)
-    assert [finding.fault for finding in report.findings] == [fault]
+    assert clinic.check(recorded_session(decoded(pair, TREE), tmp_path / "run"), pair) == ()
+    session = decoded(clinic.broken(pair, NO_NORM), TREE)
+    report = clinic.report(recorded_session(session, tmp_path / "run"), pair)
+    assert [finding.fault for finding in report.findings] == [NO_NORM]
     assert report.cause == report.findings[0]
     assert report.exit_status == 3
 
 
-@torch.inference_mode()
-def chains(path, change, drafter="draft"):
-    """Chains of two greedy tokens, recorded with what a change makes of the drafter's logits, and the ids
-    that it makes of ids."""
-    pair = pair_of("llama")
-    text = [*TEXT, 3]
-    with Recorder(path, TEXT) as recorder:
-        for _ in range(8):
-            token, log_prob, top = [text[-1]], [0.0], []
-            for _ in range(2):
-                ids = torch.tensor([[*text[:-1], *token]])
-                logits, ids = change(getattr(pair, drafter).model(ids).logits[:, -1])
-                rows = [[(ids[each], value) for each, value in topk(logits, 8)[0] if value > -50]]
-                token.append(rows[0][0][0])
-                log_prob.append(rows[0][0][1])
-                top += rows
-            logits = pair.target.model(torch.tensor([[*text[:-1], *token]])).logits[0, -3:]
-            best = logits.argmax(-1).tolist()
-            hits = [token[1] == best[0], token[1:] == best[:2]].count(True)
-            committed = [*token[1 : hits + 1], best[hits]]
-            recorder.step(prefix_length=len(text) - 1, token=token, parent=[-1, 0, 1],
-                          accepted=range(1, hits + 1), committed=committed, log_prob=log_prob,
-                          choice=[*best[:2], None], topk=[*topk(logits)[:2], None],
-                          draft_topk=[*top, None])  # fmt: skip
-            text += committed
-    return speclab.load_steps(path, pair), pair
+def test_the_command_takes_a_draft_and_heads(tmp_path, monkeypatch):
+    pair = speclab.load_pair()
+    draft, head = tmp_path / "draft.jsonl", tmp_path / "head.jsonl"
+    recorded_session(decoded(clinic.broken(pair, NO_NORM), TREE), draft)
+    with monkeypatch.context() as patch:
+        patch.setattr(HeadRunner, "extend", late)
+        recorded_session(decoded(pair, STRATEGIES[0]), head)
+    target = MINI / "target"
+    for path, models, status in (
+        (draft, ["--target", "mini", "--draft", MINI / "draft"], 3),
+        (head, ["--target", target, "--heads", MINI_HEADS / "prose"], 3),
+        (head, ["--target", target], 0),
+    ):
+        done = speclab_command("clinic", path, *models)
+        assert done.exit_code == status, done.output
+
+
+def greedy(change):
+    """What is proposed of a drafter's logits, after a change of them and of the ids."""
+
+    def propose(logits):
+        logits, ids = change(logits)
+        rows = [(ids[each], value) for each, value in topk(logits[None], 8)[0] if value > -50]
+        return *rows[0], rows
+
+    return propose
+
+
+def matched(token, logits):
+    """Greedy verification."""
+    best = logits.argmax(-1).tolist()
+    accepted = [token[1] == best[0], token[1:] == best[:2]].count(True)
+    return accepted, best[accepted]
 
 
 def fewer(logits):
     return logits.index_fill(-1, torch.arange(0, 64, 3), -torch.inf), range(64)
 
 
-def mixed_up(logits):
-    return logits, [*range(32), *range(33, 64), 32]
+CHANGES = {
+    "fewer tokens": (fewer, "draft", [], 0),
+    "own temperature": (lambda logits: (logits / 0.64, range(64)), "draft", [], 1),
+    "the target itself": (lambda logits: (logits, range(64)), "target", [], 1),
+    "ids mixed up": (
+        lambda logits: (logits, [*range(32), *range(33, 64), 32]),
+        "draft",
+        ["draft"],
+        0,
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("change", "drafter", "kinds", "notes"),
-    [
-        (fewer, "draft", [], 0),
-        (lambda logits: (logits / 0.64, range(64)), "draft", [], 1),
-        (lambda logits: (logits, range(64)), "target", [], 1),
-        (mixed_up, "draft", ["draft"], 0),
-    ],
-    ids=["fewer tokens", "own temperature", "the target itself", "ids mixed up"],
-)
-def test_a_draft_may_differ_in_its_settings_and_not_in_its_ids(
-    change, drafter, kinds, notes, tmp_path
-):
-    report = clinic.report(*chains(tmp_path / "run", change, drafter))
-    assert [finding.kind for finding in report.findings] == kinds
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_draft_may_differ_in_its_settings_and_not_in_its_ids(name, tmp_path):
+    change, drafter, found, notes = CHANGES[name]
+    model = getattr(pair_of("llama"), drafter).model
+    report = clinic.report(*chains(tmp_path / "run", model, greedy(change), matched))
+    assert [finding.kind for finding in report.findings] == found
     assert len(report.notes) == notes
     for finding in report.findings:
         assert "(ids)" in finding.sentence
@@ -136,31 +129,27 @@ def test_a_draft_may_differ_in_its_settings_and_not_in_its_ids(
 
 def test_a_draft_that_has_no_token_for_the_target_s_choices_is_said(tmp_path):
     target = target_of("llama")
-    text = speclab.generate(
-        speclab.load_pair(target=target), speclab.Autoregressive(), TEXT, max_new_tokens=20
-    ).token_ids
+    alone = speclab.load_pair(target=target)
+    text = decoded(alone, speclab.Autoregressive()).token_ids
     lacking = sorted({*range(64)} - {*text})[:8]
-    strategy = speclab.FixedTree(depth=2, branching=2, head=0)
     for ids, said in ((lacking, "8 of 64"), ([*lacking, text[1]], "9 of 64"), (None, None)):
         head = random_head(target, 1, "head", ids, own_output=True)
         pair = speclab.load_pair(target=target, heads=head)
         assert pair.describe().get("head_0_ids") == said
-        session = decoded(pair, strategy)
+        session = decoded(pair, STRATEGIES[0])
         assert session.token_ids == text
         report = clinic.report(session)
         missed = [step for step in session.steps if not step.accepted]
         beyond = [step for step in missed if ids and step.nodes[0].target_choice not in ids]
         assert report.misses == (len(missed), len(beyond))
         assert (f"{len(beyond)} have a choice" in str(report)) == bool(beyond)
-        assert (
-            clinic.report(recorded(pair, session, tmp_path / "run"), pair).misses == report.misses
-        )
+        trace = recorded_session(session, tmp_path / "run")
+        assert clinic.report(trace, pair).misses == report.misses
         frame = speclab.nodes(session)
         misses = frame[(frame.depth == 1) & (frame["rank"] == 1) & frame.tried & ~frame.accepted]
         assert misses.beyond_draft.sum() == len(beyond)
         words = [call("nodeSentence", run_data.step_data(step), 1) for step in missed]
         assert len([one for one in words if "no token" in one]) == len(beyond)
-        assert beyond == [] or ids is not None
     lookup = decoded(pair, speclab.PromptLookup())
     assert not any(step.nodes[0].beyond_draft for step in lookup.steps)
 
@@ -168,9 +157,7 @@ def test_a_draft_that_has_no_token_for_the_target_s_choices_is_said(tmp_path):
 @pytest.mark.parametrize("markov_rank", [0, 4])
 def test_a_block_head_has_no_finding(markov_rank):
     pair = block_pair("llama", markov_rank=markov_rank)
-    session = speclab.Session(pair, speclab.DDTree(), [1, 2, 3], max_new_tokens=20)
-    session.run()
-    assert clinic.check(session) == ()
+    assert clinic.check(decoded(pair, speclab.DDTree(), [1, 2, 3])) == ()
 
 
 def test_a_head_that_reads_the_position_before_is_found_and_named(tmp_path, monkeypatch):
@@ -178,14 +165,11 @@ def test_a_head_that_reads_the_position_before_is_found_and_named(tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(HeadRunner, "extend", late)
         session = decoded(pair, STRATEGIES[0])
-    for run in (session, recorded(pair, session, tmp_path / "run")):
-        found = clinic.check(run, pair)
-        assert {finding.kind for finding in found} == {"draft"}
-        assert "position before" in found[0].sentence
+    for run in (session, recorded_session(session, tmp_path / "run")):
+        assert kinds(run, pair) == {"draft"}
+        assert "position before" in clinic.explain(run, pair).sentence
 
 
-def test_proposals_of_another_drafter_are_no_finding(tmp_path):
-    pair = headed_pair("llama")
-    session = speclab.Session(pair, speclab.PromptLookup(), [*TEXT, *TEXT], max_new_tokens=20)
-    session.run()
+def test_proposals_of_another_drafter_are_no_finding():
+    session = decoded(headed_pair("llama"), speclab.PromptLookup(), TEXT + TEXT)
     assert clinic.check(session) == ()

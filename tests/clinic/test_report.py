@@ -1,31 +1,29 @@
-"""The drift report, a tolerance, the command, and files with a malformed line."""
+"""The report, a tolerance, and the command `speclab clinic`."""
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import pytest
+from support.command import speclab_command
 from support.outside_decoder import recorded
 from support.pairs import pair_of
-from typer.testing import CliRunner
+from support.recordings import kinds
 
 import speclab
 from speclab import clinic
 from speclab.cli import app
-from speclab.errors import TraceError
 
 pytestmark = pytest.mark.model
-
-
-def kinds(trace, pair, **more):
-    return {finding.kind for finding in clinic.check(trace, pair, **more)} - {clinic.TIE}
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mistral"])
 def test_half_precision_is_measured_and_no_fault(family, tmp_path):
     trace, pair = recorded(tmp_path / "run.jsonl", family=family, dtype="bfloat16", whole=False)
+    assert kinds(trace, pair) == set()
     report = clinic.report(trace, pair)
-    assert not {finding.kind for finding in report.findings} - {clinic.TIE}
     table = report.table("part")
     assert 0 < table.loc["drafted", "gap, median"] < 3 * table.loc["drafted", "reference, median"]
     assert len(report.gaps) == report.rows == sum(len(step.nodes) for step in trace.steps)
@@ -43,53 +41,32 @@ def test_a_tolerance_can_be_given(tmp_path):
 
 
 def test_the_command_checks_folders_and_prints_json(tmp_path):
-    recorded(tmp_path / "a.jsonl", iterations=2, whole=False)
-    recorded(tmp_path / "b.jsonl", iterations=2, seed=3, whole=False)
-    done = CliRunner().invoke(app, ["clinic", str(tmp_path), "--json"])
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    recorded(a, iterations=2, whole=False)
+    recorded(b, iterations=2, seed=3, whole=False)
+    done = speclab_command("clinic", tmp_path, "--json")
     assert done.exit_code == 0, done.output
-    assert {name: data["status"] for name, data in json.loads(done.output).items()} == {
-        "a.jsonl": 0,
-        "b.jsonl": 0,
-    }
-    done = CliRunner().invoke(
-        app, ["diff", str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"), "--json"]
-    )
+    reports = json.loads(done.output)
+    assert {name: data["status"] for name, data in reports.items()} == {a.name: 0, b.name: 0}
+    done = speclab_command("diff", a, b, "--json")
     assert json.loads(done.output)["verdict"] == "drafts"
-    assert CliRunner().invoke(app, ["clinic", str(tmp_path / "a.jsonl"), "--report"]).exit_code == 1
+    for option in (["--report"], ["--draft", "self"]):  # they need models
+        assert speclab_command("clinic", a, *option).exit_code == 1
 
 
-HEADER = {"format": "speclab.steps/1", "prompt_ids": [1, 2, 3]}
-LINE = {
-    "prefix_length": 3,
-    "token": [7, 8, 9],
-    "parent": [-1, 0, 0],
-    "accepted": [2],
-    "committed": [9, 4],
-}
-WRONG = [
-    '{"prefix_length": "3"}', '{"prefix_length": 1152921504606846976}', '{"token": []}', '{"token": [[7], [8], [9]]}',
-    '{"parent": [0, 0, 0]}', '{"parent": [-1, 1, 0]}', '{"accepted": [3]}', '{"accepted": [2, 2]}',
-    '{"position": [3, 4]}',
-    '{"mask": "AAAA/w=="}', '{"mask": "!"}', '{"hidden_prefix": [[0, 2, 3]]}', '{"log_prob": [0, 0.5, -1]}',
-    '{"tokens": [7]}', '{"topk": [[[4, -0.1], [4, -3.0]], null, null]}', '{"seconds": {"draft": -1}}',
-    '{"topk": [[[4, -0.1], [5, -0.2]], null, null]}', '{"topk": [[[4, -30.0], [5, -31.0]], null, null]}',
-]  # fmt: skip
-WRONG_HEADERS = [
-    '{"prompt_ids": []}', '{"temperature": NaN}', '{"rule": "guess"}', '{"rule": "greedy", "temperature": 0.8}',
-    '{"rule": "rejection"}', '{"position_offset": -99}', '{"colour": "red"}', '{"format": "speclab.steps/2"}',
-]  # fmt: skip
-CASES = [(0, each) for each in WRONG_HEADERS] + [(1, each) for each in WRONG]
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
-@pytest.mark.parametrize(("number", "change"), CASES, ids=str)
-def test_a_malformed_line_is_one_sentence(number, change, tmp_path):
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_a_terminal_alone_shows_how_far_a_check_is(stream, tmp_path, monkeypatch):
     path = tmp_path / "run.jsonl"
-    lines = [HEADER, LINE]
-    lines[number] = lines[number] | json.loads(change)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(TraceError) as caught:
-        speclab.load_steps(path)
-    message = str(caught.value)
-    assert f"line {number + 1}" in message
-    foreign = ("\n", "pydantic", "input should", "tuple", "keyword argument")
-    assert not any(word in message.lower() for word in foreign)
+    pair = recorded(path, iterations=2)[1]
+    monkeypatch.setattr(clinic, "load_target", lambda *_, **__: pair)
+    monkeypatch.setattr(sys, "stderr", stream())
+    for words in (["clinic", path], ["diff", path, path]):
+        app([*map(str, words), "--target", "mine"], standalone_mode=False)
+        shown = sys.stderr.getvalue()
+        assert ("1 of 2" in shown) == sys.stderr.isatty(), words
+        sys.stderr.truncate(0)
