@@ -9,13 +9,15 @@ import pytest
 import torch
 from support.outside_decoder import decode
 from support.pairs import PROMPT, pair_of
+from support.recordings import chains, kinds, written
 from transformers.generation.candidate_generator import AssistedCandidateGenerator
 
 import speclab
 from speclab import clinic
-from speclab.recorder import Recorder, topk
 
 pytestmark = pytest.mark.model
+HOT = 1.6
+"""The draft's temperature."""
 CUT = {"temperature": 0.8, "top_k": 8}
 
 
@@ -24,43 +26,26 @@ def cut(logits, temperature=0.8, top_k=8):
     return logits.masked_fill(logits < least, -torch.inf).div(temperature).softmax(-1)
 
 
-@torch.inference_mode()
-def chains(path, rule, fault="", passes=150):
-    """Chains of two tokens that a hotter copy of the target drew, verified by the rule."""
-    pair = pair_of("llama")
+def sampled_chains(path, rule, fault=""):
+    """Chains that a hotter copy of the target drew, verified by the rule."""
     random = torch.Generator().manual_seed(0)
-    text = [*PROMPT, 3]
+    q = []
 
     def drawn(probs):
         return int(probs.multinomial(1, generator=random))
 
-    recorder = Recorder(path, PROMPT, rule=rule, draft_temperature=1.6, **CUT)
-    for _ in range(passes):
-        token = [text[-1]]
-        q = []
-        for _ in range(2):
-            logits = pair.draft.model(torch.tensor([[*text[:-1], *token]])).logits[0, -1]
-            q.append(logits.div(1.6).softmax(-1))
-            token.append(drawn(q[-1]))
-        logits = pair.target.model(torch.tensor([[*text[:-1], *token]])).logits[0, -3:]
+    def propose(logits):
+        q.append(logits.div(HOT).softmax(-1))
+        token = drawn(q[-1])
+        return token, float(q[-1][token].log()), None
+
+    def verify(token, logits):
         p = cut(logits, top_k=64 if fault == "no top-k" else 8)
-        accepted, rest = accept(rule, fault, token, p, q, random)
-        committed = [*token[1 : accepted + 1], drawn(rest)]
-        recorder.step(
-            prefix_length=len(text) - 1,
-            token=token,
-            parent=[-1, 0, 1],
-            accepted=range(1, accepted + 1),
-            committed=committed,
-            topk=topk(logits),
-            log_prob=[
-                0.0,
-                *[float(row[each].log()) for row, each in zip(q, token[1:], strict=True)],
-            ],
-        )
-        text += committed
-    recorder.close()
-    return speclab.load_steps(path, pair), pair
+        accepted, rest = accept(rule, fault, token, p, q[-2:], random)
+        return accepted, drawn(rest)
+
+    draft = pair_of("llama").draft.model
+    return chains(path, draft, propose, verify, 150, rule=rule, draft_temperature=HOT, **CUT)
 
 
 def accept(rule, fault, token, p, q, random):
@@ -85,20 +70,15 @@ def accept(rule, fault, token, p, q, random):
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])
 def test_a_right_rule_has_no_finding(rule, tmp_path):
-    assert clinic.check(*chains(tmp_path / "run.jsonl", rule)) == ()
+    assert clinic.check(*sampled_chains(tmp_path / "run.jsonl", rule)) == ()
 
 
 @pytest.mark.parametrize(
     ("fault", "cause"),
-    [
-        ("softmax", ""),
-        ("no top-k", ""),
-        ("coin", ""),
-        ("no q", "q were left out"),
-    ],
+    [("softmax", ""), ("no top-k", ""), ("coin", ""), ("no q", "q were left out")],
 )
 def test_a_wrong_rule_is_seen_in_the_text(fault, cause, tmp_path):
-    findings = clinic.check(*chains(tmp_path / "run.jsonl", "rejection", fault))
+    findings = clinic.check(*sampled_chains(tmp_path / "run.jsonl", "rejection", fault))
     assert {finding.kind for finding in findings} == {"choice"}
     assert any(cause in finding.sentence for finding in findings)
 
@@ -150,7 +130,7 @@ def test_proposals_that_are_drawn_from_what_is_claimed_have_no_finding(cut, dtyp
     trace, pair = assisted(path, dtype=dtype, **cut)
     assert all(step.nodes[0].draft_top for step in trace.steps if len(step.tree) > 1)
     report = clinic.report(trace, pair, tables=False)
-    assert [one for one in report.findings if one.kind != clinic.TIE] == []
+    assert {finding.kind for finding in report.findings} <= {clinic.TIE}
     assert report.notes == (), "the proposals are those of the pair's draft"
 
 
@@ -182,20 +162,12 @@ def test_runs_that_sample_and_match(choice, tmp_path):
     path = tmp_path / "run.jsonl"
     pair = pair_of("llama")
     torch.manual_seed(0)
-    decode(
-        pair.target.model,
-        PROMPT,
-        path,
-        temperature=1.2,
-        iterations=60,
-        rule="sample_and_match",
-        whole=False,
-    )
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines if not choice else ():
-        line.pop("choice", None)
-    for temperature, kinds in ((1.2, set()), (0.4, {"choice"})):
-        lines[0]["temperature"] = temperature
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        trace = speclab.load_steps(path, pair)
-        assert {finding.kind for finding in clinic.check(trace, pair)} == kinds
+    asked = {"rule": "sample_and_match", "iterations": 60, "whole": False}
+    decode(pair.target.model, PROMPT, path, temperature=1.2, **asked)
+    header, *lines = [json.loads(line) for line in path.read_text().splitlines()]
+    if not choice:
+        for line in lines:
+            line.pop("choice")
+    for temperature, found in ((1.2, set()), (0.4, {"choice"})):
+        written(path, *lines, **header | {"temperature": temperature})
+        assert kinds(speclab.load_steps(path, pair), pair) == found
