@@ -117,7 +117,7 @@ class DraftTree:
         order = [0]
         for node in order:
             order += children[node]
-        if lost := {*range(len(token))} - {*order}:
+        if lost := set(range(len(token))) - set(order):
             raise SettingsError(
                 f"Node {min(lost)} of a draft tree does not lie below node 0: give it the parent "
                 "that it was drafted after."
@@ -146,8 +146,13 @@ class DraftTree:
 
     @cached_property
     def _content(self) -> tuple[object, ...]:
-        columns = [column.tobytes() for column in (self.token, self.parent, self.log_prob)]
-        return (*columns, self.source, self.candidate_sampling)
+        return (
+            self.token.tobytes(),
+            self.parent.tobytes(),
+            self.log_prob.tobytes(),
+            self.source,
+            self.candidate_sampling,
+        )
 
     @cached_property
     def _edges(self) -> list[tuple[int, int]]:
@@ -179,6 +184,13 @@ class DraftTree:
             lists[parent].append(node)
         return tuple(map(tuple, lists))
 
+    def child(self, parent: int, token: int) -> int | None:
+        """The first child of a node that has this token; None if there is none."""
+        for child in self.children[parent]:
+            if self.token[child] == token:
+                return child
+        return None
+
     def path(self, node: int) -> tuple[int, ...]:
         """Nodes from the root to `node`, both included."""
         nodes = []
@@ -192,14 +204,12 @@ class DraftTree:
         reached = [0]
         last = 0
         for token in tokens:
-            reached = [
-                child
-                for node in reached
-                for child in self.children[node]
-                if self.token[child] == token
-            ]
-            if not reached:
+            below: list[int] = []
+            for node in reached:
+                below += [child for child in self.children[node] if self.token[child] == token]
+            if not below:
                 break
+            reached = below
             last = reached[0]
         return self.path(last)[1:]
 
@@ -254,7 +264,9 @@ _COLUMNS = "a draft tree needs at least a root, and columns of one length"
 
 
 def _names(source: str | Sequence[str], n: int) -> tuple[str, ...]:
-    return (source,) * n if isinstance(source, str) else tuple(source)
+    if isinstance(source, str):
+        return (source,) * n
+    return tuple(source)
 
 
 def _check(tree: DraftTree) -> None:

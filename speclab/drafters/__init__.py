@@ -46,7 +46,10 @@ def from_str(text: str) -> Strategy:
     Raises:
         SettingsError: there is no such strategy, or it does not have these settings.
     """
-    name, settings = _parsed(text if "(" in text else f"{text}()")
+    call = text
+    if "(" not in text:
+        call += "()"
+    name, settings = _parsed(call)
     kinds = strategies()
     if name not in kinds:
         raise SettingsError(
@@ -89,9 +92,10 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
     try:
         call = ast.parse(text, mode="eval").body
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
-            return call.func.id, {
-                str(word.arg): ast.literal_eval(word.value) for word in call.keywords
-            }
+            settings = {}
+            for word in call.keywords:
+                settings[str(word.arg)] = ast.literal_eval(word.value)
+            return call.func.id, settings
     except (SyntaxError, ValueError):
         pass
     return "", {}

@@ -36,6 +36,15 @@ Batch = TypeVar("Batch")
 TopK = tuple[tuple[int, float], ...]
 """Tokens and their log-probabilities (nats), best first."""
 
+
+def paired(tokens: NDArray[Any], numbers: NDArray[Any]) -> list[TopK]:
+    """Rows of tokens, `[n, k]`, each token with its number."""
+    rows: list[TopK] = []
+    for ids, values in zip(tokens.tolist(), numbers.tolist(), strict=True):
+        rows.append(tuple(zip(ids, values, strict=True)))
+    return rows
+
+
 DEFINED: dict[str, type[Strategy]] = {}
 """Every strategy class by name, wherever it is defined; running a notebook cell again replaces its class."""
 
@@ -81,8 +90,9 @@ class Strategy(Settings):
 
     def missing(self, offer: Offer) -> str:
         """What these models lack for this strategy, in a sentence; empty if nothing."""
-        head: int | None = getattr(self, "head", None)
-        return lacks_head(self, offer, head) if self.needs_draft else ""
+        if not self.needs_draft:
+            return ""
+        return lacks_head(self, offer, getattr(self, "head", None))
 
     @property
     def number_of_nodes(self) -> int:
@@ -115,7 +125,9 @@ class Strategy(Settings):
             value = getattr(self, name)
             if name in self.paths:
                 value = PurePath(value).name
-            described[name] = value if isinstance(value, str | int | float | None) else repr(value)
+            if not isinstance(value, str | int | float | None):
+                value = repr(value)
+            described[name] = value
         return described
 
 
@@ -147,9 +159,10 @@ def lacks_head(strategy: Strategy, offer: Offer, head: int | None) -> str:
     """As `missing`, for one draft head; None: the draft model, or head 0 if there is none."""
     if offer.heads > (head or 0) or (head is None and offer.draft):
         return ""
-    if head is None or not offer.heads:
-        what = "a draft model or a draft head" if head is None else f"draft head {head}"
-        return lacks(strategy, offer, what)
+    if head is None:
+        return lacks(strategy, offer, "a draft model or a draft head")
+    if not offer.heads:
+        return lacks(strategy, offer, f"draft head {head}")
     numbers = " or ".join(map(str, range(offer.heads)))
     return lacks(strategy, offer, f"draft head {head}", f"set head to {numbers}")
 
@@ -242,7 +255,9 @@ class Outcome:
 
         Where the text ended inside the path, the last of them is the next root, without a row.
         """
-        return self.accepted if self.root == "drafted" else (0, *self.accepted)
+        if self.root == "drafted":
+            return self.accepted
+        return (0, *self.accepted)
 
 
 class Drafter:
@@ -284,15 +299,19 @@ class Drafter:
 
     def snapshot(self) -> object:
         """The settings and the attributes in `state`, as an immutable value; cheap."""
-        values = [getattr(self, name) for name in ("settings", *self.state)]
-        return tuple(
-            [value.snapshot() if hasattr(value, "snapshot") else value for value in values]
-        )
+        values = []
+        for name in self.state:
+            value = getattr(self, name)
+            if hasattr(value, "snapshot"):
+                value = value.snapshot()
+            values.append(value)
+        return self.settings, tuple(values)
 
     def restore(self, state: object) -> None:
         """Restores a `snapshot` of this drafter, or of one in another session with the same strategy."""
         assert isinstance(state, tuple)
-        for name, value in zip(("settings", *self.state), state, strict=True):
+        self.settings, values = state
+        for name, value in zip(self.state, values, strict=True):
             store = getattr(self, name)
             if hasattr(store, "restore"):
                 store.restore(value)
@@ -371,10 +390,13 @@ def _fits(draft: Draft, part: str, deepest: int, vocabulary: int) -> bool:
         )
     if part == "topk":
         return isinstance(value, Mapping) and all(node in nodes for node in value)
-    kind = Event if part == "events" else Proposal
-    if not isinstance(value, Sequence) or not all(isinstance(entry, kind) for entry in value):
+    if not isinstance(value, Sequence):
         return False
-    return part == "proposals" or all(entry.node is None or entry.node in nodes for entry in value)
+    if part == "proposals":
+        return all(isinstance(entry, Proposal) for entry in value)
+    if not all(isinstance(entry, Event) for entry in value):
+        return False
+    return {event.node for event in value} <= {None, *nodes}
 
 
 def _check_sampled(draft: Draft, context: Context, name: str, vocabulary: int) -> None:
@@ -388,9 +410,11 @@ def _check_sampled(draft: Draft, context: Context, name: str, vocabulary: int) -
     sampled = tree.candidate_sampling is not CandidateSampling.DETERMINISTIC
     if sampled and context.sampling.temperature > 0:
         given: Any = draft.draft_probs
+        if not isinstance(given, Mapping):
+            given = {}
         for node, children in enumerate(tree.children):
-            probs = given.get(node) if isinstance(given, Mapping) else None
-            if children and not _could_draw(probs, tree.token[list(children)], vocabulary):
+            drawn = tree.token[list(children)]
+            if children and not _could_draw(given.get(node), drawn, vocabulary):
                 raise SettingsError(
                     f"{name} drew the children of node {node} from no distribution: give it as "
                     f"draft_probs[{node}], float64 [{vocabulary}] with the sum 1, nowhere below 0 "

@@ -24,6 +24,14 @@ class Successors(NamedTuple):
     tokens: Sequence[int] = ()
     probs: Sequence[float] = ()
 
+    @classmethod
+    def of(cls, top: TopK) -> Successors:
+        return cls([token for token, _ in top], [prob_of(log_prob) for _, log_prob in top])
+
+    def by_token(self) -> dict[int, float]:
+        """The probability of each token, in their order."""
+        return dict(zip(self.tokens, self.probs, strict=True))
+
 
 class Candidates:
     """Nodes in the order they were added, parents first; node 0 is the newest token of the text.
@@ -80,35 +88,47 @@ class Candidates:
                 self.prob[merged] = max(self.prob[merged], prob)
         # what the draft considered after a node, each token with the larger probability
         for node, top in draft.topk.items():
-            best = dict(zip(*self.successors.get(nodes[node], Successors()), strict=True))
+            best = self.known(nodes[node]).by_token()
             for token, log_prob in top:
                 best[token] = max(prob_of(log_prob), best.get(token, 0.0))
             self.successors[nodes[node]] = Successors(list(best), list(best.values()))
         return nodes
 
+    def known(self, node: int) -> Successors:
+        """What the source of a node returned; empty if it was not looked up."""
+        return self.successors.get(node, Successors())
+
+    def way(self, name: str) -> str:
+        """`name`, how the nodes below the root came; "plain" if there are none."""
+        if len(self) > 1:
+            return name
+        return "plain"
+
     def tree(self) -> tuple[DraftTree, list[int]]:
         """The finished tree, breadth-first, and for each of its nodes the number it had here."""
-        return DraftTree.grown(
-            self.token, self.parent, [log(prob) for prob in self.prob], self.source
-        )
+        log_probs = [log(prob) for prob in self.prob]
+        return DraftTree.grown(self.token, self.parent, log_probs, self.source)
 
-    def draft(self, *events: Event) -> Draft:
+    def draft(self, events: Sequence[Event]) -> Draft:
         """The finished tree; its events name nodes by their numbers here."""
         tree, order = self.tree()
-        place = {node: index for index, node in enumerate(order)}
-        moved = [
-            event if event.node is None else replace(event, node=place[event.node])
-            for event in events
-        ]
-        considered = [node for node in order if self.children[node] or node in self.successors]
-        tops = {place[node]: partial(self.top, node) for node in considered}
+        rows = {node: row for row, node in enumerate(order)}
+        moved = []
+        for event in events:
+            if event.node is None:
+                moved.append(event)
+            else:
+                moved.append(replace(event, node=rows[event.node]))
+        tops = {}
+        for node in order:
+            if self.children[node] or node in self.successors:
+                tops[rows[node]] = partial(self.top, node)
         return Draft(tree, moved, _Tops(tops))
 
     def top(self, node: int) -> TopK:
         """Possible next tokens of a node, its children included, with the probability that the tree gives them."""
-        children = self.children[node]
-        probs = dict(zip(*self.successors.get(node, Successors()), strict=True))
-        for token, child in children.items():
+        probs = self.known(node).by_token()
+        for token, child in self.children[node].items():
             probs[token] = self.prob[child]
         top = [(token, log(prob)) for token, prob in probs.items()]
         return tuple(sorted(top, key=lambda pair: -pair[1]))
@@ -121,8 +141,8 @@ def followed(outcome: Outcome, part: DraftTree) -> Outcome:
 
 
 def prob_of(log_prob: float) -> float:
-    """Above 0, even for a token that the draft excludes."""
-    return exp(max(log_prob, LEAST_LOG_PROB))
+    """At most 1, and above 0 even for a token that the draft excludes."""
+    return exp(min(max(log_prob, LEAST_LOG_PROB), 0.0))
 
 
 class _Tops(UserDict[int, Any]):

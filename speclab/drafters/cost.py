@@ -346,4 +346,6 @@ def _load(path: Path) -> _Measured | None:
         times = tuple(map(float, json.loads(path.read_bytes())["seconds"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return _Measured(times, until) if len(times) == len(ROWS) and min(times) > 0 else None
+    if len(times) != len(ROWS) or min(times) <= 0:
+        return None
+    return _Measured(times, until)

@@ -62,16 +62,18 @@ class DDTree(Strategy):
         blocks = offer.blocks
         if blocks is None:
             blocks = tuple(range(offer.heads))
+        if self.head in blocks or (self.head is None and blocks):
+            return ""
         what = "a block head (DFlash)"
-        offered = bool(blocks)
         if self.head is not None:
             what += f" as head {self.head}"
-            offered = self.head in blocks
-        return "" if offered else lacks(self, offer, what)
+        return lacks(self, offer, what)
 
     def drafter(self, pair: ModelPair) -> Drafter:
         require(self, pair.offer)
-        head = pair.block_heads[0] if self.head is None else self.head
+        head = self.head
+        if head is None:
+            head = pair.block_heads[0]
         return DDTreeDrafter(self, pair, head)
 
 
@@ -85,14 +87,16 @@ class DDTreeDrafter(DraftPassDrafter):
         # one pass of the block: a distribution for each depth, [depths] x top tokens
         every = passes.marginals()
         # DSpark: with a Markov bias a row depends on its parent token, too
-        conditioned = self.settings.condition != "none" and self.runners[0].conditions
-        after = successors(every, passes.at_depths if conditioned else None)
+        at_depths = None
+        events = []
+        if self.settings.condition != "none" and self.runners[0].conditions:
+            at_depths = passes.at_depths
+        else:
+            events = [_marginal(depth, top) for depth, top in enumerate(every, start=1)]
+        after = successors(every, at_depths)
         root = context.tokens[-1]
         tree, pops = best_paths(after, root, budget - 1, self.source, passes.context.max_depth)
-        if conditioned:
-            return tree.draft(*pops)
-        shared = [_marginal(depth, top) for depth, top in enumerate(every, start=1)]
-        return tree.draft(*shared, *pops)
+        return tree.draft(events + pops)
 
 
 After = Callable[[int, int, int], "TopK"]
@@ -103,17 +107,15 @@ def successors(
     every: list[TopK], at_depths: Callable[[list[int], list[int]], list[TopK]] | None
 ) -> After:
     """What follows a path: the marginal of its depth, or with `at_depths` what follows its token there."""
-    if at_depths is None:
-        # a marginal knows its depth alone: all nodes of a depth share it
-        return lambda _, depth, __: every[depth] if depth < len(every) else ()
     table: dict[tuple[int, int], TopK] = {}
 
     def after(_: int, depth: int, token: int) -> TopK:
-        # the first row has read the root; behind the last one the block ends
-        if depth >= len(every):
+        if depth >= len(every):  # the block ends
             return ()
-        if depth == 0:
-            return every[0]
+        # a marginal knows its depth alone: all nodes of a depth share it; the first row has read
+        # the root in any case
+        if at_depths is None or depth == 0:
+            return every[depth]
         if (depth, token) not in table:  # other likely tokens of this depth will follow soon
             likely = {token: 0.0} | dict(every[depth - 1])
             new = [other for other in likely if (depth, other) not in table][:TABLE]
@@ -161,9 +163,7 @@ def best_paths(
         push(node, 0)  # the first child
     for node, top in enumerate(options):
         if top:
-            tokens = [token for token, _ in top]
-            probs = [prob_of(log_prob) for _, log_prob in top]
-            tree.successors[node] = Successors(tokens, probs)
+            tree.successors[node] = Successors.of(top)
     return tree, events
 
 

@@ -57,5 +57,7 @@ class DraftHead(GrownStrategy):
         )
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        # head 0 of a pair without heads is its draft model
-        return GrownDrafter(self, pair, self.head if pair.heads else self.head or None)
+        head: int | None = self.head
+        if head == 0 and not pair.heads:  # the draft model takes its place
+            head = None
+        return GrownDrafter(self, pair, head)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from speclab.drafters.base import Context, Drafter, Outcome, Strategy, TopK, lacks_head
+from speclab.drafters.base import Context, Drafter, Outcome, Strategy, TopK, lacks_head, paired
 from speclab.errors import NoDraftError
 from speclab.tree import CandidateSampling, Floats
 
@@ -61,17 +61,18 @@ class DraftPass:
         width: int,
         candidates: Candidates = "top",
     ) -> None:
-        sampled = candidates != "top" and context.sampling.temperature > 0
-        self.sampling = CandidateSampling[candidates.upper() if sampled else "DETERMINISTIC"]
+        self.sampling = CandidateSampling.DETERMINISTIC
         self.draft_probs: dict[int, Floats] = {}
         self.context = context
         self._source = source
         self._width = max(width, TOP_K)
-        self._wanted = 0 if sampled else self._width
+        self._wanted = self._width
         self._begun = False
-        if sampled:
+        if candidates != "top" and context.sampling.temperature > 0:
             from speclab.sampling import PositionalRng, RngPurpose  # imports torch
 
+            self.sampling = CandidateSampling[candidates.upper()]
+            self._wanted = 0  # samples come from whole rows
             self._rng = PositionalRng(
                 context.sampling.seed, len(context.tokens) - 1, RngPurpose.DRAFTING
             )
@@ -136,21 +137,16 @@ class DraftPass:
 
     def _top(self, nodes: Sequence[int], answer: Answer) -> list[TopK]:
         if self._wanted:  # the pass has found them
-            ids, log_probs = answer.topk(self._width)
-            return [
-                tuple(zip(*row, strict=True))
-                for row in zip(ids.tolist(), log_probs.tolist(), strict=True)
-            ]
+            tokens, log_probs = answer.topk(self._width)
+            return paired(tokens, log_probs)
         from speclab.sampling import transform
 
         probs = transform(answer.logits, self.context.sampling).cpu()
         self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
         best = probs.topk(min(self._width, probs.shape[-1]))
-        rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         tops = []
-        for ids, row_probs in rows:
-            pairs = zip(ids, row_probs, strict=True)
-            tops.append(tuple([(token, log(prob)) for token, prob in pairs if prob > 0]))
+        for top in paired(best.indices.numpy(), best.values.numpy()):
+            tops.append(tuple([(token, log(prob)) for token, prob in top if prob > 0]))
         return tops
 
 

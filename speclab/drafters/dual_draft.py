@@ -64,17 +64,27 @@ class DualDraft(Strategy):
         }
 
     def missing(self, offer: Offer) -> str:
-        parts = (self.first, self.second)
-        if all(offer.draft if part is None else part < offer.heads for part in parts):
+        if _offered(self.first, offer) and _offered(self.second, offer):
             return ""
-        drafts = ["the draft model" if part is None else f"draft head {part}" for part in parts]
-        return lacks(self, offer, " and ".join(drafts))
+        return lacks(self, offer, f"{_called(self.first)} and {_called(self.second)}")
 
     def drafter(self, pair: ModelPair) -> Drafter:
         if self.first == self.second:
             raise SettingsError("DualDraft needs two different drafts: change first or second.")
         require(self, pair.offer)
         return DualDrafter(self, pair)
+
+
+def _offered(part: int | None, offer: Offer) -> bool:
+    if part is None:
+        return offer.draft
+    return part < offer.heads
+
+
+def _called(part: int | None) -> str:
+    if part is None:
+        return "the draft model"
+    return f"draft head {part}"
 
 
 class DualDrafter(Drafter):
@@ -105,17 +115,22 @@ class DualDrafter(Drafter):
 
 def confidence(tree: DraftTree) -> float:
     """μ_h: the mean of c = exp(cumulative log-probability) over the nodes but the root, 0…1 (sections 4 and 5)."""
-    return float(np.exp(tree.path_log_prob[1:]).mean()) if len(tree) > 1 else 0.0
+    if len(tree) == 1:
+        return 0.0
+    return float(np.exp(tree.path_log_prob[1:]).mean())
 
 
 def route(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
     """The draft with the larger mean confidence: h* = argmax μ_h, the first of two equal ones (section 5)."""
     # line by line of section 5: μ_1, μ_2, then h*; no model has seen either tree yet
     means = [confidence(draft.tree) for draft in drafts]
-    chosen = 1 if means[1] > means[0] else 0
+    chosen = int(np.argmax(means))
     other = 1 - chosen
+    by = "confidence"
+    if means[0] == means[1]:
+        by = "equal"
     values: dict[str, Value] = {
-        "by": "equal" if means[0] == means[1] else "confidence",
+        "by": by,
         "route": names[chosen],
         "other": names[other],
         "mean": means[chosen],
@@ -128,7 +143,8 @@ def route(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
         "nodes_first": len(drafts[0].tree),
         "nodes_second": len(drafts[1].tree),
     }
-    events = (Event("route", None, values), *drafts[chosen].events)
+    events = [Event("route", None, values)]
+    events += drafts[chosen].events
     # the other tree is kept for the record alone: no row of the pass
     return replace(drafts[chosen], events=events, proposals=_proposals(names, drafts, {chosen}))
 
@@ -147,7 +163,9 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
         # the second tree adds what the first one lacks; the path so far decides, not the place
         nodes = union.merge(draft, name)
         for event in draft.events:
-            node = None if event.node is None else nodes[event.node]
+            node = event.node
+            if node is not None:
+                node = nodes[node]
             events.append(Event(event.kind, node, {**event.values, "part": name}))
     values: dict[str, Value] = {
         "by": "merge",
@@ -159,7 +177,7 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
         "drafted_first": drafted[0],
         "drafted_second": drafted[1],
     }
-    merged = union.draft(Event("route", None, values), *events)
+    merged = union.draft([Event("route", None, values)] + events)
     return replace(merged, proposals=_proposals(names, drafts, {0, 1}))
 
 

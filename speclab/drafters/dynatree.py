@@ -215,8 +215,10 @@ class DynaTreeDrafter(GrownDrafter):
         if self.root == "verified":
             drafted -= 1
             levels -= 1
-        if self.settings.history == "off" or drafted == 0:
-            return Adaptation("off" if drafted else "nothing drafted")
+        if drafted == 0:
+            return Adaptation("nothing drafted")
+        if self.settings.history == "off":
+            return Adaptation("off")
         if self.settings.history == "iteration":  # a_r of section 3.3: accepted over drafted tokens
             # at most 1: nodes beside the accepted path count as drafted, too
             self._window = remember(self._window, len(outcome.accepted) / drafted)

@@ -129,14 +129,13 @@ class GooseDrafter(TableDrafter):
         if s.spine != "off":
             longest = min(s.max_spine, budget - 1, context.max_depth)
         matches: list[Match] = []
-        if s.bypass != "graded":
-            matches = self._copies.matches(context.tokens, longest)
-        chain = matches[0].tokens if matches else ()
-        agreeing = len([match for match in matches if match.tokens[0] == chain[0]])
+        chain: tuple[int, ...] = ()
+        agreeing = 0
         if s.bypass == "graded":
             sure = 0.0
-            lengths = range(s.shortest_ngram, s.longest_ngram + 1)
-            copy = rematched(context.tokens, lengths, longest, budget) if longest else None
+            copy = None
+            if longest:
+                copy = rematched(self._copies, context.tokens, longest, budget)
             if copy is not None:
                 matches = [copy.match]
                 chain = copy.tokens[: min(budget - 1, context.max_depth)]
@@ -145,6 +144,11 @@ class GooseDrafter(TableDrafter):
             budget = max(1, int((UNSURE + (1 - UNSURE) * sure) * budget))
             # the spine has the first claim on the nodes; what it leaves still branches
             ratio += sure * (1 - ratio)
+        else:
+            matches = self._copies.matches(context.tokens, longest)
+            if matches:
+                chain = matches[0].tokens
+                agreeing = len([match for match in matches if match.tokens[0] == chain[0]])
         if self._bypasses(agreeing, len(chain)):
             way = "bypass"
             tree = self.rooted(context)
@@ -155,12 +159,12 @@ class GooseDrafter(TableDrafter):
             # the table has no more branches: a longer spine
             if len(tree) < budget and length < len(chain):
                 tree = self._spine_tree(context, chain[: length + budget - len(tree)], budget)
+            way = tree.way("transitions")
             if self._spine:
                 way = "spine tree"
-            else:
-                way = "transitions" if len(tree) > 1 else "plain"
-        events = [match.event for match in matches]
-        return tree.draft(self._decision(way, matches, agreeing), *events)
+        events = [self._decision(way, matches, agreeing)]
+        events += [match.event for match in matches]
+        return tree.draft(events)
 
     def _bypasses(self, agreeing: int, length: int) -> bool:
         """Whether to verify the chain alone (section 4.3): two n-gram lengths agree, the chain is long."""
@@ -274,11 +278,12 @@ class GooseDrafter(TableDrafter):
                 old_tried + SMOOTHING * (tried - old_tried),
             )
         table = super().learn(outcome)
+        kind = table.kind
+        if self._spine:
+            kind = "copies"
+        values = {"accepted": accepted, "spine": self._spine, **table.values}
         return Adaptation(
-            "copies" if self._spine else table.kind,
-            {"accepted": accepted, "spine": self._spine, **table.values},
-            {**before, **table.before},
-            {**self._state(), **table.after},
+            kind, values, {**before, **table.before}, {**self._state(), **table.after}
         )
 
     @property
@@ -293,10 +298,14 @@ class GooseDrafter(TableDrafter):
         }
 
     def _decision(self, way: str, matches: Sequence[Match], agreeing: int) -> Event:
-        copied = len(matches[0].tokens) if matches else 0
+        by = "none"
+        copied = 0
+        if matches:
+            by = "copies"
+            copied = len(matches[0].tokens)
         return self.route(
             way,
-            by="copies" if matches else "none",
+            by=by,
             lengths=len(matches),
             copied=copied,
             consensus=agreeing,

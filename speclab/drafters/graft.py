@@ -78,7 +78,7 @@ class GraftDrafter(TableDrafter):
         tree = self.rooted(context)
         tree.merge(drafted, self._grown.source)
         self._graft(tree, context)
-        return tree.draft(*drafted.events)
+        return tree.draft(drafted.events)
 
     def commit(self, outcome: Outcome) -> None:
         """The draft ran no grafted node: it reads these tokens with the next text."""
@@ -118,6 +118,5 @@ class GraftDrafter(TableDrafter):
         if length:
             for token, _, share in self._text.continuations(state):
                 yield token, trust * share, "context"
-        successors = self.successors(tree, node, 1.0 - trust)
-        for token, prob in zip(successors.tokens, successors.probs, strict=True):
+        for token, prob in self.successors(tree, node, 1.0 - trust).by_token().items():
             yield token, prob, "transition"

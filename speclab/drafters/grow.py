@@ -129,21 +129,18 @@ def grow(
     tree = Nodes(int(root.token[0]), float(root.log_prob[0]))
     events: list[Event] = []
     topk: dict[int, TopK] = {}
-    most = sys.maxsize if shape.best else shape.node_budget  # EAGLE-2 applies its budget at the end
+    most = shape.node_budget
+    if shape.best:  # EAGLE-2 applies its budget at the end
+        most = sys.maxsize
 
     level = [0]  # line 11: the active frontier
     while level and len(tree) < most:  # line 12
-        stops = {}
-        if shape.best:
-            stops = _outranked(shape, tree, level)
-        for node in level:
-            stop = _gate(shape, tree, node, max_depth)
-            if stop is not None:
-                stops[node] = stop
+        stops = _stops(shape, tree, level, max_depth)
         # each of them adds a child
         nodes = [node for node in level if node not in stops][: most - len(tree)]
-        # line 26, a level per pass
-        answers = dict(zip(nodes, next_tokens(tree, nodes), strict=True)) if nodes else {}
+        answers: dict[int, TopK] = {}
+        if nodes:  # line 26, a level per pass
+            answers = dict(zip(nodes, next_tokens(tree, nodes), strict=True))
         children: list[int] = []
         for node in level:  # line 13
             top = answers.get(node, ())
@@ -178,8 +175,12 @@ def _expand(
     confidence = exp(top[0][1])  # c(u)
     wanted, decided = _branches(shape, confidence)  # line 27: B(u)
     count = min(wanted, room)
-    picked = top[:count] if draw is None else draw(node, count)
-    added = [tree.add(node, *child) for child in picked]  # line 28
+    picked = top[:count]
+    if draw is not None:
+        picked = draw(node, count)
+    added = []
+    for token, log_prob in picked:  # line 28
+        added.append(tree.add(node, token, log_prob))
     values: dict[str, Value] = {
         "confidence": confidence,
         "branches": wanted,
@@ -188,6 +189,18 @@ def _expand(
         "level": tree.depth[node] + 1,
     }
     return added, Event("expand", node, values | decided)
+
+
+def _stops(shape: Shape, tree: Nodes, level: Sequence[int], max_depth: int) -> dict[int, Event]:
+    """The nodes of a level that stay leaves, and why."""
+    stops = {}
+    if shape.best:
+        stops = _outranked(shape, tree, level)
+    for node in level:
+        stop = _gate(shape, tree, node, max_depth)
+        if stop is not None:
+            stops[node] = stop
+    return stops
 
 
 def _gate(shape: Shape, tree: Nodes, node: int, max_depth: int) -> Event | None:
@@ -276,13 +289,15 @@ def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
     for node in range(len(tree)):
         if node not in index and tree.parent[node] in index:
             dropped.setdefault(tree.parent[node], []).append(node)
-    events = [
-        replace(event, node=index[event.node]) for event in grown.events if event.node in index
-    ]
+    events = []
+    for event in grown.events:
+        if event.node in index:
+            events.append(replace(event, node=index[event.node]))
     least = min(map(tree.path_prob, numbers))
     for parent, children in dropped.items():
-        # EAGLE-2 drops hundreds: one event per parent
-        shown = children[:1] if shape.best else children
+        shown = children
+        if shape.best:  # EAGLE-2 drops hundreds: one event per parent
+            shown = children[:1]
         for child in shown:
             path_prob = tree.path_prob(child)
             values: dict[str, Value] = {"token": tree.token[child], "path_prob": path_prob}
@@ -332,12 +347,13 @@ class GrownDrafter(DraftPassDrafter):
         else:  # line 10: the root is the draft's own most probable token
             token, log_prob = passes.root()[0]
             root = DraftTree.of([token], [-1], [log_prob], self.source)
-        drawn = passes.sampling is not CandidateSampling.DETERMINISTIC
-        draw = passes.draw if drawn else None
+        draw = None
+        if passes.sampling is not CandidateSampling.DETERMINISTIC:
+            draw = passes.draw
         tree, events, topk, self.numbers = grow(
             shape, passes, root, max(max_depth, 0), self.source, draw
         )
-        if not drawn:
+        if draw is None:
             return Draft(tree, events, topk)
         probs = {node: passes.draft_probs[node] for node in topk}
         return Draft(

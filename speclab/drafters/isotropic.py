@@ -55,7 +55,9 @@ class IsotropicDrafter(TableDrafter):
         branching = self.settings.branching
         budget = self.settings.number_of_nodes
         matches = self._copies.matches(context.tokens, min(budget - 1, context.max_depth))
-        copied = matches[0].tokens if matches else ()
+        copied: tuple[int, ...] = ()
+        if matches:
+            copied = matches[0].tokens
         tree = self.rooted(context)
         node = end_of_copy = 0
         while node < len(tree) < budget and tree.depth[node] < context.max_depth:
@@ -64,9 +66,10 @@ class IsotropicDrafter(TableDrafter):
             if node == end_of_copy and depth < len(copied):
                 end_of_copy = tree.add(node, copied[depth], COPIED, "context")
                 weight -= COPIED
-            for token, prob in zip(*self.successors(tree, node, weight), strict=True):
+            for token, prob in self.successors(tree, node, weight).by_token().items():
                 if len(tree.children[node]) < branching and len(tree) < budget:
                     tree.add(node, token, prob, "transition")
             node += 1
-        route = self.route("uniform tree" if len(tree) > 1 else "plain")
-        return tree.draft(route, *(match.event for match in matches))
+        events = [self.route(tree.way("uniform tree"))]
+        events += [match.event for match in matches]
+        return tree.draft(events)

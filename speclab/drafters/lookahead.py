@@ -88,27 +88,30 @@ class LookaheadDrafter(Drafter):
         root = context.tokens[-1]
         # as in the published code, the pool also gets the n-grams of the text
         recent = context.tokens[max(0, self._read - s.ngram + 1) :]
-        self.pool.add(
-            [tuple(recent[end - s.ngram : end]) for end in range(s.ngram, len(recent) + 1)]
-        )
+        ngrams = []
+        for end in range(s.ngram, len(recent) + 1):
+            ngrams.append(tuple(recent[end - s.ngram : end]))
+        self.pool.add(ngrams)
         self._read = len(context.tokens)
         self.window = self._fitted(context)
         tokens = list(chain.from_iterable(self.window))
-        extra = ExtraRows(tokens[1:], *_rows(len(self.window), len(self.window[0])))
-        guesses = self.pool.after(root) if context.max_depth > 0 else ()
+        depth, visible = _rows(len(self.window), len(self.window[0]))
+        extra = ExtraRows(tokens[1:], depth, visible)
+        guesses: tuple[Ngram, ...] = ()
+        if context.max_depth > 0:
+            guesses = self.pool.after(root)
         tree = _merged(root, [guess[: context.max_depth] for guess in guesses])
         values: dict[str, Value] = {
             "by": "pool",
-            "route": "guesses" if guesses else "plain",
+            "route": tree.way("guesses"),
             "guesses": len(guesses),
             "window_rows": len(extra.token),
         }
-        route = Event("route", None, values)
-        matches = [
-            Event("match", None, {"by": "pool", "ngram": s.ngram, "token": guess[0]})
-            for guess in guesses
-        ]
-        return replace(tree.draft(route, *matches), extra=extra)
+        events = [Event("route", None, values)]
+        for guess in guesses:
+            values = {"by": "pool", "ngram": s.ngram, "token": guess[0]}
+            events.append(Event("match", None, values))
+        return replace(tree.draft(events), extra=extra)
 
     def learn(self, outcome: Outcome) -> Adaptation:
         """The target's answers become the newest level; the n-gram down each column enters the pool."""
@@ -138,7 +141,9 @@ class LookaheadDrafter(Drafter):
                 rows.append(tuple([text[(start + level) % len(text)] for start in starts]))
             window = tuple(rows)
         first = (context.tokens[-1], *window[0][1:])
-        return tuple(level[:columns] for level in (first, *window[1:]))
+        fitted = [first[:columns]]
+        fitted += [level[:columns] for level in window[1:]]
+        return tuple(fitted)
 
 
 @lru_cache(maxsize=64)
@@ -186,7 +191,8 @@ class NgramPool(Learned[Sequence[Ngram]]):
         for token, *rest in batch:
             before = self.after(token)
             ngram = tuple(rest)
-            after = [ngram] + [other for other in before if other != ngram]
+            after = [ngram]
+            after += [other for other in before if other != ngram]
             self._ngrams[token] = tuple(after[: self._width])
             self.size += len(self._ngrams[token]) - len(before)
 

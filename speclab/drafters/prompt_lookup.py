@@ -67,7 +67,9 @@ class PromptLookupDrafter(Drafter):
             values |= {"route": "chain", "ngram": matches[0].length}
             for node, token in enumerate(matches[0].tokens):
                 tree.add(node, token, 1.0, "context")
-        return tree.draft(Event("route", None, values), *(match.event for match in matches))
+        events = [Event("route", None, values)]
+        events += [match.event for match in matches]
+        return tree.draft(events)
 
 
 class Match(NamedTuple):
@@ -91,6 +93,9 @@ class Match(NamedTuple):
 class Copies(SuffixAutomaton):
     """What followed the last earlier occurrence of a text's last tokens.
 
+    Attributes:
+        lengths: of the n-grams, largest first.
+
     Args:
         shortest: least n.
         longest: largest n.
@@ -98,7 +103,7 @@ class Copies(SuffixAutomaton):
 
     def __init__(self, shortest: int, longest: int) -> None:
         super().__init__(longest)
-        self._lengths = range(longest, shortest - 1, -1)
+        self.lengths = range(longest, shortest - 1, -1)
 
     def matches(self, text: Sequence[int], limit: int) -> list[Match]:
         """For each n, largest first, what followed the last earlier occurrence of the last n tokens.
@@ -112,7 +117,7 @@ class Copies(SuffixAutomaton):
             return []
         matches = []
         state = self.recent
-        for n in self._lengths:
+        for n in self.lengths:
             while state.link and state.link.length >= n:  # the state of the last n tokens
                 state = state.link
             if position := state.before:

@@ -50,14 +50,21 @@ def span(strategy: Strategy, name: str) -> tuple[Setting, ...]:
     choices = _choices(strategy, name)
     if choices:
         return choices
-    number = number_kind(type(strategy).model_fields[name]) or int
+    field = type(strategy).model_fields[name]
+    number = number_kind(field) or int
     now = getattr(strategy, name)
-    middle = 16 if isinstance(now, str) else number(now)
-    low, high = bounds(type(strategy).model_fields[name], 1 if number is int else SMALLEST)
-    start = middle / 8 if low is None else low
-    stop = 8 * middle + 8 if high is None else high
-    by_ratio = start >= 0 and stop >= WIDE * (start or SMALLEST)
-    if by_ratio:
+    middle: float = 16
+    if not isinstance(now, str):
+        middle = number(now)
+    if number is int:
+        start, stop = bounds(field, 1)
+    else:
+        start, stop = bounds(field, SMALLEST)
+    if start is None:
+        start = middle / 8
+    if stop is None:
+        stop = 8 * middle + 8
+    if start >= 0 and stop >= WIDE * (start or SMALLEST):
         spread = np.geomspace(start or SMALLEST, stop, FINE)
     else:
         spread = np.linspace(start, stop, FINE)
@@ -75,7 +82,9 @@ def _choices(strategy: Strategy, name: str) -> tuple[Any, ...]:
     annotation = type(strategy).model_fields[name].annotation
     if annotation is bool:
         return (False, True)
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return ()
 
 
 def _accepts(strategy: Strategy, name: str, value: float) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speclab.drafters.prompt_lookup import Match
+from speclab.drafters.prompt_lookup import Copies, Match
+from speclab.drafters.suffix import Phrases
 
 LONG = 8  # tokens that make a chain long (appendix C.3)
 EXTENDED = 0.6  # confidence above which a chain is matched again
@@ -30,54 +31,54 @@ class Rematched:
     confidence: float
 
 
-def rematched(
-    tokens: Sequence[int], lengths: Sequence[int], copied: int, most: int
-) -> Rematched | None:
+def rematched(copies: Copies, text: Sequence[int], copied: int, most: int) -> Rematched | None:
     """What followed the first occurrence of the text's last tokens, and, if sure, what follows that.
 
     Args:
-        tokens: the text.
-        lengths: of n-grams; the longest that occurs earlier counts.
+        copies: of the same text, shorter before; the longest n-gram that occurs earlier counts.
+        text: all committed tokens.
         copied: most tokens of one match, at least 1.
         most: tokens of a chain that is not matched again.
     """
-    text = list(tokens)
-    length, places = _occurrences(text, text, lengths)
-    if not places:
+    copies.read(text)
+    length, phrase = _longest(copies, text[-copies.lengths[0] :])
+    if phrase is None:
         return None
-    start = places[0]
-    chain = text[start : start + copied]
-    match = Match(length, start, tuple(chain))
-    unanimous = _agree(text, places)
-    confidence = 1.0 if unanimous else _of_length(len(chain))
+    chain = list(text[phrase.first : phrase.first + copied])
+    match = Match(length, phrase.first, tuple(chain))
+    agreeing = 1
+    confidence = _of_length(len(chain))
+    unanimous = _agree(copies, phrase)
+    if unanimous:
+        agreeing = copies.followed(phrase)
+        confidence = 1.0
     sure = confidence > EXTENDED
     # a unanimous chain grows as long as each further match is unanimous, too
     while sure and len(chain) < int(most * confidence):
-        _, following = _occurrences(text, text + chain, lengths)
-        if not following:
+        end = [*text[-copies.lengths[0] :], *chain]
+        _, phrase = _longest(copies, end[-copies.lengths[0] :])
+        if phrase is None:
             break
-        sure = not unanimous or _agree(text, following)
-        chain += text[following[0] : following[0] + copied]
-    agreeing = len(places) if unanimous else 1
+        sure = not unanimous or _agree(copies, phrase)
+        chain += text[phrase.first : phrase.first + copied]
     return Rematched(match, tuple(chain), agreeing, confidence)
 
 
-def _occurrences(
-    text: Sequence[int], drafted: Sequence[int], lengths: Sequence[int]
-) -> tuple[int, list[int]]:
-    """The longest n-gram at the end of `drafted` that the text has, and where the text goes on after it."""
-    for length in sorted(lengths, reverse=True):
-        wanted = drafted[-length:]
-        # the n-gram at the end of the text has nothing after it
-        places = [end for end in range(length, len(text)) if text[end - length : end] == wanted]
-        if places:
-            return length, places
-    return 0, []
+def _longest(copies: Copies, end: Sequence[int]) -> tuple[int, Phrases | None]:
+    """The longest n-gram at the end of some tokens that the text goes on after; its n, and its state."""
+    state, matched = copies.match(end)
+    for length in copies.lengths:
+        while state.link and state.link.length >= length:
+            state = state.link
+        # nothing comes after the n-gram at the end of the text, unless it occurs earlier, too
+        if length <= matched and state.after:
+            return length, state
+    return 0, None
 
 
-def _agree(text: Sequence[int], places: Sequence[int]) -> bool:
+def _agree(copies: Copies, phrase: Phrases) -> bool:
     """Whether there are several occurrences, and all go on with the same token (consensus)."""
-    return len(places) > 1 and len({text[place] for place in places}) == 1
+    return len(phrase.after) == 1 and copies.followed(phrase) > 1
 
 
 def _of_length(length: int) -> float:

@@ -79,8 +79,8 @@ class RetrievalDrafter(Drafter):
             add_frequent(
                 tree, self._texts, state, s.number_of_nodes, context.max_depth, "retrieved"
             )
-        values["route"] = "retrieved" if len(tree) > 1 else "plain"
-        return tree.draft(Event("route", None, values))
+        values["route"] = tree.way("retrieved")
+        return tree.draft([Event("route", None, values)])
 
 
 def corpus(pair: ModelPair, source: str) -> SuffixAutomaton:
@@ -93,7 +93,10 @@ def corpus(pair: ModelPair, source: str) -> SuffixAutomaton:
         SettingsError: the path cannot be read, has no text or too much, or the pair has no
             tokenizer.
     """
-    texts = _texts(source) if source else [prompt.text for prompt in examples()]
+    if source:
+        texts = _texts(source)
+    else:
+        texts = [prompt.text for prompt in examples()]
     if sum(map(len, texts)) > LARGEST:
         raise SettingsError(
             f"The text at {source} is longer than {LARGEST:,} characters: choose a smaller part."

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import exp
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator
@@ -57,10 +56,11 @@ class SequoiaTree(Strategy):
     @field_validator("rank_acceptance", mode="before")
     @classmethod
     def _as_text(cls, value: object) -> object:
-        text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        if isinstance(text, str):
-            _parsed(text)
-        return text
+        if isinstance(value, list | tuple):
+            value = ", ".join(map(str, value))
+        if isinstance(value, str):
+            _parsed(value)
+        return value
 
     @property
     def needs_draft(self) -> bool:
@@ -114,12 +114,12 @@ class SequoiaDrafter(Drafter):
                 break
             context.check()
             below: dict[int, int] = {}
-            for (index, node), known in zip(
-                level.items(), next_tokens(list(level.values())), strict=True
-            ):
-                tree.successors[node] = known
+            successors = next_tokens(list(level.values()))
+            for (index, node), after in zip(level.items(), successors, strict=True):
+                tree.successors[node] = after
                 # the r-th child gets the r-th candidate; where there are fewer, its subtree is left out
-                for child, token, prob in zip(children[index], *known, strict=False):
+                ranked = zip(children[index], after.tokens, after.probs, strict=False)
+                for child, token, prob in ranked:
                     below[child] = tree.add(node, token, prob, source)
             level = below
 
@@ -140,10 +140,12 @@ class TableSequoia(SequoiaDrafter, TableDrafter):
 
     def draft(self, context: Context) -> Draft:
         tree = self.rooted(context)
-        self.fill(
-            tree, lambda nodes: [self.successors(tree, n) for n in nodes], "transition", context
-        )
-        return tree.draft(self.route("transitions" if len(tree) > 1 else "plain"))
+
+        def next_tokens(nodes: Sequence[int]) -> list[Successors]:
+            return [self.successors(tree, node) for node in nodes]
+
+        self.fill(tree, next_tokens, "transition", context)
+        return tree.draft([self.route(tree.way("transitions"))])
 
 
 class DraftSequoia(SequoiaDrafter, DraftPassDrafter):
@@ -155,14 +157,10 @@ class DraftSequoia(SequoiaDrafter, DraftPassDrafter):
 
         def next_tokens(nodes: Sequence[int]) -> list[Successors]:
             """One draft pass."""
-            successors = []
-            for top in passes(tree, nodes):
-                tokens = [token for token, _ in top]
-                successors.append(Successors(tokens, [min(exp(log), 1.0) for _, log in top]))
-            return successors
+            return [Successors.of(top) for top in passes(tree, nodes)]
 
         self.fill(tree, next_tokens, self.source, passes.context)
-        return tree.draft(Event("route", None, {"route": "draft" if len(tree) > 1 else "plain"}))
+        return tree.draft([Event("route", None, {"route": tree.way("draft")})])
 
 
 class RankRates(NamedTuple):
@@ -180,7 +178,7 @@ class RankRates(NamedTuple):
 
     @property
     def rates(self) -> list[float]:
-        return [accepted / tried for accepted, tried in zip(*self, strict=True)]
+        return [accepted / tried for accepted, tried in zip(self.accepted, self.tried, strict=True)]
 
     def describe(self) -> dict[str, Value]:
         return {f"rank_{rank}": rate for rank, rate in enumerate(self.rates, start=1)}

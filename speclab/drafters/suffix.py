@@ -24,13 +24,14 @@ class Phrases:
     """A state: phrases that end at the same places of the text.
 
     `length`: tokens of the longest. `link`: the state of its longest suffix that ends at more
-    places; None for the empty phrase. `count`: occurrences. `last`, `before`: tokens of the text up
-    to the end of the last occurrence, and of the last but one; 0 if there is none. `after`: by
-    token, the state with this token after them.
+    places; None for the empty phrase. `count`: occurrences. `first`, `last`, `before`: tokens of
+    the text up to the end of the first occurrence, of the last, and of the last but one; 0 if
+    there is none. `after`: by token, the state with this token after them.
     """
 
     length: int = 0
     link: Phrases | None = None
+    first: int = 0
     count: int = 0
     last: int = 0
     before: int = 0
@@ -69,7 +70,7 @@ class SuffixAutomaton:
             self._clear()
         for token in text[len(self.tokens) :]:
             self.tokens.append(token)
-            new = Phrases(len(self.tokens), self.states[0])
+            new = Phrases(len(self.tokens), self.states[0], first=len(self.tokens))
             self.states.append(new)
             state: Phrases | None = self._whole
             while state and token not in state.after:  # suffixes that it never followed

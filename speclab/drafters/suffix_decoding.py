@@ -81,7 +81,9 @@ class SuffixDrafter(Drafter):
         best_score = 0.0
         values: dict[str, Value] = {"by": "suffix", "route": "plain", "match": 0}
         for texts in (self._own, *self._texts):
-            source = "context" if texts is self._own else "retrieved"
+            source = "retrieved"
+            if texts is self._own:
+                source = "context"
             state, length = texts.match(text[-s.longest_match :])
             # the longest match, then every shorter one that occurs more often: its score is at most
             # its number of tokens
@@ -99,4 +101,4 @@ class SuffixDrafter(Drafter):
                     values |= {"occurrences": texts.followed(state)}
                 state = state.link
                 length = state.length
-        return best.draft(Event("route", None, values))
+        return best.draft([Event("route", None, values)])

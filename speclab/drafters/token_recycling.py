@@ -59,7 +59,7 @@ class TokenRecyclingDrafter(TableDrafter):
                 node_of[index] = tree.add(
                     above, successors.tokens[rank], successors.probs[rank], "transition"
                 )
-        return tree.draft(self.route("transitions" if len(tree) > 1 else "plain"))
+        return tree.draft([self.route(tree.way("transitions"))])
 
 
 @lru_cache(maxsize=32)

@@ -101,7 +101,8 @@ class TableDrafter(Drafter):
             chunk = prompt_ids[start : start + most]
             visible = np.tri(len(chunk), dtype=np.bool_)
             answer = target.logits(chunk, range(start, start + len(chunk)), visible)
-            self.table.add(Rows([previous, *chunk[:-1]], chunk, *answer.topk(self.table.width)))
+            ids, log_probs = answer.topk(self.table.width)
+            self.table.add(Rows([previous, *chunk[:-1]], chunk, ids, log_probs))
             previous = chunk[-1]
         return answer[-1:]
 
@@ -117,14 +118,18 @@ class TableDrafter(Drafter):
         return Adaptation("table", {"rows": len(tree)}, before, self.table.sizes)
 
     def rooted(self, context: Context) -> Candidates:
-        self._before_root = context.tokens[-2] if len(context.tokens) > 1 else NO_TOKEN
+        self._before_root = NO_TOKEN
+        if len(context.tokens) > 1:
+            self._before_root = context.tokens[-2]
         return Candidates(context.tokens[-1])
 
     def successors(self, tree: Candidates, node: int, weight: float = 1.0) -> Successors:
         """The table's successors of a node, also stored in the tree; `weight`: the probability that
         copied children leave.
         """
-        previous = tree.token[tree.parent[node]] if node else self._before_root
+        previous = self._before_root
+        if node:
+            previous = tree.token[tree.parent[node]]
         successors = self.table.successors(previous, tree.token[node])
         if weight < 1:
             successors = Successors(successors.tokens, [weight * prob for prob in successors.probs])

@@ -70,16 +70,16 @@ class TreeEdit:
         # `Session.verify` checks the target's vocabulary
         if not (_is_whole(token) and 0 <= token < 1 << 31):
             raise SettingsError(f"Expected a token id, a whole number from 0 on, got {token!r}.")
-        for child in tree.children[parent]:
-            if tree.token[child] == token:
-                raise SettingsError(
-                    f"Node {parent} already has this token as a child, node {child}: add another."
-                )
+        child = tree.child(parent, token)
+        if child is not None:
+            raise SettingsError(
+                f"Node {parent} already has this token as a child, node {child}: add another."
+            )
         grown, _ = DraftTree.grown(
             tree.token.tolist() + [token],
             tree.parent.tolist() + [parent],
             tree.log_prob.tolist() + [self._log_prob(parent, token)],
-            [*tree.source, HAND],
+            tree.source + (HAND,),
         )
         return replace(self, tree=grown)
 
@@ -101,8 +101,10 @@ class TreeEdit:
         root, *path = self.tree.token[list(self.tree.path(node))].tolist()
         if self.step is None or self.step.tree.token[0] != root:
             return None
-        nodes = (0, *self.step.tree.follow(path))
-        return nodes[-1] if len(nodes) == len(path) + 1 else None
+        nodes = (0,) + self.step.tree.follow(path)
+        if len(nodes) <= len(path):
+            return None
+        return nodes[-1]
 
     def topk(self) -> dict[int, tuple[tuple[int, float], ...]]:
         """The step's recorded draft tokens after each node: tokens and log-probabilities, best first."""
@@ -119,12 +121,13 @@ class TreeEdit:
         recorded = self.recorded(parent)
         if self.step is None or recorded is None:
             return NEUTRAL
-        tree = self.step.tree
-        for child in tree.children[recorded]:
-            if tree.token[child] == token:
-                return float(tree.log_prob[child])
+        child = self.step.tree.child(recorded, token)
+        if child is not None:
+            return float(self.step.tree.log_prob[child])
         prob = dict(self.step.nodes[recorded].draft_top).get(token, 0.0)
-        return log(prob) if prob > 0 else NEUTRAL
+        if prob > 0:
+            return log(prob)
+        return NEUTRAL
 
     def _check(self, node: int) -> None:
         if not (_is_whole(node) and 0 <= node < len(self.tree)):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from math import sqrt
+from typing import Any, TypeVar
 
 from speclab.trace.codecs import Amount, Natural
 from speclab.tree import DraftTree
 
+Record = TypeVar("Record", bound=Any)
 NGRAM = 4
 TAIL = 64
 """Tokens at the end of a text that show whether it loops."""
@@ -36,7 +38,14 @@ class Counts:
     looked: Natural = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+        return added(self, other)
+
+
+def added(one: Record, other: Record) -> Record:
+    """A record of sums, field by field."""
+    pairs = zip(astuple(one), astuple(other), strict=True)
+    total: Record = type(one)(*map(sum, pairs))
+    return total
 
 
 def looked(tree: DraftTree, accepted: Sequence[int], committed: int, drafted_root: bool) -> int:
@@ -46,7 +55,9 @@ def looked(tree: DraftTree, accepted: Sequence[int], committed: int, drafted_roo
         candidates = bool(tree.children[accepted[-1]])
     else:
         candidates = drafted_root or len(tree) > 1
-    return len(accepted) + 1 if not ended and candidates else len(accepted)
+    if not ended and candidates:
+        return len(accepted) + 1
+    return len(accepted)
 
 
 def loops(tokens: Sequence[int]) -> bool:
@@ -111,8 +122,11 @@ def _wilson(share: float, size: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def ratio(part: float, whole: float) -> float:
+    """A share; 0 of nothing."""
+    if not whole:
+        return 0.0
+    return part / whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +146,12 @@ class Metrics:
     @property
     def tokens_per_iteration(self) -> float:
         """Committed tokens / verification passes (tau, block efficiency); plain decoding has 1."""
-        return _ratio(self.counts.committed, self.counts.iterations)
+        return ratio(self.counts.committed, self.counts.iterations)
 
     @property
     def acceptance_rate(self) -> float:
         """Accepted drafted tokens / drafted tokens, 0…1."""
-        return _ratio(self.counts.accepted, self.counts.drafted)
+        return ratio(self.counts.accepted, self.counts.drafted)
 
     @property
     def acceptance_hazard(self) -> float:
@@ -146,17 +160,17 @@ class Metrics:
         Unlike `acceptance_rate` it does not fall with the length of the draft, so it compares
         lengths, engines and requests.
         """
-        return _ratio(self.counts.accepted, self.counts.looked)
+        return ratio(self.counts.accepted, self.counts.looked)
 
     @property
     def path_acceptance(self) -> float:
         """Accepted drafted tokens / tokens on the longest drafted path, 0…1."""
-        return _ratio(self.counts.accepted, self.counts.longest_path)
+        return ratio(self.counts.accepted, self.counts.longest_path)
 
     @property
     def paper_acceptance(self) -> float:
         """DynaTree's own figure (Table 3): committed tokens, bonus included, / longest drafted path; may exceed 1."""
-        return _ratio(self.counts.committed, self.counts.longest_path)
+        return ratio(self.counts.committed, self.counts.longest_path)
 
     @property
     def target_calls(self) -> int:
@@ -170,11 +184,11 @@ class Metrics:
     @property
     def throughput(self) -> float:
         """Tokens per second of decoding, prefill excluded."""
-        return _ratio(self.counts.committed, self.counts.seconds)
+        return ratio(self.counts.committed, self.counts.seconds)
 
     @property
     def tpot(self) -> float:
-        return _ratio(self.counts.seconds, self.counts.committed)
+        return ratio(self.counts.seconds, self.counts.committed)
 
     def as_dict(self) -> dict[str, int | float]:
         """Every figure by name, in display order."""

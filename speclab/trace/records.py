@@ -315,7 +315,9 @@ class Step:
 
         Where the text ended inside the path, the last of them is the next root, without a row.
         """
-        return self.accepted if 0 in self.drafted else (0, *self.accepted)
+        if 0 in self.drafted:
+            return self.accepted
+        return (0, *self.accepted)
 
     def link(self) -> str:
         """A link that shows this iteration in a browser, without a kernel (docs/link.md).

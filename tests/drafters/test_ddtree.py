@@ -25,7 +25,7 @@ def test_the_heap_finds_the_most_probable_paths_of_all():
     after = successors([first, second], None)
     # 0: .6; 0 2: .3; 1: .25; 0 3: .24; 1 2: .125; 1 3: .1
     tree, pops = best_paths(after, 9, 4, "block")
-    draft = tree.draft(*pops)
+    draft = tree.draft(pops)
     assert [*paths_of(draft.tree)] == [(), (0,), (1,), (0, 2), (0, 3)]
     assert [event.node for event in draft.events] == [1, 3, 2, 4]
     scores = [event.values["path_prob"] for event in draft.events]
@@ -34,7 +34,7 @@ def test_the_heap_finds_the_most_probable_paths_of_all():
     tables = {0: second, 1: ((3, log(0.99)),)}
     after = successors([first, second], lambda depths, tokens: [tables[each] for each in tokens])
     tree, _ = best_paths(after, 9, 4, "block", 2)
-    assert {*paths_of(tree.draft().tree)} == {(), (0,), (1,), (0, 2), (1, 3)}
+    assert {*paths_of(tree.draft([]).tree)} == {(), (0,), (1,), (0, 2), (1, 3)}
 
 
 def prompt_of() -> list[int]:

@@ -16,7 +16,6 @@ from typing import Any
 from speclab.display import line, table
 from speclab.drafters import in_force
 from speclab.drafters.base import Strategy, TopK, checked
-from speclab.drafters.candidates import Successors
 from speclab.drafters.ddtree import best_paths
 from speclab.drafters.draft_pass import DRAFT, TOP_K
 from speclab.drafters.grow import BLANK, CONTEXT, Grown, GrownStrategy, Nodes, grow
@@ -146,12 +145,12 @@ def _block(step: Step, budget: int, was_budget: int) -> WhatIf:
         return at_depth.get(depth, ()) if node is None else record.top(node)
 
     paths, events = best_paths(after, int(step.tree.token[0]), budget - 1, _name(step))
-    draft = paths.draft(*marginals, *events)
+    draft = paths.draft(marginals + events)
     reach = len(marginals) or 1 << 30
     order = paths.tree()[1]
     unknown = set[int]()
     for node, number in enumerate(order):
-        held = len(paths.successors.get(number, Successors()).tokens)
+        held = len(paths.known(number).tokens)
         lost = not held and found[number] is None and paths.depth[number] < reach
         if lost or len(paths.children[number]) == held >= max(was_budget - 1, TOP_K):
             unknown.add(node)
