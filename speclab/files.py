@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
 from stat import S_IMODE, S_ISREG
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from platformdirs import user_cache_path
 
@@ -57,8 +59,9 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
         goal = Path(path).resolve()
         partial = goal.parent / f".{token_hex(8)}.partial"
         try:
-            mode = goal.stat().st_mode if goal.exists() else None
-            if mode is not None:
+            mode = None
+            if goal.exists():
+                mode = goal.stat().st_mode
                 # root may write any file, so its mode decides, too
                 if not (S_ISREG(mode) and mode & 0o222 and os.access(goal, os.W_OK)):
                     raise ValueError("it is read-only, or not a regular file")
@@ -116,10 +119,31 @@ def create_in_cache(folder: Path) -> None:
         ) from None
 
 
+def measured_file(folder: str, conditions: object) -> Path:
+    """Where the cache keeps what was measured under these conditions."""
+    return cache_folder() / folder / f"{sha256(repr(conditions).encode()).hexdigest()[:24]}.json"
+
+
+def read_measured(path: Path) -> Any:
+    """The value in such a file; None if it is missing or damaged."""
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_bytes())
+    return None
+
+
+def write_measured(path: Path, value: object) -> None:
+    """Writes a value; where the cache is read-only, it lasts as long as the process."""
+    with suppress(OSError, SpeclabError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(value).encode())
+
+
 def byte_count(count: float) -> str:
     """Format bytes: `512 B`, `1.2 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             break
         count /= 1024
-    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+    if unit == "B":
+        return f"{count:.0f} B"
+    return f"{count:.1f} {unit}"

@@ -122,12 +122,13 @@ class DraftTree:
                 f"Node {min(lost)} of a draft tree does not lie below node 0: give it the parent "
                 "that it was drafted after."
             )
-        place = {node: index for index, node in enumerate(order)} | {-1: -1}
-        tree = cls.of(
-            [token[node] for node in order],
-            [place[parent[node]] for node in order],
-            [log_prob[node] for node in order],
-            [names[node] for node in order],
+        place = np.full(len(token) + 1, -1)  # the last one is that of -1, above the root
+        place[order] = np.arange(len(order))
+        tree = cls(
+            np.take(token, order),
+            place[np.take(parent, order)],
+            np.take(log_prob, order),
+            tuple([names[node] for node in order]),
         )
         return tree, order
 

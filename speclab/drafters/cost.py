@@ -10,13 +10,11 @@ month. Times that were taken beside other work are not kept, and taken again a m
 
 from __future__ import annotations
 
-import json
 import platform
 from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cache, partial
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -30,8 +28,7 @@ from annotated_types import Ge, Le
 from pydantic import Field
 
 from speclab.drafters.base import NODES, Strategy
-from speclab.errors import SpeclabError
-from speclab.files import cache_folder, write_whole
+from speclab.files import measured_file, read_measured, write_measured
 from speclab.tree import DraftTree, Floats
 
 if TYPE_CHECKING:
@@ -179,15 +176,12 @@ class Yields:
             self.besides = min(max(quick, 0.0), float(self.passes[0]) / 2)
         if time() > self._last + KEEP:
             self._last = time()
-            # a read-only directory: the counts last as long as the process
-            with suppress(OSError, SpeclabError):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                counts = {
-                    "trials": self.trials.tolist(),
-                    "hits": self.hits.tolist(),
-                    "besides": self.besides,
-                }
-                write_whole(self._path, json.dumps(counts).encode())
+            counts = {
+                "trials": self.trials.tolist(),
+                "hits": self.hits.tolist(),
+                "besides": self.besides,
+            }
+            write_measured(self._path, counts)
 
     def tokens(self) -> Floats:
         """Tokens that a pass of 1, 2, … nodes commits: the expected ones as far as nothing was seen."""
@@ -202,16 +196,14 @@ class Yields:
 
 
 def _load_yields(path: Path) -> tuple[Floats, Floats, float]:
-    try:
-        counts = json.loads(path.read_bytes())
+    with suppress(ValueError, TypeError, KeyError):  # a damaged file
+        counts: Any = read_measured(path)
         trials = np.array(counts["trials"], dtype=np.float64)
         hits = np.array(counts["hits"], dtype=np.float64)
         besides = float(counts["besides"])
         right = (hits <= trials).all() and (hits >= 0).all() and besides >= 0
         if trials.shape == hits.shape == (MOST,) and right:
             return trials, hits, besides
-    except (OSError, ValueError, TypeError, KeyError):
-        pass
     return np.zeros(MOST), np.zeros(MOST), 0.0
 
 
@@ -306,10 +298,7 @@ def _measure(runner: DraftSource, path: Path) -> _Measured:
     times = tuple(np.minimum.accumulate(fastest[::-1])[::-1].tolist())  # fewer rows never cost more
     if median(median(passes[rows]) / min(passes[rows]) for rows in ROWS) > QUIET:
         return _Measured(times, time() + AGAIN)
-    # a read-only directory: the times last as long as the process
-    with suppress(OSError, SpeclabError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({"seconds": times}).encode())
+    write_measured(path, {"seconds": times})
     return _Measured(times, time() + OLD)
 
 
@@ -336,16 +325,12 @@ def _timed(runner: DraftSource, rows: int) -> float:
 def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path:
     """The file of these conditions in the cache."""
     versions = version("torch") + version("transformers")
-    everything = (*conditions, platform.node(), versions, repr(runner.model.config))
-    return cache_folder() / "costs" / f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
+    return measured_file("costs", (conditions, platform.node(), versions, runner.model.config))
 
 
 def _load(path: Path) -> _Measured | None:
-    try:
-        until = path.stat().st_mtime + OLD
-        times = tuple(map(float, json.loads(path.read_bytes())["seconds"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if len(times) != len(ROWS) or min(times) <= 0:
-        return None
-    return _Measured(times, until)
+    with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or a damaged file
+        times = tuple(map(float, read_measured(path)["seconds"]))
+        if len(times) == len(ROWS) and min(times) > 0:
+            return _Measured(times, path.stat().st_mtime + OLD)
+    return None

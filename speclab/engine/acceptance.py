@@ -89,7 +89,9 @@ def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = 
         key=lambda node: (int(tree.depth[node]), -node),
     )
     path = tree.path(last)
-    return Acceptance(path if root_choice is not None else path[1:], choose(last))
+    if root_choice is None:  # a verified root is no candidate
+        path = path[1:]
+    return Acceptance(path, choose(last))
 
 
 def _rejection(

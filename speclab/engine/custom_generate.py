@@ -90,8 +90,9 @@ def custom_generate(
     if strategy.by_hand:
         raise SettingsError(f"{name} needs a person to build each tree: choose another strategy.")
     require(strategy, Offer("custom_generate", draft=False, heads=len(models)))
-    needs = strategy.missing(Offer("", draft=False, heads=0))
-    drafts = [bare(model) for model in models] if needs else []
+    drafts = []
+    if strategy.missing(Offer("", draft=False, heads=0)):  # else it ignores them
+        drafts = [bare(model) for model in models]
     return partial(_decode, strategy, drafts, streamer, {})
 
 
@@ -290,13 +291,19 @@ def _prepared(model: PreTrainedModel, drafts: Sequence[Any]) -> ModelPair:
     tokenizers = list(filter(None, map(_tokenizer_of, sources)))
     for tokenizer in tokenizers[1:]:
         compare(tokenizers[0], tokenizer)
-    shared = tokenizers[0] if len(tokenizers) == len(sources) else None
+    shared = None
+    if len(tokenizers) == len(sources):
+        shared = tokenizers[0]
     return load_pair(target=model, heads=drafts, tokenizer=shared)
 
 
 def _tokenizer_of(source: Any) -> PreTrainedTokenizerBase | None:
-    name = str(source.config.name_or_path) if isinstance(source, PreTrainedModel) else source
+    name = source
+    if isinstance(source, PreTrainedModel):
+        name = str(source.config.name_or_path)
     try:
-        return Loader().tokenizer(name) if name and folder_of(name) else None
+        if name and folder_of(name):
+            return Loader().tokenizer(name)
     except ModelNotFoundError:
-        return None
+        pass
+    return None

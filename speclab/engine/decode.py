@@ -133,8 +133,9 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
         return decoding.tokens[:prefix] + path
 
     targets = decoding.targets(nodes, [position + 1 for position in positions], ids)
-    # A drafted root is a candidate too: the pass before predicted its position.
-    root = decoding.after_text if decoding.drafter.root == "drafted" else None
+    root = None
+    if decoding.drafter.root == "drafted":  # a candidate, too: the pass before predicted it
+        root = decoding.after_text
     return Verification(nodes, answer[len(tree) :], targets, root)
 
 
@@ -293,7 +294,9 @@ def _decoding(
     new = settings.max_new_tokens
     if longest is not None and prompt_length + new > longest:
         room = longest - prompt_length
-        way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
+        way_out = ""
+        if room > 0:
+            way_out = f"set max_new_tokens to {room} or less, or "
         raise ContextExceededError(
             f"{prompt_length} prompt tokens and {new} new tokens exceed the context of "
             f"{pair.target.name}, {longest} tokens: {way_out}shorten the prompt"
@@ -371,7 +374,9 @@ class Decoding:
         self, answer: Answer, positions: Sequence[int], ids: Callable[[int], list[int]]
     ) -> Targets:
         """The target's predictions after the rows of an answer; arguments as in `Targets`."""
-        process = None if answer.rows is None else self.process
+        process = self.process
+        if answer.rows is None:
+            process = None
         return Targets(answer, positions, self.settings, process, ids)
 
     def catch_up(self) -> None:
@@ -392,7 +397,7 @@ class Decoding:
     @property
     def runners(self) -> tuple[Target | DraftSource, ...]:
         """Target, draft if there is one, heads."""
-        return (self.target, *runners(self.pair)[1:])
+        return (self.target,) + runners(self.pair)[1:]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -435,7 +440,9 @@ class Verification:
 
     @property
     def root_choice(self) -> int | None:
-        return None if self.root is None else self.root.choose(0)
+        if self.root is None:
+            return None
+        return self.root.choose(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,8 +87,9 @@ class Checker:
             if allowed[token]:
                 return False
             problem = "which the target's distribution rules out"
-            doubtful = _borderline(row, allowed, settings, self._tolerance)
-            apart = 0.0 if doubtful[token] else inf
+            apart = inf
+            if _borderline(row, allowed, settings, self._tolerance)[token]:
+                apart = 0.0
         if self._tolerance and apart <= self._tolerance:
             return True
         self._decoding.pair.target.check_unchanged(whole=True)

@@ -74,8 +74,9 @@ def generate(
     ttft = perf_counter() - began
     prefill_calls = decoding.pair.target.calls
     counts = Counts()
-    checker = Checker(decoding) if chosen.check else None
-    if checker is not None:
+    checker = None
+    if chosen.check:
+        checker = Checker(decoding)
         checker.compare(decoding.prompt_length)
     while not decoding.finished:
         committed = len(decoding.tokens)

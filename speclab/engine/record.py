@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speclab.drafters.base import TopK
+from speclab.drafters.base import TopK, paired
 from speclab.engine.decode import Decoding, Iteration, runners
 from speclab.errors import SettingsError
 from speclab.models.answer import KEPT, TopTokens, topk
@@ -43,9 +43,13 @@ RESIDUAL_TOP = 6
 
 def kept_answers(iteration: Iteration) -> TopTokens:
     """The target's most probable tokens after each row of a pass: the nodes, then the extra rows."""
-    rows = (iteration.verification.answer, iteration.verification.extra)
-    ids, log_probs = zip(*[part.topk(KEPT) for part in rows if len(part)], strict=True)
-    return np.concatenate(ids), np.concatenate(log_probs)
+    ids, log_probs = iteration.verification.answer.topk(KEPT)
+    extra = iteration.verification.extra
+    if len(extra):
+        extra_ids, extra_log_probs = extra.topk(KEPT)
+        ids = np.concatenate((ids, extra_ids))
+        log_probs = np.concatenate((log_probs, extra_log_probs))
+    return ids, log_probs
 
 
 @torch.inference_mode()
@@ -61,6 +65,11 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
     residual = _residual(decoding, iteration)
     contexts = [runner.context for runner in decoding.drafter.runners]
     ended = any(0 < (context or 0) <= iteration.prefix_length + 1 for context in contexts)
+    if ended and not note:
+        note = ENDED
+    bonus = None
+    if len(outcome.committed) > len(outcome.accepted):
+        bonus = outcome.committed[-1]
     texts = decoding.pair.token_texts(
         sorted(_tokens(iteration, target, draft_top.values(), extra, residual))
     )
@@ -71,7 +80,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         nodes=_nodes(decoding, iteration, target, draft_top),
         accepted=outcome.accepted,
         committed=outcome.committed,
-        bonus=outcome.committed[-1] if len(outcome.committed) > len(outcome.accepted) else None,
+        bonus=bonus,
         root_choice=iteration.verification.root_choice,
         settings=iteration.strategy.describe(),
         events=tuple(draft.events),
@@ -82,7 +91,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         mask=mask[:n, :n],
         prefix_seen=tuple(prefix_seen[:n]),
         texts=texts,
-        note=ENDED if not note and ended else note,
+        note=note,
         extra=extra,
         proposals=draft.proposals,
         paths=decoding.pair.target.paths,
@@ -145,13 +154,10 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     columns = torch.cat(parts, 1).cpu().numpy()  # one transfer; float32 holds every id
     top_probs, ids = np.split(columns[:, 3:], 2, axis=1)
     chosen_prob, token_prob, entropies = columns[:, :3].T.tolist()
-    top = [
-        tuple(zip(*row, strict=True))
-        for row in zip(ids.astype(int).tolist(), top_probs.tolist(), strict=True)
-    ]
     token_prob[0] = None
     if verification.root is not None:
         token_prob[0] = float(verification.root.probs(0)[tree.token[0]])
+    top = paired(ids.astype(int), top_probs)
     return _TargetColumns(choice, chosen_prob, token_prob, entropies, top)
 
 
@@ -161,9 +167,8 @@ def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[in
         return [iteration.verification.targets.choose(node) for node in range(len(probs))]
     first = iteration.prefix_length + 1
     tree = iteration.outcome.tree
-    uniforms = [
-        uniform(decoding.settings.seed, first + depth) for depth in range(int(tree.depth[-1]) + 1)
-    ]
+    positions = range(first, first + int(tree.depth[-1]) + 1)
+    uniforms = [uniform(decoding.settings.seed, position) for position in positions]
     choice = inverse_cdf(probs, [uniforms[depth] for depth in tree.depth.tolist()])
     # down the whole path, also where the text ended before
     path = replace(iteration.outcome, accepted=iteration.acceptance.accepted).path
@@ -305,9 +310,8 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
 
 def _most_probable(probs: Probabilities) -> list[int]:
     values, ids = topk(torch.from_numpy(probs)[None], RESIDUAL_TOP)
-    return [
-        token for token, value in zip(ids[0].tolist(), values[0].tolist(), strict=True) if value > 0
-    ]
+    tokens: list[int] = ids[values > 0].tolist()
+    return tokens
 
 
 # Extra rows, and caches

@@ -152,7 +152,7 @@ class Session:
             self._checker = Checker(decoding)
             ties = self._checker.compare(first)
         self._history = past._replace(
-            learned=(*past.learned, (strategy, decoding.drafter.snapshot())),
+            learned=past.learned + ((strategy, decoding.drafter.snapshot()),),
             tokens=len(decoding.tokens),
             finished=decoding.finished,
             cursor=self._shared,
@@ -246,9 +246,7 @@ class Session:
         """All settings as given, and beside "auto" the number of nodes that it took."""
         settings = self.strategy.describe() | self.settings.model_dump()
         if settings.get("node_budget") == "auto":
-            settings["measured_node_budget"] = self._decoding.drafter.settings.describe()[
-                "node_budget"
-            ]
+            settings["measured_node_budget"] = self._decoding.drafter.settings.number_of_nodes
         return settings
 
     def step(self) -> Step:
@@ -300,7 +298,7 @@ class Session:
                     "or run() for more."
                 )
             self._history = self._history._replace(cursor=index)
-            return self.steps[index - 1] if index else None
+            return self._shown
 
     def run(self, until: Condition | None = None) -> Step | None:
         """Steps until `until` holds, the text ends, or `cancel` is called; returns the last step
@@ -318,7 +316,14 @@ class Session:
                 break
             if holds(step):
                 break
-        return self.steps[self.cursor - 1] if self.cursor else None
+        return self._shown
+
+    @property
+    def _shown(self) -> Step | None:
+        """The step at the cursor; None at the beginning."""
+        if self.cursor == 0:
+            return None
+        return self.steps[self.cursor - 1]
 
     def cancel(self) -> None:
         """Stops a `run` from any thread; the current iteration is undone."""
@@ -396,17 +401,23 @@ class Session:
         self._undo()  # a second Ctrl-C may have stopped that
         self._begun = history.steps, decoding.snapshot()
         index = len(history.steps)
+        note = ""
+        if index == self._shared:
+            note = self._note
         try:
             iteration = iterate(decoding, propose)
-            step = record(decoding, iteration, index, self._note if index == self._shared else "")
+            step = record(decoding, iteration, index, note)
             ties, fault = self._check(history.tokens, iteration)
+            cursor = index
+            if fault is None:
+                cursor += 1
             self._history = _History(
                 steps=history.steps + (step,),
                 answers=history.answers + (kept_answers(iteration),),
                 learned=history.learned + ((self.strategy, decoding.drafter.snapshot()),),
                 tokens=len(decoding.tokens),
                 finished=decoding.finished,
-                cursor=index + 1 if fault is None else index,
+                cursor=cursor,
                 ties=history.ties + ties,
             )
         except BaseException:
@@ -445,8 +456,10 @@ class Session:
         own: dict[str, Any] = {}
         rest: dict[str, Any] = {}
         for name, value in changes.items():
-            changed = own if name in SessionSettings.model_fields else rest
-            changed[name] = value
+            if name in SessionSettings.model_fields:
+                own[name] = value
+            else:
+                rest[name] = value
         if rest:
             strategy = strategy.changed(**rest)
         return self.settings.changed(**own), strategy

@@ -42,6 +42,8 @@ class Stopwatch:
             last.synchronize()
         seconds: dict[str, float] = {}
         for (_, start, before), (phase, end, after) in pairwise(self._marks):
-            spent = end - start if before is None else before.elapsed_time(after) / 1000
+            spent = end - start
+            if before is not None:
+                spent = before.elapsed_time(after) / 1000
             seconds[phase] = seconds.get(phase, 0.0) + spent
         return seconds

@@ -135,7 +135,7 @@ class MlpRunner(HeadRunner, runs=MlpSpeculator):
         return logits[:, : self.vocab_size], states
 
     def _ids(self) -> Ids | None:
-        return self._ids_below(self.config.vocab_size)
+        return self.ids_below(self.config.vocab_size)
 
 
 class MlpKeys(Keys):

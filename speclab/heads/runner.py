@@ -233,16 +233,10 @@ class HeadRunner(DraftSource):
                 setattr(part, name, selected)
             return Linear(part), ids[shared].cpu().numpy()
         if self.model.lm_head is not None:
-            return layer, self._ids_below(len(layer.weight))
+            return layer, self.ids_below(len(layer.weight))
         if self._target.lean is not None:
             layer = self._target.lean.output
         return layer, None
-
-    def _ids_below(self, count: int) -> Ids | None:
-        """The ids of the first `count` columns, if the target has more ids; else None."""
-        if count >= self.vocab_size:
-            return None
-        return np.arange(count)
 
 
 def with_packed(module: nn.Module) -> nn.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -54,12 +54,16 @@ class Answer:
 
     def __getitem__(self, index: slice | Sequence[int]) -> Answer:
         """Some of the rows."""
-        rows = index if isinstance(index, slice) else np.asarray(index, np.int64)
-        top = None if self._top is None else (self._top[0][rows], self._top[1][rows])
-        choice = None if self._choice is None else self._choice[rows]
-        return Answer(
-            self._logits[rows], choice=choice, top=top, ids=self._ids, vocab_size=self._vocab_size
-        )
+        rows: Any = index
+        if not isinstance(index, slice):
+            rows = np.asarray(index, np.int64)
+        part = Answer(self._logits[rows], ids=self._ids, vocab_size=self._vocab_size)
+        if self._choice is not None:
+            part._choice = self._choice[rows]
+        if self._top is not None:
+            ids, log_probs = self._top
+            part._top = ids[rows], log_probs[rows]
+        return part
 
     @cached_property
     def rows(self) -> Tensor | None:
@@ -105,9 +109,8 @@ class Answer:
     def topk(self, k: int) -> TopTokens:
         """The `k` most probable tokens of each row, or fewer if there are fewer, on the host."""
         if self._top is None or self._top[0].shape[-1] < min(k, self._logits.shape[-1]):
-            self._top = to_host(
-                *topk(self._logits.float().log_softmax(-1), max(k, KEPT)), self._ids
-            )
+            best, columns = topk(self._logits.float().log_softmax(-1), max(k, KEPT))
+            self._top = to_host(best, columns, self._ids)
         ids, log_probs = self._top
         return ids[:, :k], log_probs[:, :k]
 
@@ -152,4 +155,6 @@ def to_host(log_probs: Tensor, columns: Tensor, ids: Ids | None = None) -> TopTo
         both = torch.stack((columns.int(), log_probs.view(torch.int32))).cpu().numpy()
         best = both[0].astype(np.int64)
         scores = both[1].view(np.float32)
-    return (best if ids is None else ids[best]), scores
+    if ids is not None:
+        best = ids[best]
+    return best, scores

@@ -68,17 +68,19 @@ def products(runner: Runner, rows: Sequence[int]) -> Iterator[Operator]:
     seen: dict[tuple[str, tuple[int, ...]], tuple[nn.Module, Tensor]] = {}
 
     def note(part: nn.Module, inputs: tuple[Any, ...], options: Any, output: Any) -> None:
-        tensors = [each for each in (*inputs, output) if isinstance(each, Tensor)]
         # one tensor in, one out, a row of one for a row of the other
-        if options or len(tensors) != len(inputs) + 1 or len(inputs) != 1:
+        if options or len(inputs) != 1 or not isinstance(output, Tensor):
             return
-        if output is inputs[0]:  # dropout, which does nothing here
+        read = inputs[0]
+        if not isinstance(read, Tensor) or _axis(read, most) is None:
             return
-        if _axis(inputs[0], most) is None:
+        if output is read:  # dropout, which does nothing here
             return
         weight = getattr(part, "weight", None)
-        shape = () if weight is None else tuple(weight.shape)
-        seen.setdefault((names[part], shape), (part, inputs[0]))
+        shape: tuple[int, ...] = ()
+        if weight is not None:
+            shape = tuple(weight.shape)
+        seen.setdefault((names[part], shape), (part, read))
 
     names: dict[nn.Module, str] = {}
     handles = []
@@ -99,9 +101,9 @@ def _first_of_product(part: nn.Module, inputs: Tensor, rows: Sequence[int]) -> i
     """The first number of rows at which a row of its answer is not what it is alone."""
     axis = _axis(inputs, max(rows))
     assert axis is not None
-    shapes = [tuple(weight.shape) for weight in part.parameters()]
-    key = (type(part), str(part), *shapes, inputs.shape, inputs.dtype, inputs.device)
-    key = (*key, tuple(rows), torch.get_num_threads())
+    shapes = tuple([weight.shape for weight in part.parameters()])
+    conditions = inputs.shape, inputs.dtype, inputs.device, torch.get_num_threads()
+    key = (type(part), str(part), shapes, conditions, tuple(rows))
     if key in _firsts:
         return _firsts[key]
     first: int | None = None
@@ -110,7 +112,9 @@ def _first_of_product(part: nn.Module, inputs: Tensor, rows: Sequence[int]) -> i
     generator = torch.Generator(inputs.device).manual_seed(0)
     # most rounded sums hide other last bits: many numbers are compared
     # an activation's end of a vector differs seldom: once in a million numbers was seen
-    wanted = COMPARED if shapes else min(16 * COMPARED, 500 * inputs.numel())
+    wanted = COMPARED
+    if not shapes:
+        wanted = min(16 * COMPARED, 500 * inputs.numel())
     while compared < wanted:
         alone = torch.cat([part(row) for row in inputs.split(1, axis)], axis)
         for count in rows:
@@ -152,14 +156,11 @@ class _Recorder(OwnPaths):
             hidden = far.triu(self.start + 1)
             if window is not None:
                 hidden |= far.tril(self.start - window)
-            mask = torch.zeros((1, 1, count, total), dtype=query.dtype, device=query.device)
-            mask.masked_fill_(hidden, torch.finfo(query.dtype).min)
-            beside = one_row(
-                query[:, :, :count],
-                keys[:, :, :total],
-                values[:, :, :total],
-                mask if count > 1 else None,
-            )
+            mask: Tensor | None = None
+            if count > 1:
+                mask = torch.zeros((1, 1, count, total), dtype=query.dtype, device=query.device)
+                mask.masked_fill_(hidden, torch.finfo(query.dtype).min)
+            beside = one_row(query[:, :, :count], keys[:, :, :total], values[:, :, :total], mask)
             if not torch.equal(beside, torch.cat(alone[:count], 1)):
                 self.first = min(count, self.first or count)
                 break
@@ -211,7 +212,9 @@ class Plain:
 
     def _pass(self, tokens: Sequence[int], start: int, cache: DynamicCache) -> Tensor:
         ids = torch.tensor([list(tokens)], device=self._runner.device)
-        options: dict[str, Any] = {"logits_to_keep": 1} if self._runner.takes_last else {}
+        options: dict[str, Any] = {}
+        if self._runner.takes_last:
+            options["logits_to_keep"] = 1
         out = self._runner.model(
             ids,
             position_ids=torch.arange(start, start + len(tokens), device=ids.device)[None],
@@ -243,7 +246,10 @@ def first_of_passes(runner: Runner, rows: Sequence[int], *, own: bool) -> int | 
     prefix = _random_ids(probe, prefix_length(probe, _PREFIX)).tolist()
     tokens = _random_ids(probe, max(rows), seed=1).tolist()
     plain = Plain(probe, prefix)
-    with _reading(probe, max(rows) if own else 0):
+    by_own_path = 0
+    if own:
+        by_own_path = max(rows)
+    with _reading(probe, by_own_path):
         probe.extend(prefix)
         for count in rows:
             chain = range(len(prefix), len(prefix) + count)
@@ -285,7 +291,9 @@ def measured(runner: Runner) -> Bits:
             reason = _problem(runner, rows)
     except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:
         reason = f"the probe's pass fails ({type(error).__name__})"
-    return Bits(0 if reason else rows, reason, threads)
+    if reason:
+        rows = 0
+    return Bits(rows, reason, threads)
 
 
 def _rows_of_products(operators: Iterable[Operator]) -> tuple[int, str]:
@@ -304,8 +312,10 @@ def _rows_of_products(operators: Iterable[Operator]) -> tuple[int, str]:
 def _settle_products(runner: Runner, rows: int) -> None:
     """Packed weights are used for at most so many rows, and only in shapes in which their bits are
     the library's."""
+    if runner.lean is None:
+        return
     same: dict[tuple[int, ...], bool] = {}
-    for product in runner.lean.products if runner.lean else ():
+    for product in runner.lean.products:
         product.most = rows
         if product.packed is None:
             continue
@@ -332,7 +342,7 @@ def _problem(runner: Runner, rows: int) -> str:
     paths: list[list[int]] = [[0]]
     for node in range(1, rows):
         parent = max(0, node - draw.randint(1, 3))
-        paths.append([*paths[parent], node])
+        paths.append(paths[parent] + [node])
     problem = _difference(runner, prefix, tokens, paths, plain)
     if problem and runner.lean is not None:
         runner.lean = runner.state.lean = None

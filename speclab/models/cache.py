@@ -140,11 +140,15 @@ class KVCache(Cache):
 
     @property
     def watched(self) -> tuple[int, ...]:
-        return self.hidden.layers if self.hidden is not None else ()
+        if self.hidden is None:
+            return ()
+        return self.hidden.layers
 
     def watch(self, layers: Sequence[int]) -> None:
         """Stores the hidden states of these layers from now on; drops those stored before."""
-        self.hidden = HiddenStates(layers) if layers else None
+        self.hidden = None
+        if layers:
+            self.hidden = HiddenStates(layers)
 
     @property
     def length(self) -> int:
@@ -171,16 +175,20 @@ class KVCache(Cache):
         in_place = 0
         while in_place < len(slots) and slots[in_place] == prefix + in_place:
             in_place += 1
-        moving = slots[in_place:]
+        if in_place < len(slots):
+            self._move(slots[in_place:], prefix + in_place)
+        self.shorten(prefix + len(slots))
+
+    def _move(self, slots: Sequence[int], start: int) -> None:
+        """Copies the entries of `slots` to those from `start` on."""
         on_device: dict[torch.device, Tensor] = {}  # layers may be on different devices
-        for layer in self._filled if moving else ():
+        for layer in self._filled:
             for buffer in (layer.key_buffer, layer.value_buffer):
                 if buffer.device not in on_device:
-                    on_device[buffer.device] = to_device(moving, buffer.device)
-                # read before it is written, since the ranges may overlap: [1, heads, moving, dim]
+                    on_device[buffer.device] = to_device(slots, buffer.device)
+                # read before it is written, since the ranges may overlap: [1, heads, slots, dim]
                 moved = buffer.index_select(2, on_device[buffer.device])
-                buffer.narrow(2, prefix + in_place, len(moving)).copy_(moved)
-        self.shorten(prefix + len(slots))
+                buffer.narrow(2, start, len(slots)).copy_(moved)
 
     def shorten(self, length: int) -> None:
         """Drops the entries from `length` on; moves nothing."""

@@ -51,9 +51,11 @@ class EightBit(nn.Linear):
         if len(flat) > FEW:
             return F.linear(rows, self.weight, self.bias)
         product = torch._weight_int8pack_mm(flat.bfloat16(), self.eight, self.scales)
-        out = product.to(rows.dtype).view(*rows.shape[:-1], self.out_features)
+        out = product.to(rows.dtype).view(rows.shape[:-1] + (self.out_features,))
         bias: Tensor | None = self.bias
-        return out if bias is None else out + bias
+        if bias is None:
+            return out
+        return out + bias
 
 
 @torch.no_grad()
@@ -90,7 +92,7 @@ def at_eight_bits(model: PreTrainedModel, name: str) -> PreTrainedModel:
                 f'draft="int8" cannot round {place} of {name}, whose weights are not finite: load '
                 "the model again, or choose another."
             )
-    tensors: list[Tensor] = [*model.parameters(), *model.buffers()]
+    tensors: list[Tensor] = list(model.parameters()) + list(model.buffers())
     shared: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
     copied = copy.deepcopy(model, shared)
     try:

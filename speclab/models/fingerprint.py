@@ -63,11 +63,15 @@ class Fingerprint:
             hooks: compare the hooks, too.
         """
         now = _Marks(module)
-        ignored = self.moving if hooks else self.moving | {HOOKS}
+        ignored = self.moving
+        if not hooks:
+            ignored |= {HOOKS}
         differing = self._differing(now)
         if differing is None or differing - ignored:
             return False
-        before = self._sums if whole else self._sample
+        before = self._sample
+        if whole:
+            before = self._sums
         values = _values(now.tensors, self.moving, whole=whole)
         return all(map(torch.equal, values, before))
 
@@ -133,7 +137,9 @@ class _Marks:
         values += part._parameters.values()
         values += part._buffers.values()
         for value in values:
-            self.facts.append(value if type(value) in _SIMPLE else self._plain(value))
+            if type(value) not in _SIMPLE:
+                value = self._plain(value)
+            self.facts.append(value)
 
     def _id(self, thing: object) -> int:
         self._held.append(thing)
@@ -146,7 +152,9 @@ class _Marks:
             return self._tensor(value)
         if getattr(value, "__hash__", None) and not isinstance(value, tuple):
             return value
-        inner = vars(value) if isinstance(value, PreTrainedConfig) else value
+        inner = value
+        if isinstance(value, PreTrainedConfig):
+            inner = vars(value)
         if isinstance(inner, dict):
             entries = [entry for entry in inner.items() if entry[0] not in _IGNORED]
             inner = list(chain.from_iterable(entries))
@@ -161,7 +169,9 @@ class _Marks:
         # the values of a distributed or packed one cannot be read here
         if type(tensor) in (nn.Parameter, Tensor):
             self.tensors[len(self.facts)] = tensor
-        version = 0 if tensor.is_inference() else tensor._version
+        version = 0
+        if not tensor.is_inference():
+            version = tensor._version
         mark = self._id(weakref.ref(tensor))
         return mark, tensor.data_ptr(), version, tensor.shape, tensor.dtype, tensor.device
 
@@ -189,8 +199,10 @@ def _sum(flat: Tensor) -> Tensor:
     """A sum of all bits, `[1]` int64: of words of 8 bytes, mixed by block, so that signs and order
     show."""
     start = int(flat.storage_offset()) * flat.itemsize
-    aligned = flat.nbytes % 8 == 0 and start % 8 == 0
-    words = flat.view(torch.int64 if aligned else torch.uint8)
+    kind = torch.uint8
+    if flat.nbytes % 8 == 0 and start % 8 == 0:
+        kind = torch.int64
+    words = flat.view(kind)
     whole = len(words) // BLOCK * BLOCK
     blocks = torch.cat((words[:whole].view(-1, BLOCK).sum(-1), words[whole:]))
     mixed = (blocks >> 31) | 1  # odd, so that no block is lost in the product

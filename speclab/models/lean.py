@@ -49,7 +49,7 @@ def attention(
         )
     # fast kernels take a mask or shared keys, but not both: heads that share keys become rows
     if mask is not None:
-        mask = mask.repeat(*(1,) * (mask.ndim - 2), group, 1)
+        mask = mask.repeat((1,) * (mask.ndim - 2) + (group, 1))
     together = query.reshape(batch, keys.shape[1], group * rows, dim)
     out = F.scaled_dot_product_attention(together, keys, values, mask)
     return out.reshape(batch, heads, rows, dim)
@@ -73,7 +73,7 @@ def _normed(norm: Any, rows: Tensor) -> Tensor:
 def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
     """Rotates the first `2 * half` features of every head `[m, …, dim]` in place; `cos`, `sin`: `[m, half]`."""
     half = cos.shape[-1]
-    shape = (len(cos), *(1,) * (heads.ndim - 2), half)
+    shape = (len(cos),) + (1,) * (heads.ndim - 2) + (half,)
     cos = cos.view(shape)
     sin = sin.view(shape)
     low = heads[..., :half]
@@ -232,7 +232,11 @@ class LeanForward:
         words = []
         for index, name in enumerate(CLASSES):
             ways = {product.ways[index] for product in self.products}
-            word = "both" if len(ways) > 1 else ("packed" if True in ways else "plain")
+            word = "plain"
+            if True in ways:
+                word = "packed"
+            if len(ways) > 1:
+                word = "both"
             words.append(f"{name} {word}")
         return ", ".join(words)
 
@@ -262,7 +266,9 @@ def lean_forward(model: PreTrainedModel) -> LeanForward | None:
         and transfers.has_plain_weights(model)
         and all(_is_own(part, library) for part in model.modules())
     )
-    return LeanForward(model) if is_own else None
+    if not is_own:
+        return None
+    return LeanForward(model)
 
 
 def _is_own(part: nn.Module, library: set[str]) -> bool:
@@ -270,7 +276,7 @@ def _is_own(part: nn.Module, library: set[str]) -> bool:
     kind = type(part)
     if kind not in _OWN_PARTS and kind.__module__ not in library:
         return False
-    patched = "forward" in vars(part) or kind.forward.__module__ not in library | {
-        base.__module__ for base in _OWN_PARTS
-    }
-    return not patched and not hasattr(part, "_hf_hook")
+    if "forward" in vars(part) or hasattr(part, "_hf_hook"):
+        return False
+    homes = {base.__module__ for base in _OWN_PARTS}
+    return kind.forward.__module__ in library | homes

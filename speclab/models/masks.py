@@ -70,7 +70,10 @@ class MaskPlan:
         banded = full.masked_fill(far, low)
         if not self.kinds:
             return banded
-        return {kind: full if kind == FULL else banded for kind in self.kinds}
+        masks = dict.fromkeys(self.kinds, banded)
+        if FULL in masks:
+            masks[FULL] = full
+        return masks
 
 
 def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:
@@ -83,7 +86,8 @@ def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:
     """
     if isinstance(mask, dict):
         mask = mask.get(FULL, next(iter(mask.values())))
-    # one transfer
-    shown = np.ones((rows, length)) if mask is None else (mask[0, 0] == 0).cpu().numpy()
+    shown = np.ones((rows, length))
+    if mask is not None:
+        shown = (mask[0, 0] == 0).cpu().numpy()  # one transfer
     tree: Bools = shown[:, length - rows :] != 0
     return tree, shown[:, : length - rows].sum(1).astype(int).tolist()

@@ -88,7 +88,9 @@ class OwnPaths:
             for place, column in zip(visit.places, visit.columns, strict=True):
                 keys.select(2, self.start + place).copy_(new_keys.select(2, column))
                 values.select(2, self.start + place).copy_(new_values.select(2, column))
-            first = 0 if window is None else max(0, visit.length - window)
+            first = 0
+            if window is not None:
+                first = max(0, visit.length - window)
             answers[visit.row] = one_row(
                 query.narrow(2, visit.row, 1),
                 keys.narrow(2, first, visit.length - first),

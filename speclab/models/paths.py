@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -93,8 +92,9 @@ class PathRunner(Runner):
         held = self._held
         new = self._text[held:]
         rows = torch.empty(1, 1, 0)
-        # from an empty cache every family reads a whole text
-        step = 1 if self.by_level and held else len(new)
+        step = len(new)
+        if self.by_level and held:  # from an empty cache every family reads a whole text
+            step = 1
         parts: Sequence[Tensor] = ()
         if new:
             parts = to_device(new, self.device).split(step)
@@ -134,25 +134,29 @@ class PathRunner(Runner):
         inner = {path[:-1] for path in paths}  # a row's parent is a row, too
         leaves = [path for path in dict.fromkeys(paths) if path not in inner]
         first = len(self._drafted) - len(paths)
-        self.paths = tuple(
-            [tuple([slot - first for slot in leaf if slot >= first]) for leaf in leaves]
-        )
+        new_rows = []
+        for leaf in leaves:
+            new_rows.append(tuple([slot - first for slot in leaf if slot >= first]))
+        self.paths = tuple(new_rows)
         tokens = to_device(self._drafted, self.device)
         # [leaves, deepest], padded on the right: no row of a path reads what follows it
         ids = pad_sequence([tokens[list(leaf)] for leaf in leaves], batch_first=True)
         # the kept cache has read the text alone, so every path begins from a copy of it
         state = repeated(self._state, len(leaves))
         out = []
-        for part in ids.split(1 if self.by_level else ids.shape[1], dim=1):
+        step = ids.shape[1]
+        if self.by_level:
+            step = 1
+        for part in ids.split(step, dim=1):
             rows, _, state = self._run(part, state)
             out.append(rows)
         self.rows += ids.numel()
         logits = torch.cat(out, dim=1)  # [leaves, deepest, V]
-        holder = [
-            next(row for row, leaf in enumerate(leaves) if leaf[: len(path)] == path)
-            for path in paths
-        ]
-        return logits[holder, [len(path) - 1 for path in paths]]
+        holder: dict[Path, int] = {}
+        for row, leaf in enumerate(leaves):
+            for end in range(1, len(leaf) + 1):
+                holder.setdefault(leaf[:end], row)
+        return logits[[holder[path] for path in paths], [len(path) - 1 for path in paths]]
 
     def _run(
         self,
@@ -164,8 +168,11 @@ class PathRunner(Runner):
     ) -> tuple[Tensor, Tensor | None, dict[str, Any]]:
         """As `_call`: logits `[B, T, V]`, states, and the cache."""
         out, states = self._call(ids, last_only=last_only, layers=layers, **state)
-        caches = {name: getattr(out, name, None) for name in _CACHES}
-        state = {name: cache for name, cache in caches.items() if cache is not None}
+        state = {}
+        for name in _CACHES:
+            cache = getattr(out, name, None)
+            if cache is not None:
+                state[name] = cache
         if not state:
             raise RuntimeError("it returns no cache")
         return out.logits, states, state
@@ -188,12 +195,14 @@ class PathRunner(Runner):
         self._become(self._text[:length], self._drafted[: max(length - len(self._text), 0)])
 
     def _become(self, text: list[int], drafted: Sequence[int] = ()) -> None:
-        pairs = zip(self._text, text, strict=False)
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        same = 0
+        while same < min(len(self._text), len(text)) and self._text[same] == text[same]:
+            same += 1
         # a recurrent state cannot go back, and what a pass left that failed is none
         if not 0 < self._held <= same:
             self._forget()
-        self.cache.shorten(min(same, self.hidden.length if self.hidden else 0))
+        if self.hidden is not None:
+            self.hidden.length = min(same, self.hidden.length)
         self._text = text
         self._drafted = list(drafted)
         self.length = len(text) + len(drafted)
@@ -222,9 +231,13 @@ class LevelRunner(PathRunner):
 
 def repeated(state: Any, count: int) -> Any:
     """A copy of a cache with `count` rows in place of one."""
-    return walked(
-        state, lambda each: each.repeat_interleave(count, 0) if each.ndim else each.clone()
-    )
+
+    def copied(tensor: Tensor) -> Tensor:
+        if tensor.ndim:
+            return tensor.repeat_interleave(count, 0)
+        return tensor.clone()
+
+    return walked(state, copied)
 
 
 def walked(state: Any, change: Callable[[Tensor], Any]) -> Any:

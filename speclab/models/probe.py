@@ -58,7 +58,9 @@ def check_trees(runner: Runner) -> Runner:
         kinds.insert(0, Runner)
     problems = []
     for kind in kinds:
-        tried = runner if kind is Runner else runner.beside(runner.model, kind)
+        tried = runner
+        if kind is not Runner:
+            tried = runner.beside(runner.model, kind)
         problem = _problem(tried)
         if problem and tried.lean is not None:
             tried.lean = tried.state.lean = None
@@ -142,12 +144,11 @@ def prefix_length(runner: Runner, least: int = _PREFIX, rows: int = len(_PARENTS
     `rows` follow it.
     """
     config = runner.model.config.get_text_config(decoder=True).to_dict()
-    sizes = [
-        size
-        for name, size in config.items()
-        if ("window" in name or "chunk" in name) and type(size) is int
-    ]
-    longest = max((size for size in sizes if size <= _LONGEST_PREFIX), default=0)
+    longest = 0
+    for name, size in config.items():
+        bounds = "window" in name or "chunk" in name
+        if bounds and type(size) is int and size <= _LONGEST_PREFIX:
+            longest = max(longest, size)
     return min(max(least, longest + 4), (runner.context or _LONGEST_PREFIX) - rows)
 
 

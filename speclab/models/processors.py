@@ -59,8 +59,10 @@ class GenerationRules:
             SettingsError: its eos_token_id is not an id.
         """
         eos = getattr(config, "eos_token_id", None)
+        ids: list[int] = []
         try:
-            ids = [] if eos is None else torch.as_tensor(eos, dtype=torch.long).flatten().tolist()
+            if eos is not None:
+                ids = torch.as_tensor(eos, dtype=torch.long).flatten().tolist()
         except (ValueError, TypeError) as error:
             raise SettingsError(
                 f"The target's generation_config has eos_token_id={eos!r}: set it to an id, a list "
@@ -103,9 +105,9 @@ class GenerationRules:
             return None
         try:
             config = GenerationConfig(**self.followed, max_length=prompt_length + max_new_tokens)
-            config._eos_token_tensor = (
-                torch.tensor(self.eos_ids, device=model.device) if self.eos_ids else None
-            )
+            config._eos_token_tensor = None
+            if self.eos_ids:
+                config._eos_token_tensor = torch.tensor(self.eos_ids, device=model.device)
             # The library's own list, in its order; there is no public method for it.
             run = cast("Any", model)._get_logits_processor(
                 config, input_ids_seq_length=prompt_length, device=model.device
@@ -147,12 +149,12 @@ class Processors:
 
 
 def _active(config: GenerationConfig | None, neutral: dict[str, object]) -> dict[str, Any]:
-    values = {name: getattr(config, name, None) for name in neutral}
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None and value != neutral[name]
-    }
+    active = {}
+    for name, usual in neutral.items():
+        value = getattr(config, name, None)
+        if value is not None and value != usual:
+            active[name] = value
+    return active
 
 
 def _listed(settings: dict[str, Any]) -> str:

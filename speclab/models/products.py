@@ -7,11 +7,8 @@ are timed beside each other, once per shape, dtype and machine.
 
 from __future__ import annotations
 
-import json
 import platform
 from bisect import bisect_left
-from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -21,8 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from speclab.errors import SpeclabError
-from speclab.files import cache_folder, write_whole
+from speclab.files import measured_file, read_measured, write_measured
 from speclab.models.eight_bits import EightBit
 
 PACKING = torch.backends.mkldnn.is_available()
@@ -115,8 +111,10 @@ def _bias(parts: Any) -> Tensor | None:
         return None
     biases = []
     for part in parts:
-        zeros = part.weight.new_zeros(part.out_features)
-        biases.append(zeros if part.bias is None else part.bias)
+        bias = part.bias
+        if bias is None:
+            bias = part.weight.new_zeros(part.out_features)
+        biases.append(bias)
     return torch.cat(biases)
 
 
@@ -125,9 +123,8 @@ def _ways(weights: Tensor) -> Ways:
     a new measurement."""
     conditions = (tuple(weights.shape), str(weights.dtype), torch.get_num_threads())
     if conditions not in _known:
-        everything = (*conditions, torch.__version__, platform.node(), platform.processor())
-        name = f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
-        path = cache_folder() / "products" / name
+        machine = torch.__version__, platform.node(), platform.processor()
+        path = measured_file("products", (conditions, machine))
         _known[conditions] = _loaded(path) or _timed(weights, path)
     return _known[conditions]
 
@@ -155,18 +152,12 @@ def _timed(weights: Tensor, path: Path) -> Ways:
         quiet = quiet and all(median(taken) < _QUIET * min(taken) for taken in times.values())
     ways: Ways = (faster[0], faster[1], faster[2], faster[3])
     if quiet:
-        # a read-only directory: the choice lasts as long as the process
-        with suppress(OSError, SpeclabError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json.dumps(ways).encode())
+        write_measured(path, ways)
     return ways
 
 
 def _loaded(path: Path) -> Ways | None:
-    try:
-        ways = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
+    ways = read_measured(path)
     if not isinstance(ways, list) or [type(way) for way in ways] != [bool] * len(CLASSES):
         return None
     return ways[0], ways[1], ways[2], ways[3]

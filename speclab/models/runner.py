@@ -76,12 +76,14 @@ class Runner(DraftSource):
         self._tree = TreeRows()
 
     def after_text(self, tokens: Sequence[int], topk: int = 0, node: int = 0) -> Answer:
-        root = (0,) if node == 0 else ()
-        self._tree = TreeRows(len(tokens) - len(root), node, *root)
+        self._tree = TreeRows(len(tokens), node)
+        if node == 0:  # the last token is in the tree
+            self._tree = TreeRows(len(tokens) - 1, node, 0)
         return self.logits(tokens[self.length :], topk=topk)
 
     def after_nodes(self, tree: Columns, nodes: Sequence[int], topk: int = 0) -> Answer:
-        return self.logits(*self._tree.add(tree, nodes, self.length), topk=topk)
+        tokens, positions, visible = self._tree.add(tree, nodes, self.length)
+        return self.logits(tokens, positions, visible, topk=topk)
 
     def keep_path(self, path: Sequence[int]) -> None:
         self.keep(self._tree.prefix, self._tree.slots(path))
@@ -113,8 +115,12 @@ class Runner(DraftSource):
         """What computes a pass, for records: "module", "lean", or "lean, packed"; ", by own path"."""
         name = "module"
         if self.lean is not None:
-            name = "lean, packed" if self.lean.packed else "lean"
-        return f"{name}, by own path" if self.own_rows else name
+            name = "lean"
+            if self.lean.packed:
+                name += ", packed"
+        if self.own_rows:
+            name += ", by own path"
+        return name
 
     @property
     def hidden(self) -> HiddenStates | None:
@@ -208,13 +214,12 @@ class Runner(DraftSource):
 
     def _answer(self, rows: Tensor, topk: int) -> Answer:
         """From logits `[m, columns]`, which may have padding."""
-        ids = min(self.known, self.vocab_size)
         return check_finite(
-            rows[:, :ids],
+            rows[:, : min(self.known, self.vocab_size)],
             topk,
             self.name,
             allow_nonfinite=self.allow_nonfinite,
-            ids=None if ids == self.vocab_size else np.arange(ids),
+            ids=self.ids_below(self.known),
             vocab_size=self.vocab_size,
         )
 
@@ -255,12 +260,14 @@ class Runner(DraftSource):
         if layers:
             options["output_hidden_states"] = True
         output = self.model(ids, use_cache=True, **options)
+        if not layers:
+            return output, None
         states = [output.hidden_states[layer][0] for layer in layers]
-        return output, torch.stack(states, dim=1) if layers else None
+        return output, torch.stack(states, dim=1)
 
     def watch(self, layers: Sequence[int]) -> None:
         """Also stores the hidden states of `layers` from now on; entries without them are dropped."""
-        wanted = tuple(sorted({*self.cache.watched, *layers}))
+        wanted = tuple(sorted(set(self.cache.watched).union(layers)))
         if wanted != self.cache.watched:
             self.cache.watch(wanted)
             self.crop(0)
@@ -301,7 +308,7 @@ class Runner(DraftSource):
         fork.calls = fork.rows = 0
         fork._given = (None, 0, 0)
         fork.state = self._current()
-        fork.lean = fork.state.lean if lean else None
+        fork.lean = fork.state.lean
         if fork.state is not self.state:
             fork._read(self.cache.watched)
             if fork.known != self.known:
@@ -314,6 +321,7 @@ class Runner(DraftSource):
             fork.length = length
             fork._columns = self._columns.clone()
         if not lean:
+            fork.lean = None
             fork.cache.watch(())
         return fork
 

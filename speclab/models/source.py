@@ -17,7 +17,7 @@ import torch
 
 from speclab.display import line
 from speclab.errors import ChangedModelError, OutOfMemoryError
-from speclab.models.answer import Answer
+from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
 from speclab.models.fingerprint import Fingerprint
 from speclab.models.lean import LeanForward
@@ -51,15 +51,19 @@ class TreeRows:
         start = length - self.prefix
         visible = np.zeros((len(nodes), start + len(nodes)), dtype=np.bool_)
         for row, node in enumerate(nodes):
-            self._path[node] = (*self._path.get(tree.parent[node], ()), start + row)
+            self._path[node] = self._path.get(tree.parent[node], ()) + (start + row,)
             visible[row, self._path[node]] = True
         positions = [self.prefix + len(self._path[node]) - 1 for node in nodes]
         return [tree.token[node] for node in nodes], positions, visible
 
     def slots(self, path: Sequence[int]) -> list[int]:
         """The slots of those nodes of a path that ran."""
-        ran = [self._path[node] for node in path if self._path.get(node)]
-        return [self.prefix + slots[-1] for slots in ran]
+        slots = []
+        for node in path:
+            columns = self._path.get(node)
+            if columns:
+                slots.append(self.prefix + columns[-1])
+        return slots
 
 
 class Kept(NamedTuple):
@@ -212,7 +216,9 @@ class DraftSource(ABC):
     @property
     def own_rows(self) -> int:
         """Most rows of a pass that reads by own path; 0: rows read under a mask."""
-        return self.state.bits.rows if self.state.bits else 0
+        if self.state.bits is None:
+            return 0
+        return self.state.bits.rows
 
     def __repr__(self) -> str:
         return line(type(self).__name__, self.name, length=self.length)
@@ -227,6 +233,12 @@ class DraftSource(ABC):
     def proposes(self) -> Collection[int]:
         """The ids of a text that it can propose."""
         return range(min(self.known, self.vocab_size))
+
+    def ids_below(self, count: int) -> Ids | None:
+        """The ids of `count` columns of logits in order; None: they are all ids of a text."""
+        if count >= self.vocab_size:
+            return None
+        return np.arange(count)
 
     @property
     def capacity(self) -> int:

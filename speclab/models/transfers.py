@@ -61,7 +61,8 @@ def check_finite(
         finite = bool(host[:, 0].all())
         count = (host.shape[1] - 2) // 2
         tokens = host[:, 1 : 2 + count].astype(np.int64)
-        tokens = tokens if ids is None else ids[tokens]
+        if ids is not None:
+            tokens = ids[tokens]
         choice = tokens[:, 0]
         if k:
             top = tokens[:, 1:], np.ascontiguousarray(host[:, 2 + count :]).view(np.float32)
