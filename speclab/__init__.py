@@ -25,13 +25,11 @@ def _there(home: str) -> bool:
 
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-_HOME = {
-    name: home
-    for home, names in re.findall(r"(?m)^from (\S+) import (\([^)]*|.*)", _STUB)
-    for name in re.findall(r"as (\w+)", names)
-    if _there(home)
-}
+_HOME: dict[str, str] = {}
 """Each public name and the module that holds it; a module's is its package."""
+for _module, _names in re.findall(r"(?m)^from (\S+) import (\([^)]*|.*)", _STUB):
+    if _there(_module):
+        _HOME.update(dict.fromkeys(re.findall(r"as (\w+)", _names), _module))
 
 __all__ = ["__version__", *_HOME]
 
@@ -54,7 +52,9 @@ def _meant(name: str) -> str:
     """The public name that a misspelt one resembles, whatever its case."""
     lower = {known.lower(): known for known in __all__}
     near = get_close_matches(name.lower(), lower, n=1)
-    return f": did you mean {lower[near[0]]}?" if near else ""
+    if not near:
+        return ""
+    return f": did you mean {lower[near[0]]}?"
 
 
 def __dir__() -> list[str]:

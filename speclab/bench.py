@@ -239,7 +239,7 @@ def _by_speclab(pair: ModelPair, strategy: Strategy, ids: list[int], max_new_tok
     began = _now(pair)
     result = generate(pair, strategy, ids, max_new_tokens=max_new_tokens)
     seconds = _now(pair) - began
-    if getattr(strategy, "node_budget", None) == "auto":
+    if strategy.is_auto:
         used += " (auto)"
     return _Call(result.token_ids, seconds, used, result.metrics.tokens_per_iteration)
 

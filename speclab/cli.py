@@ -144,9 +144,13 @@ def run(
         max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
-    given = as_messages(prompt) if chat else prompt
+    given: Any = prompt
+    written = prompt
+    if chat:
+        given = as_messages(prompt)
+        written = ""
     result = speclab.generate(models, chosen, given, **sampling.model_dump())
-    typer.echo(result.text if chat else prompt + result.text)
+    typer.echo(written + result.text)
     _print_pairs({name: f"{value:.4g}" for name, value in result.metrics.as_dict().items()})
 
 
@@ -309,8 +313,9 @@ _Close = Annotated[
 
 
 def _opened(path: Path, pair: Any) -> Any:
-    saved = path.name.endswith(".json.gz")
-    return speclab.load_trace(path) if saved else speclab.load_steps(path, pair)
+    if path.name.endswith(".json.gz"):
+        return speclab.load_trace(path)
+    return speclab.load_steps(path, pair)
 
 
 def _runs_in(file: Path) -> list[Path]:
@@ -369,12 +374,15 @@ def clinic(
             trace, pair, _progress, close=close, tables=report
         )
         _forget_progress()
-    if as_json:
+    whole_folder = file.is_dir()
+    if as_json and whole_folder:
         data = {name: result.as_dict() for name, result in reports.items()}
-        typer.echo(json.dumps(data if file.is_dir() else data[file.name], indent=1))
+        typer.echo(json.dumps(data, indent=1))
     else:
         for name, result in reports.items():
-            typer.echo(f"{name}: {result}" if file.is_dir() else str(result))
+            if whole_folder:
+                typer.echo(f"{name}: ", nl=False)
+            _print_result(result, as_json)
     statuses = {result.exit_status for result in reports.values()}
     for status in (1, 3):  # a wrong text counts more than a wrong draft
         if status in statuses:
@@ -395,8 +403,15 @@ def diff(
     pair = _loaded(target, device=device, dtype=dtype)
     result = speclab.clinic.diff(_opened(a, pair), _opened(b, pair), pair, _progress, close=close)
     _forget_progress()
-    typer.echo(json.dumps(result.as_dict(), indent=1) if as_json else str(result))
+    _print_result(result, as_json)
     raise typer.Exit(result.verdict in ("fault", "unknown", "acceptance"))
+
+
+def _print_result(result: Any, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(result.as_dict(), indent=1))
+    else:
+        typer.echo(str(result))
 
 
 def _progress(done: int, total: int) -> None:
@@ -430,18 +445,20 @@ def same(
     Exit status 0 if they are the same or a tie, 1 if one is wrong, 2 if it cannot be judged.
     """
     try:
+        asked: Any = prompt
+        if prompt.startswith("@"):
+            asked = Path(prompt[1:]).read_text("utf-8")
+        if chat:
+            asked = as_messages(asked)
         # a final line break is the file's
         text_a = a.read_text("utf-8").removesuffix("\n")
         text_b = b.read_text("utf-8").removesuffix("\n")
-        if prompt.startswith("@"):
-            prompt = Path(prompt[1:]).read_text("utf-8")
         pair = _loaded(target, device=device)
-        asked = as_messages(prompt) if chat else prompt
         result = speclab.clinic.same(text_a, text_b, pair, asked, dtype=dtype)
     except (SpeclabError, OSError, UnicodeDecodeError) as error:
         typer.secho(str(error), err=True, fg=typer.colors.RED)
         raise typer.Exit(2) from error
-    typer.echo(json.dumps(result.as_dict(), indent=1) if as_json else str(result))
+    _print_result(result, as_json)
     raise typer.Exit(result.exit_status)
 
 
@@ -460,7 +477,9 @@ def read(
     if as_json:
         typer.echo(json.dumps([result.as_dict() for result in results], indent=1))
         return
-    free = "\033[32m{}\033[0m" if sys.stdout.isatty() else "[{}]"
+    free = "[{}]"
+    if sys.stdout.isatty():
+        free = "\033[32m{}\033[0m"
     for result in results:
         typer.echo(result.show(free))
 

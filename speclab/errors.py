@@ -18,6 +18,11 @@ def named(value: object) -> str:
     return f"an object of type {type(value).__name__}"
 
 
+def first_line(error: Exception, most: int) -> str:
+    """The beginning of another library's message, for a sentence."""
+    return str(error).partition("\n")[0][:most]
+
+
 class SpeclabError(Exception):
     """Base of every error that a user can cause and correct; its message is one sentence."""
 

@@ -95,9 +95,9 @@ def _one_sentence(
 
 def cache_folder() -> Path:
     """Holds fetched and converted models and measured times: `SPECLAB_CACHE`, or the user's cache."""
-    chosen = os.environ.get("SPECLAB_CACHE")
-    if chosen:
-        return Path(chosen)
+    folder = os.environ.get("SPECLAB_CACHE")
+    if folder:
+        return Path(folder)
     try:
         return user_cache_path("speclab")
     except RuntimeError:  # HOME is not set, and the user has no entry in passwd

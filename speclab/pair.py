@@ -98,9 +98,10 @@ class ModelPair:
         """Names of the heads in pictures and records, numbered if they are not unique."""
         names = [head.name for head in self.heads]
         taken = Counter(names + list(self.runners))
-        return tuple(
-            name if taken[name] == 1 else f"{name} {index}" for index, name in enumerate(names)
-        )
+        for index, name in enumerate(names):
+            if taken[name] > 1:
+                names[index] = f"{name} {index}"
+        return tuple(names)
 
     @cached_property
     def texts(self) -> TokenTexts:
@@ -234,14 +235,17 @@ class ModelPair:
     @property
     def _sources(self) -> dict[str, Runner | HeadRunner]:
         """The runners and the heads, by role."""
-        return {**self.runners, **{f"head_{index}": head for index, head in enumerate(self.heads)}}
+        sources: dict[str, Runner | HeadRunner] = dict(self.runners)
+        for index, head in enumerate(self.heads):
+            sources[f"head_{index}"] = head
+        return sources
 
     @cached_property
     def _parameters(self) -> dict[str, int]:
-        return {
-            role: sum(weights.numel() for weights in source.model.parameters())
-            for role, source in self._sources.items()
-        }
+        counts = {}
+        for role, source in self._sources.items():
+            counts[role] = sum(weights.numel() for weights in source.model.parameters())
+        return counts
 
     def describe(self) -> dict[str, str | int | float | bool | None]:
         """What runs where, for records."""
@@ -323,12 +327,12 @@ def load_pair(
     Raises:
         SpeclabError: a subclass for each cause, such as not found, offline, memory, tokenizers.
     """
-    own = draft if isinstance(draft, str) and draft in OWN_DRAFTS else ""
-    draft = None if own else draft
+    kind = draft if isinstance(draft, str) and draft in OWN_DRAFTS else ""
+    draft = None if kind else draft
     if target is None:
         preset = _preset(name, draft)
         target = preset.target
-        draft = None if own else preset.draft
+        draft = None if kind else preset.draft
         tokenizer = tokenizer or preset.tokenizer
         dtype = dtype or preset.dtype
         heads = preset.heads if heads is None else heads
@@ -339,14 +343,14 @@ def load_pair(
         models = [unwrapped(source) for source in (target, draft) if source is not None]
         tokenizer, alike = _tokenizer(loader, models, tokenizer)
         runners = [loader.runner(model) for model in models]
-        sources = [*runners, *[load_head(head, runners[0], loader) for head in listed(heads)]]
+        sources = runners + [load_head(head, runners[0], loader) for head in listed(heads)]
     share_vocabulary(sources, tokenizer)
     name = name or " + ".join([runner.name for runner in runners])
-    if len({runner.name for runner in runners}) < len(runners):
+    if len(runners) > 1 and runners[0].name == runners[1].name:
         runners[1].name = f"the draft {runners[1].name}"
     first, *others = _checked(sources, exact, report)
-    drafter = _own_draft(first, own) if own else None
-    if len(runners) > 1:
+    drafter = _own_draft(first, kind) if kind else None
+    if draft is not None:
         drafter = others.pop(0)
     return ModelPair(first, drafter, tuple(others), tokenizer, name, alike=alike).fresh()
 
@@ -358,7 +362,9 @@ def _checked(sources: Sequence[Any], exact: str | None, report: Report) -> list[
     report("Checking how the models verify trees…")
     checked: list[Any] = []
     for source in sources:
-        checked.append(check_trees(source) if isinstance(source, Runner) else source)
+        if isinstance(source, Runner):
+            source = check_trees(source)
+        checked.append(source)
     _check_bits(checked[0], exact, report)
     return checked
 

@@ -38,7 +38,9 @@ def as_messages(text: str) -> tuple[dict[str, str], ...]:
 
 def is_conversation(prompt: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     """Whether a prompt is a list of messages."""
-    return isinstance(prompt, list | tuple) and any(isinstance(one, Mapping) for one in prompt)
+    return isinstance(prompt, list | tuple) and any(
+        isinstance(message, Mapping) for message in prompt
+    )
 
 
 def checked_messages(prompt: Iterable[object]) -> list[Message]:
@@ -47,9 +49,9 @@ def checked_messages(prompt: Iterable[object]) -> list[Message]:
     Raises:
         PromptError: a message has no role, or neither a content nor anything else.
     """
-    found = []
-    for number, given in enumerate(prompt, 1):
-        message = given if isinstance(given, Mapping) else {}
+    messages = []
+    for number, entry in enumerate(prompt, 1):
+        message = entry if isinstance(entry, Mapping) else {}
         role = message.get("role")
         content = message.get("content")
         calls = content is None and message.keys() - {"role", "content"}  # of tools
@@ -58,8 +60,8 @@ def checked_messages(prompt: Iterable[object]) -> list[Message]:
                 f"Message {number} of the prompt is not a role and a content: write "
                 '{"role": "user", "content": "…"}.'
             )
-        found.append(Message(role, str(content or "")))
-    return found
+        messages.append(Message(role, str(content or "")))
+    return messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +88,13 @@ def examples(kind: str | None = None, *, chat: bool = False) -> list[Prompt]:
 
     `chat`: questions for a chat model instead of texts to continue.
     """
-    found = _read(_ASKED if chat else _CONTINUED)
-    known = dict.fromkeys(prompt.kind for prompt in found)
+    prompts = _read(_ASKED if chat else _CONTINUED)
+    known = dict.fromkeys(prompt.kind for prompt in prompts)
     if kind is not None and kind not in known:
         raise SettingsError(
             f"There are no prompts of the kind {kind!r}: choose one of {', '.join(known)}."
         )
-    return [prompt for prompt in found if kind in (None, prompt.kind)]
+    return [prompt for prompt in prompts if kind in (None, prompt.kind)]
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from speclab.errors import SettingsError
+from speclab.errors import SettingsError, first_line
 from speclab.views import template
 
 if TYPE_CHECKING:
@@ -71,14 +71,14 @@ def measure(
 
     frames = []
     for runner in _runners(model, dtypes, device):
-        found = pd.DataFrame(list(_operators(runner, counts)))
-        found["shape"] = ["×".join(map(str, shape)) for shape in found["shape"]]
-        found["first"] = found["first"].astype("Int64")
-        found["dtype"] = str(runner.dtype).removeprefix("torch.")
-        found["device"] = str(runner.device)
-        found["threads"] = torch.get_num_threads()
-        found["tried"] = [tuple(counts)] * len(found)
-        frames.append(found.rename(columns={"name": "operator"}))
+        frame = pd.DataFrame(list(_operators(runner, counts)))
+        frame["shape"] = ["×".join(map(str, shape)) for shape in frame["shape"]]
+        frame["first"] = frame["first"].astype("Int64")
+        frame["dtype"] = str(runner.dtype).removeprefix("torch.")
+        frame["device"] = str(runner.device)
+        frame["threads"] = torch.get_num_threads()
+        frame["tried"] = [tuple(counts)] * len(frame)
+        frames.append(frame.rename(columns={"name": "operator"}))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -94,11 +94,14 @@ def _runners(model: Any, dtypes: Sequence[str] | None, device: str | None) -> It
     source = unwrapped(source)
     in_memory = not isinstance(source, str | PathLike)
     if dtypes is None:
-        dtypes = (str(source.dtype).removeprefix("torch."),) if in_memory else DTYPES
+        dtypes = DTYPES
+        if in_memory:
+            dtypes = (str(source.dtype).removeprefix("torch."),)
     for dtype in [parse_dtype(dtype) for dtype in dtypes]:
-        other = in_memory and dtype != source.dtype
-        loader = Loader(parse_device(device), dtype)
-        yield loader.runner(deepcopy(source) if other else source)
+        copied = source
+        if in_memory and dtype != source.dtype:
+            copied = deepcopy(source)
+        yield Loader(parse_device(device), dtype).runner(copied)
 
 
 def _operators(runner: Runner, counts: list[int]) -> Iterator[Operator]:
@@ -107,7 +110,7 @@ def _operators(runner: Runner, counts: list[int]) -> Iterator[Operator]:
     try:
         yield from bits.products(runner, counts)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        reason = str(error).partition("\n")[0][:60]
+        reason = first_line(error, 60)
         raise SettingsError(
             f"{runner.name} runs no pass of {counts[-1]} rows ({type(error).__name__}: {reason}): "
             "give a causal language model, or fewer rows."
@@ -145,13 +148,11 @@ def picture(frame: pd.DataFrame) -> Figure:
     for row in frame.to_dict("records"):
         name = f"{row['operator']} {row['shape']}".strip()
         for count in row["tried"]:
-            others = not pd.isna(row["first"]) and count >= row["first"]
-            marks.append({
-                "operator": name,
-                "rows": str(count),
-                "dtype": row["dtype"],
-                "bits": "others" if others else "the same",
-            })  # fmt: skip
+            bits = "the same"
+            if not pd.isna(row["first"]) and count >= row["first"]:
+                bits = "others"
+            mark = {"operator": name, "rows": str(count), "dtype": row["dtype"], "bits": bits}
+            marks.append(mark)
     names = list(dict.fromkeys([mark["operator"] for mark in marks]))
     figure = px.scatter(
         pd.DataFrame(marks),

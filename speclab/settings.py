@@ -28,8 +28,10 @@ class Settings(BaseModel):
     def _refuse_bool(cls, values: Any) -> Any:
         """pydantic would accept True as the number 1."""
         for name, value in values.items():
-            kind = cls.model_fields[name].annotation if name in cls.model_fields else bool
-            if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
+            if not isinstance(value, bool) or name not in cls.model_fields:
+                continue
+            kind = cls.model_fields[name].annotation
+            if bool not in (kind, *get_args(kind)):
                 raise ValueError(f"{cls.__name__}: {name} cannot be {value}")
         return values
 
@@ -79,22 +81,26 @@ class SessionSettings(Settings):
 
 def number_kind(field: FieldInfo) -> type[int] | type[float] | None:
     """The number type of a setting; int for a setting that may also be "auto"; None for other types."""
-    if Literal["auto"] in get_args(field.annotation):
+    if field.annotation is int or Literal["auto"] in get_args(field.annotation):
         return int
-    if field.annotation is int:
-        return int
-    return float if field.annotation is float else None
+    if field.annotation is float:
+        return float
+    return None
 
 
 def bounds(field: FieldInfo, step: float = 0) -> tuple[float | None, float | None]:
     """The smallest and the largest number that a field accepts; an open bound moves in by `step`."""
     low = high = None
-    nested = [
-        rule for kind in get_args(field.annotation) for rule in getattr(kind, "__metadata__", ())
-    ]
-    for rule in [*field.metadata, *nested]:
-        low = rule.gt + step if hasattr(rule, "gt") else getattr(rule, "ge", low)
-        high = rule.lt - step if hasattr(rule, "lt") else getattr(rule, "le", high)
+    rules: list[Any] = list(field.metadata)
+    for kind in get_args(field.annotation):
+        rules += getattr(kind, "__metadata__", ())
+    for rule in rules:
+        low = getattr(rule, "ge", low)
+        high = getattr(rule, "le", high)
+        if hasattr(rule, "gt"):
+            low = rule.gt + step
+        if hasattr(rule, "lt"):
+            high = rule.lt - step
     return low, high
 
 
@@ -105,19 +111,18 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         near = get_close_matches(name, kind.model_fields)
-        known = ", ".join(kind.model_fields) or "none"
-        way_out = f"did you mean {near[0]}?" if near else f"its settings are {known}"
+        way_out = f"its settings are {', '.join(kind.model_fields) or 'none'}"
+        if near:
+            way_out = f"did you mean {near[0]}?"
         return f"{subject} has no setting {name!r}: {way_out}"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
-    others = [
-        error["msg"].removeprefix("Input should be ")
-        for error in errors[1:]
-        if error["loc"][0] == first["loc"][0]
-    ]
-    return refusal(
-        subject, first["loc"][:1], {**first, "msg": " or ".join([first["msg"], *others])}
-    )
+    place = first["loc"][:1]
+    words = [first["msg"]]
+    for other in errors[1:]:
+        if other["loc"][:1] == place:
+            words.append(other["msg"].removeprefix("Input should be "))
+    return refusal(subject, place, {**first, "msg": " or ".join(words)})
 
 
 def refusal(subject: str, place: Sequence[int | str], details: Mapping[str, Any]) -> str:

@@ -60,14 +60,14 @@ class DraftTree:
 
     def __post_init__(self) -> None:
         for name, kind in (("token", np.int64), ("parent", np.int64), ("log_prob", np.float64)):
-            given = np.asarray(getattr(self, name))
-            fits = given.size == 0 or np.can_cast(given.dtype, kind, "same_kind")
-            if given.ndim != 1 or not fits:
+            values = np.asarray(getattr(self, name))
+            fits = values.size == 0 or np.can_cast(values.dtype, kind, "same_kind")
+            if values.ndim != 1 or not fits:
                 raise SettingsError(
                     f"A draft tree's {name} is a flat list of {np.dtype(kind)}, one for each node, "
-                    f"not {given.dtype} of shape {list(given.shape)}"
+                    f"not {values.dtype} of shape {list(values.shape)}"
                 )
-            column = given.astype(kind)
+            column = values.astype(kind)
             column.flags.writeable = False
             object.__setattr__(self, name, column)
         object.__setattr__(self, "source", tuple(self.source))
@@ -228,15 +228,15 @@ class DraftTree:
 
     def select(self, keep: Sequence[bool]) -> DraftTree:
         """The tree without the nodes where `keep` is false; a kept node needs a kept parent."""
-        kept = np.flatnonzero(np.asarray(keep, dtype=np.bool_))
+        rows = np.flatnonzero(np.asarray(keep, dtype=np.bool_))
         place = np.full(len(self.token) + 1, -2, dtype=np.int64)
-        place[kept] = np.arange(len(kept))
+        place[rows] = np.arange(len(rows))
         place[-1] = -1
-        source = tuple([self.source[node] for node in kept.tolist()])
+        source = tuple([self.source[node] for node in rows.tolist()])
         return DraftTree(
-            self.token[kept],
-            place[self.parent[kept]],
-            self.log_prob[kept],
+            self.token[rows],
+            place[self.parent[rows]],
+            self.log_prob[rows],
             source,
             self.candidate_sampling,
         )

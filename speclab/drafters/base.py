@@ -95,19 +95,23 @@ class Strategy(Settings):
         return lacks_head(self, offer, getattr(self, "head", None))
 
     @property
+    def is_auto(self) -> bool:
+        """Whether its node budget is "auto", which a session replaces by a number."""
+        return getattr(self, "node_budget", 1) == "auto"
+
+    @property
     def number_of_nodes(self) -> int:
         """The node budget as a number.
 
         Raises:
-            SettingsError: it is "auto", which a session replaces by a number.
+            SettingsError: it is "auto".
         """
-        budget = getattr(self, "node_budget", 1)
-        if budget == "auto":
+        if self.is_auto:
             raise SettingsError(
                 f"{type(self).__name__} has no number of nodes yet: decode with a session, which "
                 "measures it, or set node_budget to a number."
             )
-        return int(budget)
+        return int(getattr(self, "node_budget", 1))
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:

@@ -85,7 +85,7 @@ _one_at_a_time = Lock()
 
 def with_node_budget(strategy: S, pair: ModelPair) -> S:
     """The strategy with a number in place of `node_budget="auto"`."""
-    if getattr(strategy, "node_budget", None) != "auto":
+    if not strategy.is_auto:
         return strategy
     return strategy.model_copy(update={"node_budget": node_budget(strategy, pair)})
 

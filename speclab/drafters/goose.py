@@ -25,6 +25,7 @@ from speclab.drafters.transitions import TableDrafter, Width
 from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
+    from speclab.drafters.isotropic import IsotropicTree
     from speclab.pair import ModelPair
 
 SMOOTHING = 0.3  # weight of the newest iteration in the running acceptance of copies (appendix C.3)
@@ -104,7 +105,15 @@ class Goose(Strategy):
         return GooseDrafter(self, pair)
 
 
-class GooseDrafter(TableDrafter):
+class TwoSources(TableDrafter):
+    """Has GOOSE's two sources: copies of the text, and transitions."""
+
+    def __init__(self, settings: Goose | IsotropicTree, pair: ModelPair) -> None:
+        super().__init__(settings, pair, settings.successors, pairs=settings.bigrams)
+        self._copies = Copies(settings.shortest_ngram, settings.longest_ngram)
+
+
+class GooseDrafter(TwoSources):
     """Drafts spine trees, chains, trees of transitions, or nothing.
 
     Attributes:
@@ -115,8 +124,7 @@ class GooseDrafter(TableDrafter):
     state = ("table", "rate")
 
     def __init__(self, settings: Goose, pair: ModelPair) -> None:
-        super().__init__(settings, pair, settings.successors, pairs=settings.bigrams)
-        self._copies = Copies(settings.shortest_ngram, settings.longest_ngram)
+        super().__init__(settings, pair)
         self.rate = (FIRST_ACCEPTANCE, 1.0)
         self._spine = 0
 

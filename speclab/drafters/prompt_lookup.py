@@ -122,6 +122,6 @@ class Copies(SuffixAutomaton):
                 state = state.link
             if position := state.before:
                 # a copy that reaches the end continues with itself, as in LZ77
-                copied = cycle(text[position:])
+                copied = cycle(text[position : position + limit])
                 matches.append(Match(n, position, tuple(islice(copied, limit))))
         return matches

@@ -115,17 +115,17 @@ class SuffixAutomaton:
     @classmethod
     def of(cls, tokens: Sequence[int]) -> SuffixAutomaton:
         """The automaton of texts that do not grow, each with a `BREAK` after it."""
-        made = cls()
-        made.read(tokens)
-        state = made.states[0]
+        automaton = cls()
+        automaton.read(tokens)
+        state = automaton.states[0]
         # the phrases from the start on, each of which ends at a place of its own
         for token in tokens:
             state = state.after[token]
             state.count = 1
-        for state in sorted(made.states, key=attrgetter("length"), reverse=True):
+        for state in sorted(automaton.states, key=attrgetter("length"), reverse=True):
             if state.link:
                 state.link.count += state.count
-        return made
+        return automaton
 
     def match(self, phrase: Sequence[int]) -> tuple[Phrases, int]:
         """The state of the longest suffix of a phrase that the text contains, and its length."""

@@ -245,7 +245,7 @@ class Session:
     def _described(self) -> dict[str, Value]:
         """All settings as given, and beside "auto" the number of nodes that it took."""
         settings = self.strategy.describe() | self.settings.model_dump()
-        if settings.get("node_budget") == "auto":
+        if self.strategy.is_auto:
             settings["measured_node_budget"] = self._decoding.drafter.settings.number_of_nodes
         return settings
 

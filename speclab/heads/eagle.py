@@ -241,8 +241,7 @@ class EagleKeys(LayerKeys):
         for name in list(tensors):
             if name.startswith("fc."):
                 tensors[f"fuse.{name.removeprefix('fc.')}"] = tensors.pop(name)
-        text = folder.target.model.config.get_text_config(decoder=True)
-        fields["layers"] = self._layers(text.num_hidden_layers)
+        fields["layers"] = self._layers(folder.target.text_config.num_hidden_layers)
         for name in FLAGS:
             fields[name] = self.eagle_config.get(name, getattr(self, name))
         if self.eagle_config.get("return_hidden_post_norm"):  # TensorRT-LLM's name

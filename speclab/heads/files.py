@@ -26,6 +26,7 @@ from speclab.errors import (
     ModelNotFoundError,
     SpeclabError,
     UnsupportedModelError,
+    first_line,
 )
 from speclab.heads.eagle import EagleConfig
 from speclab.heads.layer import library_config
@@ -229,7 +230,7 @@ def _valid(file: Path) -> Iterator[None]:
     except SpeclabError:
         raise
     except Exception as error:  # transformers has many errors for a damaged config
-        reason = str(error).partition("\n")[0][:120]
+        reason = first_line(error, 120)
     raise UnsupportedModelError(
         f"{file.name} in {file.parent.name} describes no head that speclab runs ({reason}): load "
         "another head."

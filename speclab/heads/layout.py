@@ -87,7 +87,7 @@ class DraftModule(nn.Module):
 
     def misfit(self, target: Runner) -> str:
         """Why the head cannot draft for a target; empty if it can."""
-        text = target.model.config.get_text_config(decoder=True)
+        text = target.text_config
         config = self.config
         depth = text.num_hidden_layers
         if config.states_size != text.hidden_size:

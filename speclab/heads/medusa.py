@@ -83,7 +83,7 @@ class MedusaKeys(Keys):
         config = MedusaConfig(
             name=folder.name,
             vocab_size=target.known,
-            hidden_size=target.model.config.get_text_config(decoder=True).hidden_size,
+            hidden_size=target.text_config.hidden_size,
             count=self.medusa_num_heads or self.num_heads,
             depth=self.medusa_num_layers,
         )

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from transformers import modeling_layers
 
-from speclab.errors import UnsupportedModelError
+from speclab.errors import UnsupportedModelError, first_line
 from speclab.heads.layout import DraftModule, HeadConfig
 from speclab.heads.runner import HeadRows, HeadRunner
 from speclab.loading.loader import Loader, locate, no_progress_bar
@@ -155,7 +155,7 @@ def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
     path = str(config.name_or_path)
     loader.report(f"Loading the MTP layers of {target.name}…")
     try:
-        if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
+        if not getattr(target.text_config, "num_mtp_layers", None):
             raise ValueError(
                 f"transformers finds none in this checkpoint of family {target.family}"
             )
@@ -166,7 +166,7 @@ def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
             library: Any = modeling_layers.MtpModel
             model = library.from_pretrained(target.model, device_map={"": target.device})
     except Exception as error:  # whatever the library misses in the config or in the files
-        reason = str(error).partition("\n")[0][:70]
+        reason = first_line(error, 70)
         raise UnsupportedModelError(
             f"{target.name} cannot draft with MTP layers ({reason}): load a draft head, or "
             "choose another target."

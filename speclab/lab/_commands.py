@@ -59,23 +59,23 @@ def method(busy: str = "") -> Callable[[Method], Method]:
 
 def methods(owner: type) -> Mapping[str, str]:
     """The methods of a class that `Lab` offers, and what the page shows while they work."""
-    return {
-        name: function.offered
-        for name, function in vars(owner).items()
-        if hasattr(function, "offered")
-    }
+    offered = {}
+    for name, function in vars(owner).items():
+        if hasattr(function, "offered"):
+            offered[name] = function.offered
+    return offered
 
 
 @cache
 def commands(owner: type) -> Mapping[str, Command]:
     """The commands of a class by the names of their messages."""
-    found = {}
+    by_message = {}
     for kind in reversed(owner.__mro__):
         for name, method in vars(kind).items():
             before, prefix, message = name.partition(PREFIX)
             if before in ("", "_") and prefix and hasattr(method, "command"):
-                found[message] = Command(name, fields_of(method), *method.command)
-    return found
+                by_message[message] = Command(name, fields_of(method), *method.command)
+    return by_message
 
 
 def fields_of(method: FunctionType) -> type[BaseModel]:

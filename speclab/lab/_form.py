@@ -82,7 +82,8 @@ def on_screen(sentence: str) -> str:
 
 def changes(old: LabConfig, new: LabConfig) -> dict[str, tuple[Any, Any]]:
     """What differs between two setups: old and new value by name."""
-    before, after = old.settings.model_dump(), new.settings.model_dump()
+    before = old.settings.model_dump()
+    after = new.settings.model_dump()
     same = type(old.strategy) is type(new.strategy)
     for config, values in ((old, before), (new, after)):
         values |= {"models": config.models or "given", "strategy": type(config.strategy).__name__}
@@ -93,11 +94,12 @@ def changes(old: LabConfig, new: LabConfig) -> dict[str, tuple[Any, Any]]:
 
 def differences(old: LabConfig, new: LabConfig) -> list[str]:
     """Describe the changes: `node budget 24 → 12`."""
-    sentences = [
-        f"{name.replace('_', ' ')} {_written(before)} → {_written(after)}"
-        for name, (before, after) in changes(old, new).items()
-    ]
-    return sentences if new.prompt == old.prompt else ["prompt", *sentences]
+    sentences = []
+    if new.prompt != old.prompt:
+        sentences.append("prompt")
+    for name, (before, after) in changes(old, new).items():
+        sentences.append(f"{name.replace('_', ' ')} {_written(before)} → {_written(after)}")
+    return sentences
 
 
 def short_name(old: LabConfig, new: LabConfig) -> str:
@@ -105,7 +107,11 @@ def short_name(old: LabConfig, new: LabConfig) -> str:
     parts = []
     for name, (_, value) in changes(old, new).items():
         field = type(new.strategy).model_fields.get(name)
-        label = "" if name == "strategy" else (field and field.title) or name.replace("_", " ")
+        label = name.replace("_", " ")
+        if field is not None and field.title:
+            label = field.title
+        if name == "strategy":
+            label = ""
         parts.append(f"{label} {_written(value)}".strip())
     return ", ".join(parts)
 
@@ -132,14 +138,14 @@ def catalog(given: ModelPair | None) -> Message:
         elif not _on_this_machine(preset):
             way = f"downloads {size}"
         models.append(_model(name, f"{name} · {size}", way, preset.chat))
+    models.append(_model("", "your own …", "", False))
+    prompts = []
+    for chat in (False, True):
+        prompts += [{**asdict(prompt), "chat": chat} for prompt in examples(chat=chat)]
     return {
         "strategies": [strategy_data(kind) for kind in strategies(by_hand=False).values()],
-        "models": [*models, _model("", "your own …", "", False)],
-        "prompts": [
-            {**asdict(prompt), "chat": chat}
-            for chat in (False, True)
-            for prompt in examples(chat=chat)
-        ],
+        "models": models,
+        "prompts": prompts,
         "devices": [{"label": label, "value": value} for label, value in _DEVICES.items()],
         "current": CURRENT,
     }
@@ -151,11 +157,12 @@ def _model(name: str | None, label: str, way: str, chat: bool) -> Message:
 
 def _on_this_machine(preset: Preset) -> bool:
     """Whether nothing needs to be downloaded; imports no model library, as a page waits for it."""
-    models = filter(None, (preset.target, preset.draft))
-    return all(
-        Path(name).is_dir() or isinstance(try_to_load_from_cache(name, "config.json"), str)
-        for name in models
-    )
+    for name in filter(None, (preset.target, preset.draft)):
+        if Path(name).is_dir():
+            continue
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            return False
+    return True
 
 
 def offered(choice: ModelChoice | None, given: ModelPair | None) -> Offer:
@@ -170,12 +177,13 @@ def offered(choice: ModelChoice | None, given: ModelPair | None) -> Offer:
 
 def missing(offer: Offer) -> dict[str, str]:
     """What the models lack for each strategy that they cannot run, in a sentence, by its name."""
-    return {
-        name: sentence
-        for name, kind in strategies(by_hand=False).items()
-        if not any(field.is_required() for field in kind.model_fields.values())
-        and (sentence := kind().missing(offer))
-    }
+    sentences = {}
+    for name, kind in strategies(by_hand=False).items():
+        if any(field.is_required() for field in kind.model_fields.values()):
+            continue
+        if sentence := kind().missing(offer):
+            sentences[name] = sentence
+    return sentences
 
 
 def chats_with(choice: ModelChoice | None, given: ModelPair | None) -> bool:
@@ -217,7 +225,7 @@ def with_prompt(config: LabConfig, value: Any) -> LabConfig:
     if text == prompt_text(prompt):
         return config
     if is_conversation(prompt):
-        return replace(config, prompt=(*prompt[:-1], *as_messages(text)))
+        return replace(config, prompt=tuple(prompt[:-1]) + as_messages(text))
     return replace(config, prompt=text)
 
 

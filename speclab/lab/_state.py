@@ -116,12 +116,12 @@ class LabState(HasTraits):
 
     def show(self, panel: str, /, **fields: Any) -> None:
         """Show a panel; it stays until it is shown again or hidden."""
-        self.panels = {**self.panels, panel: fields}
+        self.panels = self.panels | {panel: fields}
 
     def hide(self, *panels: str) -> None:
         """Clear panels that were shown."""
         shown = self.panels.keys() & set(panels)
-        self.panels = {**self.panels, **{panel: {} for panel in shown}}
+        self.panels = self.panels | {panel: {} for panel in shown}
 
     def post(self, name: str, /, **fields: Any) -> None:
         """Send the page a message once."""

@@ -100,7 +100,9 @@ class Prediction(VBox):
             if isinstance(truth, Real) and isinstance(predicted, Real):
                 right = isclose(predicted, truth, rel_tol=1e-9, abs_tol=self.within)
             self._field.disabled = True
-            words = f"{'✓ Right, you' if right else '✗ You'} predicted {_written(predicted)}."
+            words = f"✗ You predicted {_written(predicted)}."
+            if right:
+                words = f"✓ Right, you predicted {_written(predicted)}."
             if not right or _written(predicted) != _written(truth):
                 words += f" It is {_written(truth)}."
         return Sentence(f"{words} {why}".strip())

@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from speclab.errors import PromptError
+from speclab.errors import PromptError, first_line
 from speclab.loading.tokens import encoded
 from speclab.prompts import Message, checked_messages
 
@@ -78,7 +78,7 @@ def _rendered(
         options.update(template or {}, tokenize=False)
         return str(tokenizer.apply_chat_template(list(map(dict, messages)), **options))
     except Exception as error:  # a template may raise anything
-        raise _refused(str(error).partition("\n")[0][:110] or type(error).__name__) from None
+        raise _refused(first_line(error, 110) or type(error).__name__) from None
 
 
 def _around(

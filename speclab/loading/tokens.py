@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from speclab.errors import PromptError, TokenizerMismatchError
+from speclab.errors import PromptError, TokenizerMismatchError, first_line
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -97,7 +97,7 @@ def encoded(tokenizer: PreTrainedTokenizerBase, text: str, **options: Any) -> An
         text.encode()  # not with Python's placeholders for bytes that are no UTF-8
         return tokenizer(text, verbose=False, **options)
     except Exception as error:  # a foreign tokenizer may raise anything
-        reason = str(error).partition("\n")[0][:100]
+        reason = first_line(error, 100)
         raise PromptError(
             f"The tokenizer cannot encode {text[:40]!r} ({type(error).__name__}: {reason}): write "
             "another text, or give token ids."

@@ -366,7 +366,7 @@ def _difference(
     # the last two leaves: their paths have most of the nodes
     for leaf in (len(paths) - 1, len(paths) - 2):
         for depth, node in enumerate(paths[leaf], start=1):
-            want = plain.after([tokens[each] for each in paths[leaf][:depth]])
+            want = plain.after([tokens[row] for row in paths[leaf][:depth]])
             if not torch.equal(got[node], want[: got.shape[1]]):
                 return f"a pass of {len(paths)} rows has other bits although its products hold"
     return ""

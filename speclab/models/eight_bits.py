@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from speclab.errors import SettingsError
+from speclab.errors import SettingsError, first_line
 from speclab.models.transfers import is_spread
 
 FEW = 4
@@ -101,7 +101,7 @@ def at_eight_bits(model: PreTrainedModel, name: str) -> PreTrainedModel:
             copied.set_submodule(place, eight)
         eight(eight.weight[:1].detach())
     except RuntimeError as error:
-        reason = str(error).partition("\n")[0][:60]
+        reason = first_line(error, 60)
         raise SettingsError(
             f'draft="int8" needs a product that torch lacks on {model.device} ({reason}): {way_out}.'
         ) from None

@@ -161,7 +161,7 @@ class _Marks:
         if id(value) in self._known or not isinstance(inner, list | tuple | set):
             return self._id(value)
         self._known.add(id(value))
-        return [self._plain(each) for each in inner]
+        return [self._plain(entry) for entry in inner]
 
     def _tensor(self, tensor: Tensor) -> object:
         if tensor.is_meta:  # offloaded: every pass replaces it

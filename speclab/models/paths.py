@@ -245,9 +245,9 @@ def walked(state: Any, change: Callable[[Tensor], Any]) -> Any:
     if isinstance(state, Tensor):
         return change(state)
     if isinstance(state, list | tuple):
-        return type(state)([walked(each, change) for each in state])
+        return type(state)([walked(part, change) for part in state])
     if isinstance(state, dict):
-        return {name: walked(each, change) for name, each in state.items()}
+        return {name: walked(part, change) for name, part in state.items()}
     if not hasattr(state, "__dict__") or isinstance(state, type | PreTrainedConfig):
         return state
     copied = copy.copy(state)

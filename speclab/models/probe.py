@@ -11,11 +11,9 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedConfig
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.eight_bits import EightBit
@@ -54,7 +52,8 @@ def check_trees(runner: Runner) -> Runner:
         runner.settle()
         return runner
     kinds: list[type[Runner]] = [PathRunner, LevelRunner]
-    if _masked(runner.model.config):
+    layers = getattr(runner.text_config, "layer_types", None) or ()
+    if set(layers) <= {FULL, SLIDING}:  # a tree mask is worth a try
         kinds.insert(0, Runner)
     problems = []
     for kind in kinds:
@@ -78,12 +77,6 @@ def _refused(
     return UnsupportedModelError(
         f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; {way_out}."
     )
-
-
-def _masked(config: PreTrainedConfig) -> bool:
-    """Whether a tree mask is worth a try."""
-    kinds = getattr(config.get_text_config(decoder=True), "layer_types", None) or ()
-    return set(kinds) <= {FULL, SLIDING}
 
 
 def _problem(runner: Runner) -> str:
@@ -143,7 +136,7 @@ def prefix_length(runner: Runner, least: int = _PREFIX, rows: int = len(_PARENTS
     """Long enough to cross any other window or chunk in the config, but short enough to be cheap;
     `rows` follow it.
     """
-    config = runner.model.config.get_text_config(decoder=True).to_dict()
+    config = runner.text_config.to_dict()
     longest = 0
     for name, size in config.items():
         bounds = "window" in name or "chunk" in name
@@ -163,7 +156,7 @@ def _narrowed(probe: Runner) -> Iterator[None]:
     if window <= _PROBE_WINDOW:
         yield
         return
-    config: Any = probe.model.config.get_text_config(decoder=True)
+    config = probe.text_config
     probe.plan = replace(probe.plan, window=_PROBE_WINDOW)
     config.sliding_window = _PROBE_WINDOW
     try:

@@ -141,11 +141,11 @@ def _timed(weights: Tensor, path: Path) -> Ways:
         times: dict[str, list[float]] = {"plain": [], "packed": []}
         for _ in range(_ROUNDS):  # beside each other, so that a slow moment affects both
             began = perf_counter()
-            for each in plain:
-                F.linear(inputs, each)
+            for weight in plain:
+                F.linear(inputs, weight)
             between = perf_counter()
-            for each in packed:
-                _by_copy(inputs, each, None)
+            for weight in packed:
+                _by_copy(inputs, weight, None)
             times["plain"].append(between - began)
             times["packed"].append(perf_counter() - between)
         faster.append(min(times["packed"]) < min(times["plain"]))

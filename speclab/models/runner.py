@@ -96,7 +96,7 @@ class Runner(DraftSource):
 
     def _read(self, watched: Sequence[int]) -> None:
         """Reads the module's properties; the cache is then empty and stores hidden states of `watched`."""
-        config = self.model.config.get_text_config(decoder=True)
+        config = self.text_config
         self.family: str = config.model_type
         self.device = self.model.device
         self.dtype = self.model.dtype
@@ -109,6 +109,11 @@ class Runner(DraftSource):
         # slot numbers; the position of each slot
         self._slots = self._columns = torch.arange(0, device=self.device)
         self.known = config.vocab_size
+
+    @property
+    def text_config(self) -> Any:
+        """The config of the decoder that writes the text."""
+        return self.model.config.get_text_config(decoder=True)
 
     @property
     def forward_name(self) -> str:

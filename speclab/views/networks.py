@@ -96,7 +96,7 @@ def tree_nodes(graph: object) -> list[dict[str, Any]]:
     for node in nx.bfs_tree(graph, root):
         above = nodes.get(next(iter(graph.predecessors(node)), None))
         nodes[node] = _tree_node(node, graph.nodes[node], above)
-    return [*nodes.values()]
+    return list(nodes.values())
 
 
 def _tree_node(node: Any, facts: Any, above: dict[str, Any] | None) -> dict[str, Any]:
@@ -107,17 +107,30 @@ def _tree_node(node: Any, facts: Any, above: dict[str, Any] | None) -> dict[str,
             f"Node {node!r} has no token: set its attribute `text`, or `token`, to draw it."
         )
     accepted = bool(facts.get("accepted"))
-    kind = facts.get("verdict") or ("accepted" if accepted else "drafted" if above else "root")
+    kind = facts.get("verdict")
+    if not kind:
+        kind = "root"
+        if above:
+            kind = "drafted"
+        if accepted:
+            kind = "accepted"
     kinds = LOOKS["nodes"]
     if kind not in kinds:
         raise SettingsError(
             f"Node {node!r} has the verdict {named(kind)}: choose one of {', '.join(kinds)}."
         )
+    if not isinstance(text, str):
+        text = f"#{text}"
+    parent = -1
+    path_prob = exp(facts.get("log_prob", 0.0))
+    if above:
+        parent = above["id"]
+        path_prob *= above["path_prob"]
     return {
         "id": node_id(node),
-        "parent": above["id"] if above else -1,
-        "text": text if isinstance(text, str) else f"#{text}",
-        "path_prob": (above["path_prob"] if above else 1.0) * exp(facts.get("log_prob", 0.0)),
+        "parent": parent,
+        "text": text,
+        "path_prob": path_prob,
         "kind": kind,
         "accepted": accepted,
     }

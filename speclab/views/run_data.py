@@ -96,16 +96,16 @@ def strategy_data(kind: type[Strategy]) -> Data:
         entry["x-symbol"] = field.title or ""
         entry["x-measure"] = measure_of(field)
         entry["x-small"] = small_matters(field)
+    presets = []
+    for name, preset in kind.presets().items():
+        presets.append({"name": name, "settings": preset.model_dump(mode="json")})
     return {
         "name": kind.__name__,
         "group": kind.group,
         "doc": (getdoc(kind) or "").partition("\n\n")[0].replace("\n", " "),
         "schema": schema,
         "ascending": [list(names) for names in kind.ascending],
-        "presets": [
-            {"name": preset, "settings": strategy.model_dump(mode="json")}
-            for preset, strategy in kind.presets().items()
-        ],
+        "presets": presets,
     }
 
 

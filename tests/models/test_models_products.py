@@ -16,7 +16,7 @@ PACKED = (True, True, True, True)
 @pytest.fixture(autouse=True)
 def no_memory(monkeypatch, tmp_path):
     monkeypatch.setattr(products, "_known", {})
-    monkeypatch.setattr(products, "cache_folder", lambda: tmp_path)
+    monkeypatch.setenv("SPECLAB_CACHE", str(tmp_path))
 
 
 def layers(*biases):

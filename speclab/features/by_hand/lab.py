@@ -86,7 +86,9 @@ class TreeByHand(Part):
         step = self.state.step
         if step is None:
             raise SettingsError("There is no tree to edit: go to an iteration.")
-        return self._edits[-1] if self._edits else TreeEdit.of(step)
+        if self._edits:
+            return self._edits[-1]
+        return TreeEdit.of(step)
 
     def _take(self, edit: TreeEdit) -> None:
         """Show an edited tree as a preview."""

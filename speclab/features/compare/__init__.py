@@ -32,7 +32,9 @@ class ComparedRun:
     @property
     def token_ids(self) -> list[int]:
         """Generated ids, including the prefill's first token."""
-        return [] if self.trace is None else self.trace.token_ids
+        if self.trace is None:
+            return []
+        return self.trace.token_ids
 
     @property
     def complete(self) -> bool:
@@ -52,7 +54,7 @@ class Comparison:
         begun = sorted(
             [run for run in self.runs if run.token_ids], key=lambda run: not run.complete
         )
-        return begun[0] if begun else None
+        return next(iter(begun), None)
 
     def differs_at(self, run: ComparedRun) -> int | None:
         """First position (from 0) at which a run's text differs from `reference`; None if they
@@ -69,11 +71,9 @@ class Comparison:
             if token != other:
                 return index
         ended = shorter.trace is not None and shorter.trace.finished not in {"", "max_new_tokens"}
-        return (
-            len(shorter.token_ids)
-            if ended and len(shorter.token_ids) < len(longer.token_ids)
-            else None
-        )
+        if ended and len(shorter.token_ids) < len(longer.token_ids):
+            return len(shorter.token_ids)
+        return None
 
     def __repr__(self) -> str:
         rates = {
@@ -86,11 +86,16 @@ class Comparison:
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return table(_COLUMNS, self._rows())
 
-    def _rows(self) -> Iterator[tuple[str, ...]]:
+    def _rows(self) -> Iterator[list[str]]:
         for run in self.runs:
-            metrics = run.trace.metrics.as_dict() if run.trace else {}
-            figures = [f"{metrics[name]:.4g}" if metrics else "-" for name in _COLUMNS[2:-1]]
-            yield run.name, str(len(run.token_ids)), *figures, run.problem
+            row = [run.name, str(len(run.token_ids))]
+            for name in _COLUMNS[2:-1]:
+                figure = "-"
+                if run.trace is not None:
+                    figure = f"{run.trace.metrics.as_dict()[name]:.4g}"
+                row.append(figure)
+            row.append(run.problem)
+            yield row
 
 
 def compare(
@@ -133,8 +138,12 @@ def compare(
             problem = str(error)
         # by `watch`, or by Session.cancel
         stopped = session is not None and not problem and not session.finished
-        trace = None if session is None else session.trace
-        runs.append(ComparedRun(name, trace, "stopped before its end" if stopped else problem))
+        if stopped:
+            problem = "stopped before its end"
+        trace = None
+        if session is not None:
+            trace = session.trace
+        runs.append(ComparedRun(name, trace, problem))
         if stopped:
             break
     return Comparison(tuple(runs), stopped)

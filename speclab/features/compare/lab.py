@@ -33,7 +33,10 @@ class ComparePart(Part):
             raise SettingsError("No strategy is chosen: choose at least one of the list.")
         chosen = {}
         for name in names:
-            chosen[name] = config.strategy if name == CURRENT else strategies()[name]()
+            if name == CURRENT:
+                chosen[name] = config.strategy
+            else:
+                chosen[name] = strategies()[name]()
         pair = self.runs.load(config.models)
 
         def watch(name: str, session: Session) -> bool:

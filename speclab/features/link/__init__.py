@@ -54,14 +54,15 @@ def link(run: Any, *, first: int | None = None, last: int | None = None) -> str:
         SettingsError: there is no such iteration, or the link would have more than 8,000 characters.
     """
     header, steps = _parts(run)
-    end = len(steps) - 1
-    begin = 0 if first is None else first
-    stop = end if last is None else last
-    if not 0 <= begin <= stop <= end:
+    if first is None:
+        first = 0
+    if last is None:
+        last = len(steps) - 1
+    if not 0 <= first <= last < len(steps):
         raise SettingsError(
-            f"There are no iterations {begin} to {stop} in a run of {len(steps)}: count from 0."
+            f"There are no iterations {first} to {last} in a run of {len(steps)}: count from 0."
         )
-    answer = call("linkChoices", header, steps, begin, stop, _defaults(header, steps))
+    answer = call("linkChoices", header, steps, first, last, _defaults(header, steps))
     text = ""
     for data in answer["choices"]:
         text = packed(data)
@@ -69,8 +70,8 @@ def link(run: Any, *, first: int | None = None, last: int | None = None) -> str:
             break
     if len(text) > LONGEST:
         raise SettingsError(
-            f"The link of iterations {begin} to {stop} would have {len(text):,} characters, more than "
-            f"{LONGEST:,}: name fewer, as in trace.link(first={begin}, last={begin + 9})."
+            f"The link of iterations {first} to {last} would have {len(text):,} characters, more than "
+            f"{LONGEST:,}: name fewer, as in trace.link(first={first}, last={first + 9})."
         )
     return f"{page_address()}#r={text}"
 

@@ -43,7 +43,7 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
         SettingsError: an argument is not a run.
     """
     rows: list[dict[str, Any]] = []
-    for number, trace in enumerate(_traces(traces)):
+    for number, trace in enumerate(traces_of(traces)):
         strategy = str(trace.settings.get("strategy", ""))
         for step in trace.steps:
             for node in step.drafted:
@@ -52,14 +52,15 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(DTYPES)).astype(DTYPES)
 
 
-nodes.__doc__ = "\n".join(
-    [str(nodes.__doc__), *[f"    `{column.name}`: {column.meaning}" for column in COLUMNS]]
-)
+for _column in COLUMNS:
+    nodes.__doc__ = f"{nodes.__doc__}\n    `{_column.name}`: {_column.meaning}"
 
 
-def _traces(given: Any) -> list[Trace]:
-    several = isinstance(given, Iterable) and not isinstance(given, str)
-    return [trace_of(run) for run in (given if several else [given])]
+def traces_of(runs: Any) -> list[Trace]:
+    """The traces of runs, or of one; raises `SettingsError` for anything else."""
+    if not isinstance(runs, Iterable) or isinstance(runs, str):
+        return [trace_of(runs)]
+    return [trace_of(run) for run in runs]
 
 
 def calibration(frame: pd.DataFrame, by: str) -> pd.DataFrame:

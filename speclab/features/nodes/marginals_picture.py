@@ -41,7 +41,10 @@ def draw_marginals(runs: Any, theme: ThemeName) -> Figure:
         raise SettingsError(
             f'Expected runs by name, as in {{"DynaTree": [session]}}, got {named(runs)}.'
         )
-    points = pd.concat([part for each in runs.items() for part in _points(*each)])
+    parts: list[pd.DataFrame] = []
+    for name, traces in runs.items():
+        parts += _points(name, traces)
+    points = pd.concat(parts)
     points["parent"] = points.parent_accepted.map(SIDES)
     points = points[points["count"] >= FEWEST]
     known = LOOKS["nodes"]

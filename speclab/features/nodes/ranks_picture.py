@@ -13,7 +13,8 @@ import pandas as pd
 import plotly.express as px
 
 from speclab.errors import NotRecordedError
-from speclab.trace.records import Step, trace_of
+from speclab.features.nodes import traces_of
+from speclab.trace.records import Step
 from speclab.views.drawing import ThemeName, template
 
 if TYPE_CHECKING:
@@ -24,16 +25,17 @@ RANKS = 8
 
 
 def draw_ranks(runs: Any, theme: ThemeName) -> Figure:
-    several = isinstance(runs, list | tuple)
-    steps = [step for run in (runs if several else [runs]) for step in trace_of(run).steps]
-    columns = ["depth", "rank", "drafted"]
-    frame = pd.DataFrame([row for step in steps for row in _positions(step)], columns=columns)
+    positions: list[tuple[int, str, bool]] = []
+    for trace in traces_of(runs):
+        for step in trace.steps:
+            positions += _positions(step)
+    frame = pd.DataFrame(positions, columns=["depth", "rank", "drafted"])
     if frame.empty:
         raise NotRecordedError(
             "It is not recorded what a draft held probable: decode with one that has probabilities."
         )
     shares = pd.crosstab(frame["rank"], frame.depth, normalize="columns")
-    rows = [*map(str, range(1, RANKS + 1)), "missing"]
+    rows = list(map(str, range(1, RANKS + 1))) + ["missing"]
     figure = px.imshow(
         shares.reindex(rows, fill_value=0),
         text_auto=".0%",
@@ -44,7 +46,7 @@ def draw_ranks(runs: Any, theme: ThemeName) -> Figure:
     )
     covered = frame.groupby("depth").drafted.agg(["mean", "size"]).itertuples()
     ticks = {depth: f"{depth}<br>{share:.0%} of {size}" for depth, share, size in covered}
-    figure.update_xaxes(tickvals=[*ticks], ticktext=[*ticks.values()])
+    figure.update_xaxes(tickvals=list(ticks), ticktext=list(ticks.values()))
     title = "depth, and how often the drafted tree had the target's token"
     figure.update_yaxes(type="category", showgrid=False)
     return figure.update_layout(xaxis_title=title, coloraxis_showscale=False, margin_t=16)
@@ -56,8 +58,10 @@ def _positions(step: Step) -> Iterable[tuple[int, str, bool]]:
     # after a drafted root, the path's first token is the root itself
     first = 1 if 0 in step.drafted else 0
     for node, token in zip(step.path, step.committed[first:], strict=False):
-        likely = [each for each, _ in step.nodes[node].draft_top[:RANKS]]
+        likely = [candidate for candidate, _ in step.nodes[node].draft_top[:RANKS]]
         if likely:
-            rank = str(likely.index(token) + 1) if token in likely else "missing"
+            rank = "missing"
+            if token in likely:
+                rank = str(likely.index(token) + 1)
             drafted = tree.token[list(tree.children[node])]
             yield int(tree.depth[node]) + 1 + first, rank, token in drafted

@@ -90,7 +90,7 @@ class Replay:
 
     @property
     def committed(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(each.committed for each in self.passes)
+        return tuple(iteration.committed for iteration in self.passes)
 
     @property
     def tokens_per_iteration(self) -> float:
@@ -98,16 +98,18 @@ class Replay:
 
     @property
     def draft_calls(self) -> int:
-        return sum(each.draft_calls for each in self.passes)
+        return sum(iteration.draft_calls for iteration in self.passes)
 
     @property
     def seconds(self) -> float:
         """Modelled from the measured costs of all passes (`drafters.cost`), without the drafter's own work."""
         target, *drafts = runners(self.pair)
         seconds = 0.0
-        for each in self.passes:
-            seconds += sum(cost.seconds(target, rows) for rows in (each.nodes, each.others) if rows)
-            for runner, (calls, rows) in zip(drafts, each.drafts, strict=True):
+        for iteration in self.passes:
+            seconds += sum(
+                cost.seconds(target, rows) for rows in (iteration.nodes, iteration.others) if rows
+            )
+            for runner, (calls, rows) in zip(drafts, iteration.drafts, strict=True):
                 if calls:
                     seconds += calls * cost.seconds(runner, max(1, round(rows / calls)))
         return seconds
@@ -115,7 +117,9 @@ class Replay:
     @property
     def tokens_per_second(self) -> float:
         """Modelled, as `seconds`, without the prefill and its token."""
-        return sum(map(len, self.committed)) / self.seconds if self.passes else 0.0
+        if not self.passes:
+            return 0.0
+        return sum(map(len, self.committed)) / self.seconds
 
 
 def replay(session: Session, strategy: Strategy, pair: ModelPair | None = None) -> Replay:
@@ -143,7 +147,7 @@ def _verified_by(pair: ModelPair, trace: Trace) -> Trace:
     """The trees of a run as another target verifies them, each after the text of that run."""
     if any(0 in step.drafted for step in trace.steps):
         raise SettingsError("The root of these trees is drafted: choose root='verified'.")
-    text = checked_pair(pair).encode([*trace.prompt_ids, *trace.token_ids])
+    text = checked_pair(pair).encode(list(trace.prompt_ids) + trace.token_ids)
     decoding = start(pair.fresh(), ByHand(), trace.prompt_ids, SessionSettings.of(trace.settings))
     target = decoding.pair.target
     steps: list[Step] = []
@@ -199,7 +203,10 @@ class Replayer:
         pair = self._known_pair()
         new = len(text.tokens) - len(prompt)
         settings = SessionSettings.of(text.trace.settings).changed(max_new_tokens=new, check=False)
-        target = KnownTarget(text, text.pair.target.fork() if self._ask_target else None)
+        asked = None
+        if self._ask_target:
+            asked = text.pair.target.fork()
+        target = KnownTarget(text, asked)
         decoding = start(pair, checked(strategy), prompt, settings, target=target)
         text.watch(self._target.cache.watched)
         self._target.cache.hidden = text.states

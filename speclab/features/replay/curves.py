@@ -111,7 +111,7 @@ def _point(
         return Point(value, changed, refused=str(error))
     return Point(
         value, changed, replay.iterations, replay.tokens_per_iteration, replay.tokens_per_second, replay.draft_calls,
-        sum(each.nodes for each in replay.passes), replay.inexact,
+        sum(iteration.nodes for iteration in replay.passes), replay.inexact,
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ class Text:
     def __init__(self, session: Session) -> None:
         self.pair = session.pair
         self.trace = session.trace
-        self.tokens = [*self.trace.prompt_ids, *self.trace.token_ids]
+        self.tokens = list(self.trace.prompt_ids) + self.trace.token_ids
         self.rows: dict[Place, Row] = dict(self._recorded(session.answers))
         self.states: HiddenStates | None = None
         self.missed = 0
@@ -52,7 +52,14 @@ class Text:
         position, off = place
         if not off and self.tokens[position + 1 : position + 2] == [token]:
             return position + 1, ()
-        return position, (*off, token)
+        return position, off + (token,)
+
+    def after(self, place: Place) -> int:
+        """The text's next token after a place; -1 off the text and at its end."""
+        position, off = place
+        if off or position + 1 == len(self.tokens):
+            return -1
+        return self.tokens[position + 1]
 
     def top(self, places: Sequence[Place], k: int) -> TopTokens:
         """The most probable tokens after places, as in `Answer.topk`."""
@@ -90,9 +97,11 @@ class Text:
 
     def watch(self, layers: Sequence[int]) -> None:
         """Provide the hidden states of these layers, from the decoding or by one more pass over the text."""
-        known = () if self.states is None else self.states.layers
-        layers = sorted({*known, *layers})
-        if layers == list(known):
+        known: tuple[int, ...] = ()
+        if self.states is not None:
+            known = self.states.layers
+        layers = tuple(sorted(set(known).union(layers)))
+        if layers == known:
             return
         kept = self.pair.target.hidden
         needed = len(self.tokens) - 1
@@ -130,14 +139,14 @@ class KnownAnswer(Answer):
         return len(self._places)
 
     def __getitem__(self, index: slice | Sequence[int]) -> Answer:
-        rows = range(len(self))[index] if isinstance(index, slice) else index
-        return KnownAnswer(self._text, [self._places[row] for row in rows])
+        if isinstance(index, slice):
+            return KnownAnswer(self._text, self._places[index])
+        return KnownAnswer(self._text, [self._places[row] for row in index])
 
     @property
     def choice(self) -> Ids:
         """The text's next token, final whatever the sampling; -1 off the text, where none is accepted."""
-        tokens = [*self._text.tokens, -1]
-        return np.array([-1 if off else tokens[position + 1] for position, off in self._places])
+        return np.array([self._text.after(place) for place in self._places])
 
     def topk(self, k: int) -> TopTokens:
         return self._text.top(self._places, k)
@@ -167,17 +176,20 @@ class KnownTarget(Target):
     ) -> Answer:
         """As of a runner."""
         first = self.length
-        above = (
-            range(first - 1, first + len(tokens) - 1) if visible is None else self._above(visible)
-        )
+        above: Sequence[int] = range(first - 1, first + len(tokens) - 1)
+        if visible is not None:
+            above = self._above(visible)
         for token, slot in zip(tokens, above, strict=True):
-            self._places.append(
-                self._text.below(self._places[slot] if slot >= 0 else (-1, ()), token)
-            )
+            place: Place = (-1, ())
+            if slot >= 0:
+                place = self._places[slot]
+            self._places.append(self._text.below(place, token))
         self.calls += 1
         self.rows += len(tokens)
         self.length = len(self._places)
-        rows = self._places[-1:] if visible is None else self._places[first:]
+        rows = self._places[first:]
+        if visible is None:
+            rows = rows[-1:]
         if self._asked is not None:
             answer = self._asked.logits(tokens, positions, visible)
             if any(row not in self._text.rows for row in rows):

@@ -40,6 +40,18 @@ IDS = 1 << 18
 """Ids of a log without a tokenizer."""
 LONGEST = 576
 """Tokens of the longest phrase of earlier answers that is counted: a match and what follows it."""
+COLUMNS = [
+    "prompt",
+    "kind",
+    "strategy",
+    "tokens",
+    "iterations",
+    "tokens_per_iteration",
+    "drafted",
+    "accepted",
+    "inexact",
+    "refused",
+]
 LEARNS = (
     "SuffixDecoding drafts from the answers of earlier lines, too; others start each line anew."
 )
@@ -72,7 +84,7 @@ class _Answered(Text):
     def __init__(self, pair: ModelPair, prompt: Sequence[int], answer: Sequence[int]) -> None:
         self.pair = pair
         self.trace = Trace(tuple(prompt), answer[0], (), {}, {}, {})
-        self.tokens = [*prompt, *answer]
+        self.tokens = list(prompt) + list(answer)
         self.states = None
         self.missed = 0
 
@@ -113,25 +125,20 @@ def replay_texts(
     """
     import pandas as pd
 
-    ids = IDS if tokenizer is None else len(tokenizer)
+    ids = IDS
+    if tokenizer is not None:
+        ids = len(tokenizer)
     earlier = SuffixAutomaton(LONGEST)
-    memory: dict[Hashable, Any] = {EARLIER: earlier} if learn else {}
+    memory: dict[Hashable, Any] = {}
+    if learn:
+        memory[EARLIER] = earlier
     pair = ModelPair(_Log(ids), tokenizer=tokenizer, shared_state=memory)
-    columns = [
-        "prompt",
-        "kind",
-        "strategy",
-        "tokens",
-        "iterations",
-        "tokens_per_iteration",
-        "drafted",
-    ]
     rows = []
-    given = [*strategies]
+    strategies = list(strategies)
     answers: list[int] = []
     for number, texts in enumerate(pairs):
-        for strategy in given:
-            if getattr(strategy, "node_budget", 0) == "auto":
+        for strategy in strategies:
+            if strategy.is_auto:
                 strategy = strategy.changed(node_budget=ROWS)
             row = {"prompt": number, "strategy": repr(strategy), "refused": ""}
             row["kind"] = getattr(texts, "kind", "")
@@ -141,9 +148,10 @@ def replay_texts(
                 row["refused"] = str(error)
             rows.append(row)
         with suppress(SpeclabError):  # which each row of the line has
-            answers += [*_ids(pair, texts)[1], BREAK]
+            answers += _ids(pair, texts)[1]
+            answers.append(BREAK)
         earlier.read(answers)
-    return pd.DataFrame(rows, columns=[*columns, "accepted", "inexact", "refused"])
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _ids(pair: ModelPair, texts: tuple[Any, Any] | Logged | str) -> list[list[int]]:
@@ -153,24 +161,28 @@ def _ids(pair: ModelPair, texts: tuple[Any, Any] | Logged | str) -> list[list[in
     prompt, answer = texts[:2]
     if is_conversation(prompt) and not pair.chats:
         prompt = "\n\n".join([str(message["content"]) for message in prompt])
-    return [
-        pair.plain_ids(each) if isinstance(each, str) and each else pair.encode(each)
-        for each in (prompt, answer)
-    ]
+    ids = []
+    for part in (prompt, answer):
+        if isinstance(part, str) and part:
+            ids.append(pair.plain_ids(part))
+        else:
+            ids.append(pair.encode(part))
+    return ids
 
 
 def _replayed(
     pair: ModelPair, texts: tuple[Any, Any] | Logged | str, strategy: Strategy
 ) -> dict[str, Any]:
-    text = _Answered(pair, *_ids(pair, texts))
+    prompt, answer = _ids(pair, texts)
+    text = _Answered(pair, prompt, answer)
     passes = Replayer(text).replay(strategy).passes
-    tokens = sum(len(each.committed) for each in passes)
+    tokens = sum(len(iteration.committed) for iteration in passes)
     return {
         "tokens": tokens,
         "iterations": len(passes),
         "tokens_per_iteration": tokens / max(1, len(passes)),
-        "drafted": sum(each.nodes - 1 for each in passes),
-        "accepted": sum(each.accepted for each in passes),
+        "drafted": sum(iteration.nodes - 1 for iteration in passes),
+        "accepted": sum(iteration.accepted for iteration in passes),
         "inexact": INEXACT if text.missed else "",
     }
 
@@ -191,15 +203,15 @@ def read_and_replay(
     """
     preset = find(pair)
     tokenizer = Loader(None, None).tokenizer(preset.tokenizer or preset.target)
-    frame = replay_texts(read_log(file), [*map(from_str, strategies)], tokenizer, learn=learn)
+    frame = replay_texts(read_log(file), map(from_str, strategies), tokenizer, learn=learn)
     refused = "\n".join(frame.refused.unique())
-    kept = frame[frame.refused == ""]
-    if kept.empty:
+    replayed = frame[frame.refused == ""]
+    if replayed.empty:
         raise PromptError(f"{file} has no answer to replay: {refused.strip()}")
-    sums = kept.groupby(["strategy", "inexact"])[["tokens", "iterations", "drafted"]].sum()
+    sums = replayed.groupby(["strategy", "inexact"])[["tokens", "iterations", "drafted"]].sum()
     words = f"{refused}\n{LEARNS if learn else ALONE}\n{sums.to_string()}"
-    if kept.kind.nunique() > 1:
-        parts = kept.groupby(["kind", "strategy"])[["tokens", "iterations"]].sum()
+    if replayed.kind.nunique() > 1:
+        parts = replayed.groupby(["kind", "strategy"])[["tokens", "iterations"]].sum()
         rates = (parts.tokens / parts.iterations).unstack("kind")
         words += f"\n\nTokens per iteration by kind of prompt:\n{rates.round(2).to_string()}"
     return frame, words

@@ -26,13 +26,18 @@ def replays(frame: pd.DataFrame) -> Figure:
     """
     import plotly.express as px
 
-    kept = frame[frame.refused == ""]
+    replayed = frame[frame.refused == ""]
     look = {"hover_data": ["prompt", "inexact"], "template": template()}
-    drawn = px.strip(kept, "tokens_per_iteration", "strategy", **look)
-    for name, own in kept.groupby("strategy"):
-        draws = [own, *(own.sample(frac=1, replace=True, random_state=seed) for seed in range(400))]
-        mean, *rates = [each.tokens.sum() / each.iterations.sum() for each in draws]
-        low, high = sorted(rates)[10], sorted(rates)[-10]
+    drawn = px.strip(replayed, "tokens_per_iteration", "strategy", **look)
+    for name, own in replayed.groupby("strategy"):
+        mean = own.tokens.sum() / own.iterations.sum()
+        rates = []
+        for seed in range(400):
+            drawn_again = own.sample(frac=1, replace=True, random_state=seed)
+            rates.append(drawn_again.tokens.sum() / drawn_again.iterations.sum())
+        rates.sort()
+        low = rates[10]
+        high = rates[-10]
         label = f"{name}: {mean:.2f} ({low:.2f} to {high:.2f})"
         ends = {"array": [high - mean], "arrayminus": [mean - low]}
         drawn.add_scatter(x=[mean], y=[name], error_x=ends, name=label)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
+from speclab.trace.metrics import added, ratio
 from speclab.trace.records import Step
 
 __all__ = ["Attribution", "SourceRate", "attribution", "source_rates"]
@@ -63,22 +64,22 @@ class SourceRate:
     first: int = 0
 
     def __add__(self, other: SourceRate) -> SourceRate:
-        return SourceRate(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+        return added(self, other)
 
     @property
     def share(self) -> float:
         """Accepted / drafted, 0…1: the "empirical acceptance" of GOOSE, section 3, which also depends on the tree."""
-        return self.accepted / self.drafted if self.drafted else 0.0
+        return ratio(self.accepted, self.drafted)
 
     @property
     def rate(self) -> float:
         """Accepted / tried, 0…1: p_s and p_t of Proposition 1, given an accepted parent."""
-        return self.accepted / self.tried if self.tried else 0.0
+        return ratio(self.accepted, self.tried)
 
     @property
     def first_rate(self) -> float:
         """Acceptance of the first child alone, 0…1: compares the sources with one guess each."""
-        return self.first / self.places if self.places else 0.0
+        return ratio(self.first, self.places)
 
 
 def source_rates(steps: Iterable[Step]) -> dict[str, SourceRate]:
@@ -92,14 +93,17 @@ def source_rates(steps: Iterable[Step]) -> dict[str, SourceRate]:
         tree = step.tree
         verdict = [node.verdict for node in step.nodes]
         for children in tree.children:
-            for source in dict.fromkeys(tree.source[child] for child in children):
-                own = [child for child in children if tree.source[child] == source]
-                tried = [child for child in own if verdict[child] in {"accepted", "rejected"}]
-                copies = [child for child in children if tree.source[child] == SPINE != source]
-                rate = SourceRate(drafted=len(own))
-                if tried and not any(verdict[child] == "accepted" for child in copies):
-                    accepted = [verdict[child] == "accepted" for child in tried]
-                    rate = SourceRate(len(own), len(tried), 1, sum(accepted), int(accepted[0]))
+            by_source: dict[str, list[str]] = {}
+            for child in children:
+                by_source.setdefault(tree.source[child], []).append(verdict[child])
+            copied = "accepted" in by_source.get(SPINE, ())
+            for source, verdicts in by_source.items():
+                tried = [verdict for verdict in verdicts if verdict in {"accepted", "rejected"}]
+                rate = SourceRate(drafted=len(verdicts))
+                if tried and (source == SPINE or not copied):
+                    first = int(tried[0] == "accepted")
+                    accepted = tried.count("accepted")
+                    rate = SourceRate(len(verdicts), len(tried), 1, accepted, first)
                 rates[source] = rates.get(source, SourceRate()) + rate
     return rates
 

@@ -7,9 +7,9 @@ contain both proposals, so the statistics need no model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from statistics import mean
 
+from speclab.trace.metrics import ratio
 from speclab.trace.records import Proposal, Step, Trace
 
 __all__ = [
@@ -64,7 +64,7 @@ def statistics(trace: Trace) -> Routing | None:
     parts = []
     for number in range(len(steps[0].proposals)):
         proposals = [(step, step.proposals[number]) for step in steps]
-        parts.append(_part(proposals, [each[number] for each in lengths]))
+        parts.append(_part(proposals, [by_part[number] for by_part in lengths]))
     return Routing(len(steps), mean(margins), tuple(parts))
 
 
@@ -78,9 +78,7 @@ def _part(proposals: list[tuple[Step, Proposal]], followed: list[int]) -> Part:
         accepted=sum(len(step.accepted) for step in chosen),
         committed=sum(len(step.committed) for step in chosen),
         confidence=mean(confidences),
-        share=mean(
-            length / count if count else 0.0 for length, count in zip(followed, nodes, strict=True)
-        ),
+        share=mean(ratio(length, count) for length, count in zip(followed, nodes, strict=True)),
         expected=mean(share * count for share, count in zip(confidences, nodes, strict=True)),
         followed=mean(followed),
     )
@@ -94,9 +92,9 @@ def followed(trace: Trace, index: int) -> tuple[int, ...]:
     trees = [proposal.tree for proposal in trace.steps[index].proposals]
     # an iteration commits at least one token
     longest = 1 + max((int(tree.depth.max()) for tree in trees), default=0)
-    following = list(
-        chain.from_iterable(step.committed for step in trace.steps[index : index + longest])
-    )
+    following: list[int] = []
+    for step in trace.steps[index : index + longest]:
+        following += step.committed
     return tuple(len(tree.follow(following)) for tree in trees)
 
 

@@ -77,10 +77,10 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
         SettingsError: `step` is no iteration, or `strategy` no strategy.
     """
     was = in_force(step_of(step))
-    for each in (was, checked(strategy)):
-        if not (each.from_block or isinstance(each, GrownStrategy)):
+    for settings in (was, checked(strategy)):
+        if not (settings.from_block or isinstance(settings, GrownStrategy)):
             raise NotRecordedError(
-                f"What {type(each).__name__} drafts does not follow from a draft model's recorded "
+                f"What {type(settings).__name__} drafts does not follow from a draft model's recorded "
                 "probabilities: fork the session to decode the iteration again."
             )
     # what a tree is drafted with, of a block also what its distributions depend on
@@ -102,7 +102,7 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
         raise NotRecordedError(
             "The root would have been another token, and nothing is recorded after it."
         )
-    if getattr(strategy, "node_budget", None) == "auto":
+    if strategy.is_auto:
         budget = getattr(was, "node_budget", None)
         if budget is None:
             raise NotRecordedError(
@@ -110,19 +110,20 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
             )
         strategy = strategy.changed(node_budget=budget)
     if strategy.from_block:
-        return _block(step, *(int(getattr(each, "node_budget", 0)) for each in (strategy, was)))
+        return _block(step, strategy.number_of_nodes, was.number_of_nodes)
     assert isinstance(strategy, GrownStrategy)
     record = _Record(step)
     root = step.tree.select([node == 0 for node in range(len(step.tree))])
-    context = next(
-        (
-            int(event.values["threshold"] or 0)
-            for event in step.events
-            if event.values.get("gate") == CONTEXT
-        ),
-        1 << 30,
-    )
-    return _grown(step, grow(strategy.shape(), record.next_tokens, root, context, _name(step)))
+    name = _name(step)
+    return _grown(step, grow(strategy.shape(), record.next_tokens, root, _room(step), name))
+
+
+def _room(step: Step) -> int:
+    """The depth at which a context ended, as far as it is recorded."""
+    for event in step.events:
+        if event.values.get("gate") == CONTEXT:
+            return int(event.values["threshold"] or 0)
+    return 1 << 30
 
 
 def _name(step: Step) -> str:
@@ -140,9 +141,13 @@ def _block(step: Step, budget: int, was_budget: int) -> WhatIf:
     found: list[int | None] = []  # the same node of the step's tree, by path
 
     def after(parent: int, depth: int, token: int) -> TopK:
-        node = _child(step.tree, found[parent], token) if found else 0
+        node: int | None = 0
+        if found:
+            node = _child(step.tree, found[parent], token)
         found.append(node)
-        return at_depth.get(depth, ()) if node is None else record.top(node)
+        if node is None:
+            return at_depth.get(depth, ())
+        return record.top(node)
 
     paths, events = best_paths(after, int(step.tree.token[0]), budget - 1, _name(step))
     draft = paths.draft(marginals + events)
@@ -171,25 +176,29 @@ class _Record:
         if node:
             recorded = _child(self._step.tree, self._recorded[tree.parent[node]], tree.token[node])
             self._recorded[node] = recorded
-        return () if recorded is None else self.top(recorded)
+        if recorded is None:
+            return ()
+        return self.top(recorded)
 
     def top(self, recorded: int) -> TopK:
         """The next tokens after a node of the step's tree."""
-        # Recorded children have exact log-probabilities, other tokens rounded ones.
-        children = self._step.tree.children[recorded]
-        exact = {
-            int(self._step.tree.token[child]): float(self._step.tree.log_prob[child])
-            for child in children
-        }
-        top = self._step.nodes[recorded].draft_top
-        return tuple(
-            (token, exact.get(token, log(prob) if prob > 0 else -inf)) for token, prob in top
-        )
+        tree = self._step.tree
+        top: list[tuple[int, float]] = []
+        for token, prob in self._step.nodes[recorded].draft_top:
+            log_prob = -inf
+            if prob > 0:
+                log_prob = log(prob)
+            child = tree.child(recorded, token)
+            if child is not None:  # its log-probability is exact, that of other tokens rounded
+                log_prob = float(tree.log_prob[child])
+            top.append((token, log_prob))
+        return tuple(top)
 
 
 def _child(tree: DraftTree, parent: int | None, token: int) -> int | None:
-    children = () if parent is None else tree.children[parent]
-    return next((child for child in children if tree.token[child] == token), None)
+    if parent is None:
+        return None
+    return tree.child(parent, token)
 
 
 def _grown(step: Step, grown: Grown) -> WhatIf:
@@ -224,18 +233,28 @@ def _verified(
     unknown: set[int],
 ) -> WhatIf:
     """Accept with the recorded choices: the target's choice after a node depends only on its path."""
-    choices = [_UNKNOWN if row is None else step.nodes[row].target_choice for row in recorded]
-    path = sample_and_match(tree, choices.__getitem__, step.root_choice)
-    ended = step.bonus is None and len(path.accepted) >= len(step.committed)
-    accepted = path.accepted[: len(step.committed)] if ended else path.accepted
-    last = accepted[-1] if accepted else 0
+
+    def choice(node: int) -> int:
+        row = recorded[node]
+        if row is None:
+            return _UNKNOWN
+        return step.nodes[row].target_choice
+
+    path = sample_and_match(tree, choice, step.root_choice)
+    accepted = path.accepted
+    ended = step.bonus is None and len(accepted) >= len(step.committed)
+    if ended:
+        accepted = accepted[: len(step.committed)]
+    last = max(accepted, default=0)
     rejected = not accepted and 0 in step.drafted
     settled = (
         ended
         or rejected
         or (last not in unknown and (recorded[last] is not None or not tree.children[last]))
     )
-    bonus = None if ended or path.bonus == _UNKNOWN or not settled else path.bonus
+    bonus = None
+    if settled and not ended and path.bonus != _UNKNOWN:
+        bonus = path.bonus
     return WhatIf(
         tree, tuple(events), tuple(recorded), tuple(sorted(unknown)), accepted, settled, bonus
     )
