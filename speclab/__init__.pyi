@@ -23,7 +23,7 @@ from speclab.features.link import (
     open_link as open_link,
 )
 from speclab.features.nodes import nodes as nodes
-from speclab.features.replay import (
+from speclab.features.replay.replayer import (
     Replay as Replay,
     Replayer as Replayer,
     replay as replay,

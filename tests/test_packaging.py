@@ -132,6 +132,11 @@ def test_importing_speclab_imports_only_what_imports_nothing():
     assert "torch" not in after
 
 
+def test_a_lab_is_there_before_the_libraries_of_models():
+    code = "import sys, speclab; speclab.Lab; print(*sorted({'torch', 'transformers'} & {*sys.modules}))"
+    assert _python(code).split() == []
+
+
 def test_an_import_leaves_the_process_as_it_was_and_kernels_of_the_lab_soon_stop_spinning(
     monkeypatch,
 ):

@@ -1,17 +1,20 @@
 """What a saved notebook shows of a lab: the last stage as pictures, its text, and a table of its nodes.
 
 The cell has two outputs: the widget, and below it static HTML, which is hidden while the widget is
-alive and is brought up to date after each pause. If a program executes the notebook, a third one
-has the tree as plotly's own data, which needs no browser.
+alive and is brought up to date after each pause. Until the lab draws, the static HTML says what is
+awaited, above the pictures that the notebook was saved with. If a program executes the notebook, a
+third one has the tree as plotly's own data, which needs no browser.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -31,22 +34,28 @@ if TYPE_CHECKING:
 PLOTLY = "application/vnd.plotly.v1+json"
 
 _CHILD = ".jp-OutputArea-child"
-_STYLE = (
-    f"<style>{_CHILD}:has(.speclab-lab) + {_CHILD} .speclab-saved {{ display: none }} "
-    f"{_CHILD}:not(:has(.speclab-lab)):has(+ {_CHILD} .speclab-saved) {{ display: none }}</style>"
-)
-"""Hides the HTML below a live widget, and what JupyterLab writes in place of a dead one."""
+_STYLE = f"""<style>
+{_CHILD}:has(.speclab-lab) + {_CHILD} .speclab-saved:not(.speclab-opening),
+{_CHILD}:has(.speclab-lab) + {_CHILD} .speclab-stages,
+{_CHILD}:has(.sl-begun) + {_CHILD} .speclab-opening,
+{_CHILD}:not(:has(.speclab-lab)):has(+ {_CHILD} .speclab-saved) {{ display: none }}
+</style>"""
+"""Hides the HTML below a live widget, or one that has begun, and what JupyterLab writes in place of a
+dead one."""
 NO_PICTURES = (
     "<p>No browser started here, so tree and mask are not saved as pictures: kaleido "
     "(<code>pip install kaleido</code>) draws them with a Chrome (<code>plotly_get_chrome</code>).</p>"
 )
-OPENING = (
-    "<style>@keyframes speclab-bar { to { background-position: -200% 0 } }</style>"
-    '<div class="speclab-saved"><p>Opening the lab …</p><div style="height: 4px; width: 240px; '
-    "background: linear-gradient(90deg, #1976d2 40%, #1976d233 40%) 0 0 / 200% 100%; "
-    'animation: speclab-bar 2s linear infinite"></div></div>'
-)
-"""Until the page or the first iteration is there: one line, and a bar that moves."""
+_OPENING = """<style>@keyframes speclab-bar {{ to {{ background-position: -200% 0 }} }}
+.speclab-former {{ display: flex; align-items: flex-start; opacity: 0.4 }}
+.speclab-former img {{ min-width: 0 }}</style>
+<div class="speclab-saved speclab-opening"><div class="speclab-stages"><p>{stages}</p>
+<div style="height: 4px; width: 240px; background: linear-gradient(90deg, #1976d2 40%, #1976d233 40%)
+0 0 / 200% 100%; animation: speclab-bar 2s linear infinite"></div></div>
+<div class="speclab-former">{pictures}</div></div>"""
+"""Until the page is there: one line, a bar that moves, and the pictures of the saved notebook."""
+_PICTURE = re.compile(r'<img src="data:image/png;base64,([\w+/=]+)" alt="([\w ]+)" width="(\d+)"')
+"""A picture of the page in the HTML of a saved notebook."""
 PATIENCE = 60
 """Seconds that a cell which a program executes waits for the lab; what comes later is shown, too."""
 
@@ -61,6 +70,7 @@ class Saved:
         self._written: list[dict[str, Any]] = []
         self._pictures: list[str] = []
         self._pictured: tuple[Any, ...] = ()  # the position that the pictures show
+        self._former = ""  # the pictures that the notebook was saved with
 
     @property
     def _asks(self) -> bool:
@@ -80,7 +90,10 @@ class Saved:
         if self._pictured == self._position():
             pictures = "".join(self._pictures)
         if self._state.step is None and self._state.busy and not self._alone:
-            return OPENING
+            stages = WORDS["opening"]["page"].format(
+                models=self._state.wanted.models or "the models"
+            )
+            return _OPENING.format(stages=escape(stages), pictures=self._former)
         body = f"<p>{escape(self.sentence())}</p>"
         if not self._asks:
             body = snapshot(self._state.trace, self._state.cursor)
@@ -94,6 +107,7 @@ class Saved:
         if self._alone:
             lab.wait(PATIENCE)
             self._draw()
+        self._former = _saved_pictures()
         self._display_id = uuid4().hex
         self._written = self._bundles()
         _publish({**data, "text/plain": "", "text/html": ""}, metadata)
@@ -163,14 +177,44 @@ def _no_person() -> bool:
     A front end in which a person works names the cell, as JupyterLab does, or lets the cell ask for
     input, as a console does.
     """
+    request = _request()
+    if request is None or "VOILA_KERNEL_ID" in os.environ:
+        return False
+    named = "cellId" in request.get("metadata", {})
+    return not named and not request.get("content", {}).get("allow_stdin")
+
+
+def _request() -> Mapping[str, Any] | None:
+    """The message that asked the kernel to run this cell; None without a kernel."""
     from IPython import get_ipython
 
     kernel = getattr(get_ipython(), "kernel", None)
-    if kernel is None or "VOILA_KERNEL_ID" in os.environ:
-        return False
-    request = kernel.get_parent("shell")
-    named = "cellId" in request.get("metadata", {})
-    return not named and not request.get("content", {}).get("allow_stdin")
+    return None if kernel is None else kernel.get_parent("shell")
+
+
+def _saved_pictures() -> str:
+    """The pictures of this cell's lab in the notebook's file; empty where they are not known.
+
+    Jupyter's server names the file of a kernel's notebook in its environment. JupyterLab names the
+    cell that runs, and has removed what the cell showed.
+    """
+    request = _request() or {}
+    cell_id = request.get("metadata", {}).get("cellId")
+    try:
+        notebook = json.loads(Path(os.environ["JPY_SESSION_NAME"]).read_text(encoding="utf-8"))
+        cells = [cell for cell in notebook["cells"] if cell["id"] == cell_id]
+        outputs = [output.get("data", {}) for cell in cells for output in cell["outputs"]]
+    except (KeyError, TypeError, OSError, ValueError):  # no file, or not one of this format
+        return ""
+    tags = []
+    for data in outputs:
+        if "image/png" in data:
+            picture = "".join(data["image/png"]).replace("\n", "")
+            tags.append(_image({"mime": "image/png", "data": picture, "name": "saved"}))
+        for picture, name, width in _PICTURE.findall("".join(data.get("text/html", ""))):
+            image = {"mime": "image/png", "data": picture, "name": name, "width": int(width)}
+            tags.append(_image(image))
+    return "".join(tags)
 
 
 def _publish(data: Mapping[str, Any], metadata: Any = None, **options: Any) -> None:

@@ -7,7 +7,6 @@ import gzip
 import tempfile
 from pathlib import Path
 
-from speclab.clinic.steps_file import load_steps
 from speclab.errors import TraceError
 from speclab.lab._commands import command
 from speclab.lab._messages import ToPage, kept_panels
@@ -51,6 +50,8 @@ class FilesPart(Part):
         except ValueError:
             raise TraceError(f"{name} did not arrive whole: open it again") from None
         if name.endswith(".jsonl"):
+            from speclab.clinic.steps_file import load_steps
+
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "run.jsonl"
                 path.write_bytes(content)

@@ -16,7 +16,7 @@ from speclab.drafters.ranges import Setting, span, variable
 from speclab.errors import CancelledError, NotRecordedError, SpeclabError
 
 if TYPE_CHECKING:
-    from speclab.features.replay import Replayer
+    from speclab.features.replay.replayer import Replayer
 
 __all__ = ["Curve", "Point", "span", "sweep", "variable"]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from speclab.features.replay import Replayer
-from speclab.features.replay.curves import sweep
 from speclab.lab._commands import command
 from speclab.lab._messages import Record, ToPage
 from speclab.lab._parts import Part
@@ -34,6 +32,9 @@ class CurvePart(Part):
     @command("Replaying", where="strategy")
     def on_curve(self, name: str) -> None:
         """Replay the text over the range of a setting, for its curve of tokens per iteration."""
+        from speclab.features.replay.curves import sweep
+        from speclab.features.replay.replayer import Replayer
+
         strategy = self.runs.ready_setup().strategy
         session, _ = self.runs.live()
         self._run = self.state.number

@@ -1,7 +1,7 @@
 """Replays of recorded answers without a model: what each training-free strategy would have accepted.
 
 A known answer decides which drafted tokens its target accepts, so the decoding loop runs as in
-`features.replay`, on a target that knows nothing else.
+`replayer`, on a target that knows nothing else.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from speclab.drafters.base import Strategy
 from speclab.drafters.suffix import BREAK, SuffixAutomaton
 from speclab.drafters.suffix_decoding import EARLIER
 from speclab.errors import NotRecordedError, PromptError, SpeclabError
-from speclab.features.replay import Replayer
 from speclab.features.replay.known_text import Place, Text
+from speclab.features.replay.replayer import Replayer
 from speclab.loading.loader import Loader
 from speclab.loading.presets import find
 from speclab.models.answer import TopTokens

@@ -19,7 +19,6 @@ from speclab.drafters.base import Strategy, TopK, checked
 from speclab.drafters.ddtree import best_paths
 from speclab.drafters.draft_pass import DRAFT, TOP_K
 from speclab.drafters.grow import BLANK, CONTEXT, Grown, GrownStrategy, Nodes, grow
-from speclab.engine.acceptance import sample_and_match
 from speclab.errors import NotRecordedError
 from speclab.settings import SessionSettings
 from speclab.trace.records import Event, Step, step_of
@@ -233,6 +232,8 @@ def _verified(
     unknown: set[int],
 ) -> WhatIf:
     """Accept with the recorded choices: the target's choice after a node depends only on its path."""
+    # it needs torch, and a lab is shown before that is imported
+    from speclab.engine.acceptance import sample_and_match
 
     def choice(node: int) -> int:
         row = recorded[node]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from speclab.errors import NotRecordedError
-from speclab.features.whatif import what_if
-from speclab.features.whatif.data import what_if_data
 from speclab.lab._messages import Record, ToPage
 from speclab.lab._parts import Part
 
@@ -31,6 +29,9 @@ class WhatIfPart(Part):
             return
         if strategy == state.applied.strategy:
             return
+        from speclab.features.whatif import what_if
+        from speclab.features.whatif.data import what_if_data
+
         try:
             answer = what_if(step, strategy, state.wanted.settings)
         except NotRecordedError:

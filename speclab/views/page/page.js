@@ -199,7 +199,9 @@ function drawAll(state, parts, plot, context, features) {
   parts.bar.element.hidden = !begun && !failed;
   parts.runs.replaceChildren(...features.all("above", state).filter(Boolean));
   drawLines(state, parts, context);
-  parts.loading.textContent = failed ? status.error.sentence : workWords(status);
+  const busy = workWords(status);
+  const stages = busy && context.kernel ? words("opening", "loaded", { busy }) : busy;
+  parts.loading.textContent = failed ? status.error.sentence : stages;
   if (begun) {
     const gain = gainOf(state);
     const score = [gain.sentence, ...features.all("score", state)];

@@ -8,8 +8,8 @@ from support.pairs import PROMPT, pair_of
 import speclab
 from speclab.drafters.ranges import COUNT
 from speclab.errors import CancelledError
-from speclab.features.replay import Replayer
 from speclab.features.replay.curves import span, sweep, variable
+from speclab.features.replay.replayer import Replayer
 from speclab.settings import bounds
 
 KINDS = [

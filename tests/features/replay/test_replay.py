@@ -15,7 +15,7 @@ import speclab
 from speclab import clinic
 from speclab.drafters import cost
 from speclab.errors import NotRecordedError, PromptError, SettingsError
-from speclab.features.replay import Replayer
+from speclab.features.replay.replayer import Replayer
 
 COUNT = 24
 TABLES = {
