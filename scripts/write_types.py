@@ -184,19 +184,22 @@ def _squeezed(text: str) -> str:
     return re.sub(r"\s", "", text).replace(";}", "}")
 
 
-def as_written() -> bool:
-    """Whether the files have records, columns and commands as they are."""
-    texts = written()
-    current = {path: path.read_text(encoding="utf-8") for path in texts}
-    return all(_squeezed(texts[path]) == _squeezed(current[path]) for path in texts)
+def out_of_date() -> dict[Path, str]:
+    """The texts of the files that do not have records, columns and commands as they are."""
+    late = {}
+    for path, text in written().items():
+        if _squeezed(text) != _squeezed(path.read_text(encoding="utf-8")):
+            late[path] = text
+    return late
 
 
 if __name__ == "__main__":
     if "--check" in sys.argv[1:]:
-        if not as_written():
+        if out_of_date():
             sys.exit(
                 "A file for the scripts is not what Python declares: run python scripts/write_types.py"
             )
         sys.exit()
-    for path, text in written().items():
+    for path, text in out_of_date().items():
         path.write_text(text, encoding="utf-8")
+        print(f"{path.name} is written: python scripts/check_javascript.py --write formats it.")
