@@ -22,15 +22,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from speclab.errors import TraceError
 from speclab.files import read_whole
-from speclab.pair import ModelPair
 from speclab.trace.codecs import Natural
 from speclab.trace.metrics import Counts, Survival, survival
+
+if TYPE_CHECKING:
+    from speclab.pair import ModelPair
 
 MOST_BYTES = 1 << 28
 LOG_LINE = re.compile(r"draft acceptance = [\d.]+ \(\s*(\d+) accepted /\s*(\d+) generated\)")
@@ -191,12 +193,16 @@ def _documents(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
     logged = LOG_LINE.findall(text)
     for accepted, drafted in logged:
         yield 1, {"draft_n_accepted": int(accepted), "draft_n": int(drafted)}
-    lines = text.split("\n")  # other separators may stand in a JSON text
     if logged:
-        lines = []  # nothing else of a log is read
-    elif lines[0].strip() == "{":
-        lines = [" ".join(lines)]  # one response, indented
-    for number, line in enumerate(lines, 1):
+        return  # nothing else of a log is read
+    try:
+        whole = json.loads(text)  # one response, on one line or many
+    except ValueError:
+        whole = None
+    if whole is not None:
+        yield 1, whole
+        return
+    for number, line in enumerate(text.split("\n"), 1):
         content = line.strip().removeprefix("data:").strip()  # an event of a stream
         if content in ("", "[DONE]"):
             continue

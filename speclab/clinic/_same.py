@@ -143,7 +143,12 @@ def same(
     read_b = _read(pair, models, prompt_ids, b[:end], is_cut=text_a.startswith(text_b))
     first = 0 if prompt_ids else position + 1
     usual = max(median(read_a.rounding + read_b.rounding), FLOAT32)
-    share = min(read_a.wrong_share(first, usual), read_b.wrong_share(first, usual))
+    shares = []
+    for reading in (read_a, read_b):
+        tokens = len(reading.gaps) - first
+        if tokens >= FEWEST:
+            shares.append(reading.wrong(first, usual) / tokens)
+    share = min(shares, default=0.0)
     if share > FOREIGN:
         return replace(result, sentence=NEITHER.format(share))
     return _judged(pair, result, read_a, read_b, usual)
@@ -229,11 +234,6 @@ class Reading:
             if gap > FACTOR * max(usual, rounding):
                 count += 1
         return count
-
-    def wrong_share(self, first: int, usual: float) -> float:
-        """Their share; 0 of a text that is too short to say."""
-        tokens = len(self.gaps) - first
-        return self.wrong(first, usual) / tokens if tokens >= FEWEST else 0.0
 
 
 @torch.inference_mode()

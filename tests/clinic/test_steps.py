@@ -15,6 +15,7 @@ from support.recordings import ROOT, kinds, written
 from support.refusals import refused
 
 import speclab
+from scripts.write_steps_format import PAGE
 from speclab import clinic
 from speclab.errors import CancelledError, SettingsError, TraceError
 
@@ -40,6 +41,18 @@ def test_each_fault_is_found_and_explained(fault, tmp_path):
 @pytest.mark.parametrize("fault", ["position +3", "exchanged", "stale", "token", "temperature"])
 def test_sampled_runs_are_explained_too(fault, tmp_path):
     assert_found(tmp_path / "run", fault, "qwen3", temperature=0.8)
+
+
+def test_the_engine_of_the_page_is_healthy_and_its_fault_is_the_mask(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text(encoding="utf-8").partition("### An engine of your own")[2]
+    code = text.partition("```python\n")[2].partition("```")[0]
+    line = "        mask[2, held + 1] = HIDDEN\n"
+    assert line in code
+    for lines, found in ((code, set()), (code.replace(line, ""), {"mask"})):
+        names = {}
+        exec(lines, names)
+        assert kinds(speclab.load_steps("run.jsonl"), names["pair"]) == found
 
 
 def test_the_right_rows_in_another_order_give_the_same_answers(tmp_path):
