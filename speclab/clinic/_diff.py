@@ -10,7 +10,7 @@ from typing import Any
 
 from speclab.clinic._check import checked, examine
 from speclab.clinic._plain import Progress
-from speclab.clinic._report import Report
+from speclab.clinic._report import Report, by_depth
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
 from speclab.pair import ModelPair
@@ -70,14 +70,8 @@ class Diff:
         if self.gaps:
             position, most = max(self.gaps, key=lambda pair: pair[1])
             lines.append(f"  largest difference of an answer: {most:.2g}, at position {position}")
-        first, second = self.accepted
-        lines.append(f"  accepted per pass: {first:.2f}, and {second:.2f}")
-        a, b = self.acceptance
-        for depth in sorted(a.keys() | b.keys()):
-            hits_a, looked_a = a.get(depth, (0, 0))
-            hits_b, looked_b = b.get(depth, (0, 0))
-            rates = f"{hits_a} of {looked_a}, and {hits_b} of {looked_b}"
-            lines.append(f"  accepted at depth {depth}: {rates}")
+        for name, accepted, acceptance in zip("ab", self.accepted, self.acceptance, strict=True):
+            lines.append(f"  {name}: {accepted:.2f} accepted per pass{by_depth(acceptance)}")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -168,7 +162,9 @@ def _judged(
         most: the largest difference of answers. decided: the target was asked.
     """
     text, proposals = parts
-    where = TOGETHER if text is None else APART.format(text)
+    where = TOGETHER
+    if text is not None:
+        where = APART.format(text)
     verdict = "acceptance"
     faults = []
     side = ""

@@ -136,9 +136,10 @@ def _trace(
     drafts: Sequence[DraftSource],
 ) -> Trace:
     first = passes[0]
-    root = first.token[0]
     prompt = header.prompt_ids
-    root_in_prompt = first.prefix_length == len(prompt) - 1 and prompt[-1] == root
+    first_token: int | None = first.token[0]
+    if first.prefix_length == len(prompt) - 1 and prompt[-1] == first_token:
+        first_token = None  # the first pass runs the prompt's last token
     steps = []
     for index, line in enumerate(passes):
         # what a pass leaves in the cache is what the next one finds there
@@ -153,7 +154,7 @@ def _trace(
     about["eos_ids"] = " ".join(map(str, header.eos_ids))
     return Trace(
         prompt_ids=prompt,
-        first_token=None if root_in_prompt else root,
+        first_token=first_token,
         steps=tuple(steps),
         settings=settings,
         models=about,
@@ -204,6 +205,9 @@ def _step(
     seen = [start] * n
     for node, first, last in line.hidden_prefix:
         seen[node] -= last - first + 1
+    rows = tuple(order)
+    if rows == tuple(range(n)):
+        rows = ()
     mask = tree.ancestor_mask()
     if line.mask is not None:
         packed = np.frombuffer(line.mask, np.uint8).reshape(n, -1)
@@ -234,10 +238,10 @@ def _step(
         rule=rule,
         position=line.position,
         hidden_prefix=line.hidden_prefix,
-        rows=() if order == list(range(n)) else tuple(order),
+        rows=rows,
         missing=tuple(sorted(missing)),
         not_numbers=tuple(not_numbers),
-        request=str(header.request if line.request == "" else line.request),
+        request=str(line.request) or str(header.request),
         batch=str(line.batch),
     )
 
