@@ -7,20 +7,23 @@ what was measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import log
 from statistics import median
 
-from speclab.clinic import _changes
-from speclab.clinic._heads import HeadOracle
-from speclab.clinic._passes import Change, Passes
-from speclab.clinic._plain import HALF, Measured, Oracle
+from torch import Tensor
+
+from speclab.clinic._changes import GROUPS, LEAST_RANKS, OF_HEADS, Change
+from speclab.clinic._gaps import LEAST, Measured
+from speclab.clinic._passes import Passes
+from speclab.clinic._plain import HALF, Oracle
 from speclab.clinic._record import name, word
-from speclab.trace.records import Finding
+from speclab.trace.records import Finding, Step
 
 AT_LEVEL = 4.0
-"""A row is at the level of rounding if its gap is below this many times the expected one."""
+"""A row is at the level of rounding if its gap is below this many times the expected one: healthy rows
+reached 4.1 times, and half of a run's stay below once."""
 MOST = 0.6
 """Share of the wrong rows that a cause must bring to the level: faults that overlap leave the rest."""
 THIRD = 1 / 3
@@ -30,6 +33,20 @@ HALVED = 0.5
 up to .08, the best wrong one from .58 on."""
 CLEAR = 0.15
 """Below this share of the right pass's cost nothing else is tried."""
+
+ALL_WRONG = "All {n} rows have wrong answers"
+ONE_WRONG = "Row {rows} of {n} has a wrong answer"
+SOME_WRONG = "Rows {rows} of {n} have wrong answers"
+MANY_WRONG = "Rows {rows}, … of {n} have wrong answers"
+EXPLAINED = "It is as if {}: then the median is {:.2g}"
+UNEXPLAINED = "No change of the pass that was tried explains it"
+UNLIKE_BEFORE = UNEXPLAINED + "; the gaps of the passes before are {:.2g} in the median"
+PRECISION = UNEXPLAINED + ", and the recorded precision is {}"
+EXACT_BITS = UNEXPLAINED + "; this target's passes are bit for bit, so it is not rounding"
+KEPT_PATH = "the cache holds the tokens of the accepted path, and not those that were committed"
+BELOW = "{} has the choice {}, which is {:.2g} below the best token in the logarithm"
+NO_TOPK = BELOW + ". Record top-k to find the cause."
+WRONG_CHOICE = BELOW + ", though the recorded top-k is right."
 
 
 @dataclass(frozen=True)
@@ -57,83 +74,103 @@ def explain_answers(oracle: Oracle, run: Sequence[Measured], first: int) -> Caus
     measured = run[first]
     if not measured.wrong:
         return Cause(_missed(measured), "the choice was made otherwise")
-    passes = Passes(oracle, measured, run[first - 1].step if first else None)
+    before = run[first - 1].step if first else None
+    best = _best_fit(oracle, Passes(oracle, measured, before))
+    if best is not None:
+        left = median([best.gaps[row] for row in measured.wrong])
+        why = EXPLAINED.format(best.change.says, left)
+        finding = _finding(measured, best.change.kind, why)
+        return Cause(replace(finding, fault=best.change.fault), best.change.says)
+    kind = "answer"
+    why = UNEXPLAINED
+    if oracle.exact:
+        why = EXACT_BITS
+    elif measured.before:
+        why = UNLIKE_BEFORE.format(measured.before)
+    elif oracle.dtype not in ("float32", *HALF):
+        kind = "precision"
+        why = PRECISION.format(oracle.dtype or "not known")
+    return Cause(_finding(measured, kind, why), "")
+
+
+def _best_fit(oracle: Oracle, passes: Passes) -> Fit | None:
+    """The change that explains the recorded answers best; None if none explains them."""
     # the right pass runs on the rows that were accepted before, whatever was committed
-    says = "the cache holds the tokens of the accepted path, and not those that were committed"
-    best = _fit(passes, Change("commit", says, lambda: passes.logits))
-    right = _cost(measured, measured.gaps)
-    explained = best.wins
-    for group in () if explained else _groups(oracle, passes):
+    best = _fit(passes, Change("commit", KEPT_PATH, lambda: passes.logits))
+    if best.wins:
+        return best
+    right = _cost(passes.measured, passes.measured.gaps)
+    explained = False
+    for group in OF_HEADS if oracle.head else GROUPS:
         for changes in group:
-            fits = [_fit(passes, change) for change in changes]
-            best = min([best, *fits], key=lambda fit: fit.cost)
+            for change in changes(passes):
+                fit = _fit(passes, change)
+                if fit.cost < best.cost:
+                    best = fit
         explained = best.wins and best.cost <= HALVED * right
         if explained and best.cost <= CLEAR * right:
             break
-    if explained:
-        left = median([best.gaps[row] for row in measured.wrong])
-        more = f"It is as if {best.change.says}: then the median is {left:.2g}."
-        finding = _finding(measured, best.change.kind, more, best.change.fault)
-        return Cause(finding, best.change.says)
-    kind = "answer"
-    more = "No change of the pass that was tried explains it"
-    if measured.before:
-        more += f"; the gaps of the passes before are {measured.before:.2g} in the median"
-    elif oracle.dtype not in ("float32", *HALF):
-        kind = "precision"
-        more += f", and the recorded precision is {oracle.dtype or 'not known'}"
-    return Cause(_finding(measured, kind, f"{more}."), "")
-
-
-def _groups(oracle: Oracle, passes: Passes) -> Iterator[list[Iterator[Change]]]:
-    """All changes, the fastest first; a head runs no trees by itself."""
-    if isinstance(oracle, HeadOracle):
-        yield [_changes.answers(passes), oracle.changes(passes.step)]
-        return
-    for group in _changes.GROUPS:
-        yield [make(passes) for make in group]
+    return best if explained else None
 
 
 def _fit(passes: Passes, change: Change) -> Fit:
     measured = passes.measured
-    gaps = passes.gaps(change)
+    right = passes.oracle.log_probs(passes.step, change.run())
+    step = passes.step
+    if change.ranks:
+        step = _with_own_ids(step, right)
+    gaps = passes.oracle.gaps(step, right)
     good = 0
     for row in measured.wrong:
-        most = min(AT_LEVEL * measured.levels[row], THIRD * measured.gaps[row])
-        good += 1 if gaps[row] <= most else 0
+        if gaps[row] <= min(AT_LEVEL * measured.levels[row], THIRD * measured.gaps[row]):
+            good += 1
     wins = good >= MOST * len(measured.wrong)
     return Fit(change, gaps, _cost(measured, gaps) + change.weight, wins)
+
+
+def _with_own_ids(step: Step, right: Tensor) -> Step:
+    """The recorded probabilities with the ids that have their ranks in `[n, V]`."""
+    nodes = []
+    for node in step.nodes:
+        count = len(node.target_top)
+        if count >= LEAST_RANKS:
+            tokens = right[node.index].topk(count).indices.tolist()
+            probs = [prob for _, prob in node.target_top]
+            node = replace(node, target_top=tuple(zip(tokens, probs, strict=True)))
+        nodes.append(node)
+    return replace(step, nodes=tuple(nodes))
 
 
 def _cost(measured: Measured, gaps: Sequence[float]) -> float:
     """In nats; of rows that were right only what is above the level counts."""
     cost = 0.0
     for row, gap in enumerate(gaps):
-        level = max(measured.levels[row], 1e-9)
+        level = max(measured.levels[row], LEAST)
         if row not in measured.wrong:
             level *= AT_LEVEL
         cost += log(min(max(gap / level, 1.0), 1e9))
     return cost
 
 
-def _finding(measured: Measured, kind: str, more: str, fault: str = "") -> Finding:
+def _finding(measured: Measured, kind: str, why: str) -> Finding:
     """Which rows are wrong, by how much, and what explains it."""
-    step = measured.step
     wrong = measured.wrong
     n = len(measured.gaps)
-    rows = f"Rows {', '.join(map(str, wrong[:6]))}{', …' if wrong[6:] else ''} of {n}"
-    if len(wrong) == n:
-        rows = f"All {n} rows"
-    rows += " have wrong answers"
+    who = SOME_WRONG
     if len(wrong) == 1:
-        rows = f"Row {wrong[0]} of {n} has a wrong answer"
-    depths = sorted({int(step.tree.depth[row]) for row in wrong})
+        who = ONE_WRONG
+    elif len(wrong) == n:
+        who = ALL_WRONG
+    elif len(wrong) > 6:
+        who = MANY_WRONG
+    rows = who.format(n=n, rows=", ".join(map(str, wrong[:6])))
+    depths = measured.step.tree.depth[wrong]
     gaps = [measured.gaps[row] for row in wrong]
     sentence = (
-        f"{rows} (at depths {depths[0]} to {depths[-1]}; gap to the plain pass: median {median(gaps):.2g}, "
-        f"largest {max(gaps):.2g}; rounding: {median(measured.levels):.1g}). {more}"
+        f"{rows} (at depths {min(depths)} to {max(depths)}; gap to the plain pass: median "
+        f"{median(gaps):.2g}, largest {max(gaps):.2g}; rounding: {median(measured.levels):.1g}). {why}."
     )
-    return Finding(step.index, wrong[0], kind, sentence, fault, len(wrong))
+    return Finding(measured.step.index, wrong[0], kind, sentence, count=len(wrong))
 
 
 def _missed(measured: Measured) -> Finding:
@@ -141,10 +178,12 @@ def _missed(measured: Measured) -> Finding:
     step = measured.step
     row = measured.misses[0]
     node = step.nodes[row]
-    sentence = (
-        f"{name(step, row)} has the choice {word(step, node.target_choice)}, which is "
-        f"{measured.choices[row]:.2g} below the best token in the logarithm"
-    )
+    kind = "choice"
+    says = WRONG_CHOICE
     if not node.target_top:
-        return Finding(step.index, row, "answer", f"{sentence}. Record top-k to find the cause.")
-    return Finding(step.index, row, "choice", f"{sentence}, though the recorded top-k is right.")
+        kind = "answer"
+        says = NO_TOPK
+    chosen = word(step, node.target_choice)
+    return Finding(
+        step.index, row, kind, says.format(name(step, row), chosen, measured.choices[row])
+    )

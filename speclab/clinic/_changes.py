@@ -5,7 +5,8 @@ The same changes are tried for the target and for a draft.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
 from typing import Any
@@ -15,11 +16,14 @@ import torch
 from torch import Tensor, inf
 
 from speclab.clinic._faults import NO_WINDOW, final_norm, without_final_norm
-from speclab.clinic._passes import BOTH, LEAST_RANKS, Change, Passes
-from speclab.clinic._plain import differences
+from speclab.clinic._passes import BOTH, Passes
+from speclab.clinic._plain import HeadReading
 from speclab.models.masks import MaskPlan
+from speclab.models.runner import Runner
 from speclab.tree import Bools
 
+LEAST_RANKS = 4
+"""Recorded tokens of a row from which on their probabilities tell it apart from other rows."""
 SCAN = 4096
 """Most copies of rows that one scan runs: a second on a laptop."""
 NEAR = 17
@@ -32,6 +36,41 @@ SHORT = range(1, 5)
 """Entries by which a prefix may end too early."""
 PADS = range(1, 17)
 """Padding tokens before a prompt."""
+SHOWN = 3
+"""Rows that a sentence names."""
+
+MIXED_IDS = "probabilities are right and ids are not ({}): look at the map of ids"
+OTHER_IDS = "token ids are {:+d} off: look at the map from the draft's vocabulary"
+OTHER_POSITIONS = "rows have wrong positions ({})"
+OTHER_ROWS = "rows answer with other rows {} ({})"
+OTHER_TOKENS = "rows have other tokens ({})"
+PARTLY_KEPT = "{} of the cache kept the first rows"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A hypothesis: what the engine did, and what it would have answered.
+
+    `kind`: of the finding. `says`: a clause for a sentence. `run`: logits `[n, V]`. `fault`: the name
+    in `clinic.FAULTS`, if any. `weight`: how much better it must fit than a simpler one, in nats.
+    `ranks`: compare the recorded probabilities in their order, whatever tokens they belong to.
+    """
+
+    kind: str
+    says: str
+    run: Callable[[], Tensor]
+    fault: str = ""
+    weight: float = 0.0
+    ranks: bool = False
+
+
+def _pass(
+    passes: Passes, make: Callable[[], Runner] | None = None, shift: int = 0, **given: Any
+) -> Callable[[], Tensor]:
+    """A pass whose rows are given other tokens, positions, entries or tree; on the runner that `make`
+    makes, with all positions shifted."""
+    rows = replace(passes.own, **given)
+    return partial(passes.run, replace(rows, positions=rows.positions + shift), make)
 
 
 def answers(passes: Passes) -> Iterator[Change]:
@@ -45,74 +84,96 @@ def answers(passes: Passes) -> Iterator[Change]:
     yield _other_rows(passes, "answer", logits, "of this pass")
     if passes.rejected is not None:
         yield _other_rows(passes, "stale_logits", passes.rejected, "of the pass before")
-    top = passes.step.nodes[passes.first].target_top
-    off = top[0][0] - int(logits[passes.first].argmax())
-    says = f"token ids are {off:+d} off: look at the map from the draft's vocabulary"
-    yield Change("ids", says, lambda: logits.roll(off, -1))
-    pairs = []
-    for row in passes.wrong:
-        recorded = [token for token, _ in passes.step.nodes[row].target_top]
-        if len(recorded) >= LEAST_RANKS:
-            best = logits[row].topk(len(recorded)).indices.tolist()
-            pairs += [pair for pair in zip(recorded, best, strict=True) if pair[0] != pair[1]]
-    which = ", ".join([f"{given} in the place of {own}" for given, own in dict(pairs[:3]).items()])
-    says = f"probabilities are right and ids are not ({which}): look at the map of ids"
+    top = dict(passes.step.nodes[passes.first].target_top)
+    tokens = list(top)
+    off = tokens[0] - int(logits[passes.first].argmax())
+    yield Change("ids", OTHER_IDS.format(off), lambda: logits.roll(off, -1))
+    says = MIXED_IDS.format(_mixed_ids(passes))
     yield Change("ids", says, lambda: logits, weight=1.0, ranks=True)
     if len(top) > 1:
-        tokens = [token for token, _ in top]
-        spread = torch.tensor([prob for _, prob in top]).clamp_min(1e-30).log().std(correction=0)
-        heat = float(logits[passes.first, tokens].std(correction=0) / spread)
+        given = torch.tensor(list(top.values())).clamp_min(1e-30).log()
+        spread = logits[passes.first, tokens].std(correction=0) / given.std(correction=0)
+        heat = float(spread)
         says = f"the logits are at temperature {heat:.3g}"
         yield Change("temperature", says, lambda: logits / heat * passes.oracle.heat)
 
 
 def _other_rows(passes: Passes, kind: str, logits: Tensor, whose: str) -> Change:
     """Each wrong row with the best of these answers."""
-    oracle = passes.oracle
     changed = passes.logits.clone()
-    words = []
+    which = []
     for row in passes.wrong:
-        top = passes.step.nodes[row].target_top
-        others = oracle.log_probs(passes.step, logits, [row] * len(logits))
-        best = int(np.argmin([oracle.gap(differences(top, other)) for other in others]))
+        node = passes.step.nodes[row]
+        others = passes.oracle.log_probs(passes.step, logits, [row] * len(logits))
+        best = int(np.argmin([passes.oracle.gap(node, other) for other in others]))
         changed[row] = logits[best]
-        words.append(f"row {row} with row {best}")
-    says = f"rows answer with other rows {whose} ({', '.join(words[:3])})"
-    return Change(kind, says, lambda: changed, weight=0.1 * len(words))
+        which.append(f"row {row} with row {best}")
+    says = OTHER_ROWS.format(whose, ", ".join(which[:SHOWN]))
+    return Change(kind, says, lambda: changed, weight=0.1 * len(which))
+
+
+def _mixed_ids(passes: Passes) -> str:
+    """Recorded ids beside those that have their ranks, where they differ."""
+    pairs: dict[int, int] = {}
+    for row in passes.wrong:
+        recorded = dict(passes.step.nodes[row].target_top)
+        if len(recorded) >= LEAST_RANKS:
+            best = passes.logits[row].topk(len(recorded)).indices.tolist()
+            for given, own in zip(recorded, best, strict=True):
+                if given != own:
+                    pairs.setdefault(given, own)
+    which = [f"{given} in the place of {own}" for given, own in pairs.items()]
+    return ", ".join(which[:SHOWN])
+
+
+def states(passes: Passes) -> Iterator[Change]:
+    """Other states that a head may have read."""
+    oracle = passes.oracle
+    assert oracle.head is not None
+    for which, reading in oracle.head.others(oracle.runner):
+        says = f"the head {reading.head.name} reads the states of the {which}"
+        yield Change("states", says, partial(_other_states, passes, reading))
+
+
+def _other_states(passes: Passes, reading: HeadReading) -> Tensor:
+    return passes.oracle.passes("float32", head=reading)(passes.step)
 
 
 def positions(passes: Passes) -> Iterator[Change]:
     """Along the rows, what fits row by row, and all off by what fits the first wrong row."""
-    own = passes.own["positions"]
+    own = passes.own.positions
     along = own[0] + np.arange(passes.n)
     says = "positions are counted along the rows"
-    yield passes.change("position", says, "wrong positions", positions=along)
+    yield Change("position", says, _pass(passes, positions=along), "wrong positions")
     most = passes.right.context or NO_WINDOW
     near = {}
     for row in passes.wrong:
-        near[row] = [0, own[0], *range(max(0, own[row] - NEAR), min(own[row] + NEAR, most))]
-    values, moved = _scan(passes, "positions", near)
-    which = [f"row {row} at {values[row]} instead of {own[row]}" for row in moved[:3]]
-    says = f"rows have wrong positions ({', '.join(which)})"
-    yield passes.change("position", says, weight=0.3 * len(moved), positions=values)
-    shift = int((values - own)[passes.first])
+        around = range(max(0, own[row] - NEAR), min(own[row] + NEAR, most))
+        near[row] = [0, int(own[0])] + list(around)
+    rows, moved = passes.best("positions", near)
+    values = rows.positions
+    which = [f"row {row} at {values[row]} instead of {own[row]}" for row in moved[:SHOWN]]
+    says = OTHER_POSITIONS.format(", ".join(which))
+    yield Change("position", says, partial(passes.run, rows), weight=0.3 * len(moved))
+    shift = int(values[passes.first] - own[passes.first])
     off = f"positions are {abs(shift)} too {'high' if shift > 0 else 'low'}"
-    for rows, first, fault in (("all", 0, "padded positions"), ("drafted", 1, "wrong positions")):
-        changed = own.copy()
-        changed[first:] += shift
-        yield passes.change("position", f"{rows} {off}", fault, positions=changed)
+    yield Change("position", f"all {off}", _pass(passes, shift=shift), "padded positions")
+    drafted = own.copy()
+    drafted[1:] += shift
+    run = _pass(passes, positions=drafted)
+    yield Change("position", f"drafted {off}", run, "wrong positions")
 
 
 def masks(passes: Passes) -> Iterator[Change]:
     """All rows see too much or too little of the tree."""
     for says, tree in _wrong_masks(passes).items():
         fault = "sibling visible" if "siblings" in says else ""
-        yield passes.change("mask", says, fault, tree=tree)
+        yield Change("mask", says, _pass(passes, tree=tree), fault)
 
 
 def _wrong_masks(passes: Passes) -> dict[str, Bools]:
     """Wrong masks by what they do."""
-    own = passes.own["tree"]
+    own = passes.own.tree
     n = passes.n
     rows = np.arange(n)
     parent = passes.step.tree.parent
@@ -151,30 +212,37 @@ def prefixes(passes: Passes) -> Iterator[Change]:
     length = len(passes.text)
     for short in SHORT:
         if short < length:
-            entries = _without(passes, length - short, length)
+            entries = np.tile(_without(passes, length - short, length), (passes.n, 1))
             says = f"the prefix ends {short} entries earlier"
-            yield passes.change("prefix", says, entries=entries, shift=-short)
+            yield Change("prefix", says, _pass(passes, entries=entries, shift=-short))
     stride = max(1, length // MARKS)
-    ranges = [*combinations([*range(0, length, stride), length], 2)]
+    marks = list(range(0, length, stride)) + [length]
+    ranges = list(combinations(marks, 2))
     first = stop = 0
     for _ in range(3):
-        ranges = [(a, b) for a, b in ranges if 0 <= a < b <= length and b - a < length]
-        if not ranges:
+        hidden = {}
+        for start, end in ranges:
+            if 0 <= start < end <= length and end - start < length:
+                hidden[start, end] = _without(passes, start, end)
+        if not hidden:
             return
-        hidden = [_without(passes, *ends) for ends in ranges]
-        gaps = passes.copies(passes.first, "entries", hidden, {})
-        first, stop = ranges[int(np.argmin(gaps))]
-        near = range(-stride, stride + 1)
-        ranges = [(first + move, stop) for move in near] + [(first, stop + move) for move in near]
-    entries = np.tile(passes.own["entries"], (passes.n, 1))
+        gaps = passes.copies(passes.first, "entries", list(hidden.values()), passes.own)
+        first, stop = list(hidden)[int(np.argmin(gaps))]
+        ranges = []
+        for move in range(-stride, stride + 1):
+            ranges.append((first + move, stop))
+            ranges.append((first, stop + move))
+    entries = passes.own.entries.copy()
     entries[passes.wrong] = _without(passes, first, stop)
-    rows = "no row sees" if len(passes.wrong) == passes.n else "wrong rows do not see"
-    says = f"{rows} entries {first} to {stop - 1} of the prefix"
-    yield passes.change("prefix", says, entries=entries)
+    says = f"wrong rows do not see entries {first} to {stop - 1} of the prefix"
+    if len(passes.wrong) == passes.n:
+        says = f"no row sees entries {first} to {stop - 1} of the prefix"
+    yield Change("prefix", says, _pass(passes, entries=entries))
 
 
 def _without(passes: Passes, first: int, stop: int) -> Bools:
-    entries: Bools = passes.own["entries"].copy()
+    """The entries `[c]` that a row sees if a range of the prefix is hidden."""
+    entries: Bools = passes.own.entries[0].copy()
     entries[np.flatnonzero(entries)[first:stop]] = False
     return entries
 
@@ -183,91 +251,98 @@ def kept_rows(passes: Passes) -> Iterator[Change]:
     """Rejected rows of the iteration before that stayed, or took the place of kept ones."""
     if passes.before is None:
         return
-    path = passes.path
-    m = len(path)
-    every = [*range(passes.right.length - passes.start)]
-    rejected = [row for row in every if row not in path]
-    shifted = [min(row + (1 if row else 0), every[-1]) for row in path]
-    # a draft keeps the rows that it ran, and runs the rest of the path again
-    orders = [[*range(count), *path[count:]] for count in range(2, m + 1)]
-    orders += [every, every[-m:], [0, *path], [*path[:-1], 0], shifted]
-    orders += [[*path, row] for row in rejected[:MOST]]
-    pairs = [*product(path, rejected)][:MOST]
-    orders += [sorted({*path, other} - {gone}) for gone, other in pairs]
-    for rows in orders:
-        if len(rows) > len(every) or rows == path:
+    count = passes.right.length - passes.start
+    for rows in _kept(passes.path, count):
+        if len(rows) > count or rows == passes.path:
             continue
-        says = f"iteration {passes.step.index} kept rows {rows} instead of {path}"
+        says = f"iteration {passes.step.index} kept rows {rows} instead of {passes.path}"
         make = partial(passes.written, rows)
-        more = len(rows) - m
-        kind, fault = ("prefix", "phantom KV rows") if more else ("order", "")
-        for shift in {0, more}:
-            yield passes.change(kind, says, fault, 0.2, make=make, shift=shift)
+        more = len(rows) - len(passes.path)
+        if not more:
+            yield Change("order", says, _pass(passes, make), weight=0.2)
+            continue
+        for shift in (0, more):
+            run = _pass(passes, make, shift)
+            yield Change("prefix", says, run, "phantom KV rows", 0.2)
 
 
-def scans(passes: Passes) -> Iterator[Change]:
-    """What scans put together row by row: what rows see, and their tokens."""
-    own = passes.own["tree"]
-    shapes = [*_wrong_masks(passes).values()]
+def _kept(path: list[int], count: int) -> Iterator[list[int]]:
+    """Rows that may have been kept of so many, in the place of those of the path."""
+    every = list(range(count))
+    rejected = [row for row in every if row not in path]
+    for held in range(2, len(path) + 1):
+        # a draft keeps the rows that it ran, and runs the rest of the path again
+        yield every[:held] + path[held:]
+    yield every
+    yield every[-len(path) :]
+    yield [0] + path
+    yield path[:-1] + [0]
+    yield path[:1] + [min(row + 1, count - 1) for row in path[1:]]
+    for row in rejected[:MOST]:
+        yield path + [row]
+    for gone, other in list(product(path, rejected))[:MOST]:
+        yield sorted(set(path) - {gone} | {other})
+
+
+def seen_rows(passes: Passes) -> Iterator[Change]:
+    """Which rows a row sees, put together row by row."""
+    own = passes.own.tree
+    shapes = _wrong_masks(passes).values()
     one = np.eye(passes.n, dtype=np.bool_)
-    options: dict[int, list[Any]] = {}
+    options: dict[int, Sequence[Any]] = {}
     for row in passes.wrong[: SCAN // passes.n]:
-        seen = [own[row], *(own[row] ^ one), *[shape[row] for shape in shapes]]
-        options[row] = [one[row] | each for each in seen]  # a copy always sees itself
-    tree, moved = _scan(passes, "tree", options)
+        seen = [own[row]]
+        seen += list(own[row] ^ one)  # one row more, or less
+        seen += [shape[row] for shape in shapes]
+        options[row] = list(np.array(seen) | one[row])  # a copy always sees itself
+    rows, moved = passes.best("tree", options)
     which = []
-    for row, other in np.argwhere(tree != own)[:3].tolist():
-        verb = "sees" if tree[row, other] else "does not see"
+    for row, other in np.argwhere(rows.tree != own)[:SHOWN].tolist():
+        verb = "sees" if rows.tree[row, other] else "does not see"
         which.append(f"row {row} {verb} row {other}")
     says = f"the mask is wrong ({', '.join(which)})"
-    yield passes.change("mask", says, weight=0.3 * len(moved), tree=tree)
+    yield Change("mask", says, partial(passes.run, rows), weight=0.3 * len(moved))
 
-    ids = passes.own["tokens"].tolist()
+
+def tokens(passes: Passes) -> Iterator[Change]:
+    """Other tokens, put together row by row: those of this pass, of the one before, and of the text."""
+    ids = passes.own.tokens.tolist()
     last = passes.oracle.pair.vocab_size - 1
-    near = {*ids, *passes.oracle.text[-8:], 0, last}
+    near = {0, last}.union(ids, passes.oracle.text[-8:])
     if passes.before is not None:
         near.update(passes.before.tree.token.tolist())
-    choices = {row: [*near, max(ids[row] - 1, 0), min(ids[row] + 1, last)] for row in passes.wrong}
-    tokens, moved = _scan(passes, "tokens", choices)
-    texts = passes.oracle.pair.token_texts(tokens[moved[:3]].tolist())
-    has = [f"row {row} has {texts[int(tokens[row])]!r}" for row in moved[:3]]
-    says = f"rows have other tokens ({', '.join(has)})"
-    yield passes.change("token", says, weight=0.4 * len(moved), tokens=tokens)
-
-
-def _scan(passes: Passes, what: str, options: Mapping[int, Sequence[Any]]) -> tuple[Any, list[int]]:
-    """For each row, the option that cuts its gap to a third, given the choices for earlier rows;
-    and the changed rows."""
-    values = passes.own[what].copy()
-    for row, choices in options.items():
-        gaps = passes.copies(row, what, choices, {what: values})
-        if min(gaps) < passes.measured.gaps[row] / 3:
-            values[row] = choices[int(np.argmin(gaps))]
-    own = passes.own[what]
-    return values, [row for row in options if np.any(values[row] != own[row])]
+    options = {}
+    for row in passes.wrong:
+        options[row] = list(near) + [max(ids[row] - 1, 0), min(ids[row] + 1, last)]
+    rows, moved = passes.best("tokens", options)
+    texts = passes.oracle.pair.token_texts(rows.tokens[moved[:SHOWN]].tolist())
+    which = [f"row {row} has {texts[int(rows.tokens[row])]!r}" for row in moved[:SHOWN]]
+    says = OTHER_TOKENS.format(", ".join(which))
+    yield Change("token", says, partial(passes.run, rows), weight=0.4 * len(moved))
 
 
 def texts(passes: Passes) -> Iterator[Change]:
     """Another text in the cache; in the first iteration another prompt, or padding before it."""
     text = list(passes.text)
-    others = {"the prefix contains the root too": [*text, int(passes.own["tokens"][0])]}
+    others = {"the prefix contains the root too": text + [int(passes.own.tokens[0])]}
     if passes.oracle.drafts:
         others["the draft does not see the newest token"] = text[:-1]
     if passes.step.index == 0:
         start = getattr(passes.oracle.pair.tokenizer, "bos_token_id", None) or 0
-        others["the prompt begins with one start token more"] = [start, *text]
-        others["the prompt's first token is in the cache twice"] = [*text[:1], *text]
+        others["the prompt begins with one start token more"] = [start] + text
+        others["the prompt's first token is in the cache twice"] = text[:1] + text
         others["the prompt's first token is missing"] = text[1:]
-        others["the token before the root is in the cache twice"] = [*text, *text[-1:]]
+        others["the token before the root is in the cache twice"] = text + text[-1:]
         for pads in PADS:
-            places = [*[0] * pads, *range(len(text))]
-            make = partial(passes.fresh, [*[0] * pads, *text], places=places)
+            padding = [0] * pads
+            places = padding + list(range(len(text)))
+            make = partial(passes.fresh, padding + text, places=places)
             says = f"rows see {pads} padding tokens before the prompt"
-            yield passes.change("prefix", says, make=make)
-    for says, tokens in others.items():
-        make = partial(passes.fresh, tokens)
-        for shift in (0, len(tokens) - len(text)):
-            yield passes.change("prefix", says, make=make, shift=shift)
+            yield Change("prefix", says, _pass(passes, make))
+    for says, other in others.items():
+        make = partial(passes.fresh, other)
+        for shift in (0, len(other) - len(text)):
+            yield Change("prefix", says, _pass(passes, make, shift))
 
 
 def caches(passes: Passes) -> Iterator[Change]:
@@ -277,12 +352,10 @@ def caches(passes: Passes) -> Iterator[Change]:
     rows = range(len(passes.path))
     for part in BOTH:
         make = partial(passes.written, rows, (part,))
-        says = f"only the {part} of the cache kept the first rows"
-        yield passes.change("cache", says, make=make)
+        yield Change("cache", PARTLY_KEPT.format(f"only the {part}"), _pass(passes, make))
     for layer in range(len(passes.right.cache.layers)):
         make = partial(passes.written, rows, only=layer)
-        says = f"layer {layer} of the cache kept the first rows"
-        yield passes.change("cache", says, make=make)
+        yield Change("cache", PARTLY_KEPT.format(f"layer {layer}"), _pass(passes, make))
 
 
 def models(passes: Passes) -> Iterator[Change]:
@@ -290,17 +363,23 @@ def models(passes: Passes) -> Iterator[Change]:
     plan = passes.right.plan
     if plan.window is not None:
         says = "the model ignores its sliding window"
-        make = partial(passes.fresh, window=NO_WINDOW)
-        yield passes.change("window", says, "window run as full attention", make=make)
+        make = partial(passes.fresh, passes.text, window=NO_WINDOW)
+        yield Change("window", says, _pass(passes, make), "window run as full attention")
         says = "only the tree's pass ignores the sliding window"
         runner = passes.written(passes.path)
         runner.plan = MaskPlan(NO_WINDOW, plan.kinds)
-        yield passes.change("window", says, make=lambda: runner)
+        yield Change("window", says, _pass(passes, lambda: runner))
     if final_norm(passes.oracle.model):
         model = without_final_norm(passes.oracle.model)
-        make = partial(passes.fresh, model=model)
-        yield passes.change("norm", "the final norm is left out", make=make)
+        make = partial(passes.fresh, passes.text, model=model)
+        yield Change("norm", "the final norm is left out", _pass(passes, make))
 
 
-GROUPS = ((answers, positions, masks, prefixes, kept_rows), (scans,), (texts, caches, models))
+GROUPS = (
+    (answers, positions, masks, prefixes, kept_rows),
+    (seen_rows, tokens),
+    (texts, caches, models),
+)
 """All changes, the fastest first."""
+OF_HEADS = ((answers, states),)
+"""Those of a head, which runs no trees by itself."""

@@ -21,10 +21,11 @@ from typing import Any
 from speclab.clinic._cause import explain_answers
 from speclab.clinic._draft_side import DraftSide, explain_draft
 from speclab.clinic._faults import BrokenPair
-from speclab.clinic._plain import SAMPLE, Measured, Oracle, Progress, measure
-from speclab.clinic._record import contradictions, name, position_offset, word
+from speclab.clinic._gaps import SAMPLE, Measured, measure
+from speclab.clinic._plain import Oracle, Progress
+from speclab.clinic._record import contradictions, name, unusual, word
 from speclab.clinic._report import Report
-from speclab.clinic._sampled import SampledRun, wrong_claims
+from speclab.clinic._sampled import SampledRun
 from speclab.clinic.steps_file import load_steps
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
@@ -33,7 +34,8 @@ from speclab.pair import ModelPair, checked_pair, load_pair
 from speclab.trace.records import TIE, Finding, Step, Trace, trace_of
 
 REFERENCES = 64
-"""Iterations of a report whose reference is measured."""
+"""Iterations of a report whose reference is measured: its tables have quantiles by depth and width, and a
+deep node is in few trees."""
 TOP = 8
 """Tokens of a plain pass that are kept beside those recorded."""
 
@@ -115,17 +117,18 @@ def marked(trace: Trace, pair: ModelPair | None = None, progress: Progress | Non
 
 
 def _with_plain(oracle: Oracle, step: Step) -> Step:
+    """With the most probable tokens after the path of each node, run plainly."""
     asked = oracle.steps[step.index]
-    rows = oracle.log_probs(asked, oracle.answers(asked)).exp()
+    probs = oracle.log_probs(asked, oracle.answers(asked)).exp()  # [n, V]
     plain = []
-    for node, row in zip(step.nodes, rows, strict=True):
-        best = row.topk(min(TOP, len(row))).indices.tolist()
-        tokens = dict.fromkeys((*best, *(token for token, _ in node.target_top)))
+    named: set[int] = set()
+    for node, row in zip(step.nodes, probs, strict=True):
+        tokens = dict.fromkeys(row.topk(min(TOP, len(row))).indices.tolist())
+        tokens.update(dict.fromkeys(dict(node.target_top)))
         plain.append(tuple([(token, float(row[token])) for token in tokens]))
-    named = {token for tops in plain for token, _ in tops} - step.texts.keys()
-    return replace(
-        step, plain=tuple(plain), texts={**step.texts, **oracle.pair.token_texts(sorted(named))}
-    )
+        named.update(tokens)
+    texts = oracle.pair.token_texts(sorted(named - step.texts.keys()))
+    return replace(step, plain=tuple(plain), texts={**step.texts, **texts})
 
 
 def assert_lossless(
@@ -143,22 +146,23 @@ def assert_lossless(
     Raises:
         AssertionError: something is wrong.
     """
-    pair = target if isinstance(target, ModelPair) else load_target(target)
-    wrong = [
-        str(finding)
-        for finding in check(load_steps(path, pair), pair, close=close)
-        if finding.kind not in (TIE, "draft") and not finding.text_is_right
-    ]
+    pair = load_target(target)
+    wrong = []
+    for finding in check(load_steps(path, pair), pair, close=close):
+        if finding.kind not in (TIE, "draft") and not finding.text_is_right:
+            wrong.append(str(finding))
     if wrong:
         raise AssertionError("\n".join(wrong))
 
 
-def load_target(target: str, **options: Any) -> ModelPair:
-    """A pair by its name, or a target by its hub id, folder or file.
+def load_target(target: str | ModelPair, **options: Any) -> ModelPair:
+    """A pair as it is or by its name, or a target by its hub id, folder or file.
 
     Raises:
         SettingsError: there is no name.
     """
+    if isinstance(target, ModelPair):
+        return target
     if not target:
         raise SettingsError("The target is empty: give a pair, its name, a hub id or a folder.")
     if target in PRESETS:
@@ -204,44 +208,59 @@ def examine(
 ) -> Report:
     """One check, phase by phase."""
     # The record alone
-    records = contradictions(trace, pair.eos_ids if pair is not None else frozenset())
-    outside = "format" in trace.models
-    claims = wrong_claims(trace) if outside else []
+    records = contradictions(trace, pair)
+    notes = unusual(trace)
+    sampled = SampledRun(trace)
+    claims = sampled.wrong_claims()
     if pair is None:
-        return _reported(trace, [*records, *claims], _notes(trace), None, ())
+        if claims is not None:
+            records.append(claims)
+        return _reported(trace, records, notes, None, ())
 
     # The plain answers, and the gaps of the recorded ones
     oracle = Oracle(trace, pair, progress, close)
-    sampled: SampledRun | None = None
-    if outside and trace.settings.get("temperature") and not trace.models.get("processed"):
-        sampled = SampledRun(trace)
-    run = measure(oracle, references, sampled.add if sampled else None)
-    wrong = [measured.step.index for measured in run if measured.wrong or measured.misses]
-    first = min(wrong, default=len(run))
+    run = measure(oracle, references, sampled.add if sampled.tested else None)
+    first = _first_wrong(run)
 
-    # The cause of the first wrong answers; if all are right, the draws and the draft's side
+    # The cause of the first wrong answers; if all are right, the draws
     causes = []
-    if wrong:
+    if first < len(run):
         cause = explain_answers(oracle, run, first).finding
-        for record in records:  # one fault, one finding
-            if (record.kind, record.iteration) == (cause.kind, cause.iteration):
-                cause = replace(cause, sentence=f"{cause.sentence} {record.sentence}")
-                records.remove(record)
-                break
-        causes.append(cause)
-    elif sampled is not None and not claims and (draws := sampled.finding()):
+        causes.append(_joined(cause, records))
+    elif claims is None and (draws := sampled.finding()):
         records.append(draws)
-    drafts = DraftSide(claims, [])
-    if not claims:  # proposals that are not drawn from what is recorded are explained
-        drafts = explain_draft(trace, pair, progress, first)
+
+    # The draft's side; proposals that are not drawn from what is recorded are explained
+    side = DraftSide(claims)
+    if claims is None:
+        side = explain_draft(trace, pair, progress, first)
+    if side.finding is not None:
+        causes.append(side.finding)
+    if side.note:
+        notes.append(side.note)
 
     # The report
-    causes += drafts.findings
-    findings = sorted([*causes, *records], key=lambda finding: finding.iteration)
+    findings = sorted(causes + records, key=lambda finding: finding.iteration)
     for measured in run[:first]:
         findings += _ties(measured)
-    notes = (*_notes(trace), *drafts.notes)
     return _reported(trace, findings, notes, causes[0] if causes else None, run)
+
+
+def _first_wrong(run: Sequence[Measured]) -> int:
+    """The first iteration with wrong answers; the number of iterations if there is none."""
+    for index, measured in enumerate(run):
+        if measured.wrong or measured.misses:
+            return index
+    return len(run)
+
+
+def _joined(cause: Finding, records: list[Finding]) -> Finding:
+    """One fault, one finding: takes what the record says of the cause out of the list."""
+    for record in records:
+        if (record.kind, record.iteration) == (cause.kind, cause.iteration):
+            records.remove(record)
+            return replace(cause, sentence=f"{cause.sentence} {record.sentence}")
+    return cause
 
 
 def _ties(measured: Measured) -> Iterator[Finding]:
@@ -260,7 +279,7 @@ def _ties(measured: Measured) -> Iterator[Finding]:
 def _reported(
     trace: Trace,
     findings: Sequence[Finding],
-    notes: tuple[str, ...],
+    notes: Sequence[str],
     cause: Finding | None,
     run: Sequence[Measured],
 ) -> Report:
@@ -270,14 +289,4 @@ def _reported(
     for step in trace.steps:
         own = tuple([finding for finding in findings if finding.iteration == step.index])
         steps.append(replace(step, findings=own, plain=(), gaps=gaps.get(step.index, ())))
-    return Report(replace(trace, steps=tuple(steps)), tuple(findings), notes, cause)
-
-
-def _notes(trace: Trace) -> tuple[str, ...]:
-    """What is unusual in a record and no fault."""
-    notes = [str(trace.models.get("note") or "")]
-    if offset := position_offset(trace):
-        notes.append(f"All positions are {offset:+d} off the text's, from the first pass on.")
-    if trace.models.get("processed"):
-        notes.append("Choices were made after logits processors, so answers are compared by top-k.")
-    return tuple(filter(None, notes))
+    return Report(replace(trace, steps=tuple(steps)), tuple(findings), tuple(notes), cause)

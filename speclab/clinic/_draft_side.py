@@ -17,10 +17,11 @@ import torch
 
 from speclab.clinic._cause import explain_answers
 from speclab.clinic._faults import NO_WINDOW
-from speclab.clinic._heads import HeadOracle
-from speclab.clinic._plain import HALF, Measured, Oracle, Progress, measure
+from speclab.clinic._gaps import Measured, measure
+from speclab.clinic._plain import HALF, HeadReading, Oracle, Progress
 from speclab.clinic._report import acceptance, by_depth
 from speclab.drafters.draft_pass import DRAFT
+from speclab.heads.runner import HeadRunner
 from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 from speclab.trace.metrics import Counts
@@ -28,14 +29,33 @@ from speclab.trace.records import UNKNOWN, Finding, NodeRecord, Step, Trace
 
 PASSES = 48
 """Iterations whose drafts are compared: a draft that is wrong is wrong in all."""
+OTHERWISE = "The draft, run plainly, proposes otherwise ({}). {}"
+OWN_HEAT = (
+    "The draft's proposals are as if {}: if that is its own setting, write draft_temperature in the "
+    "header."
+)
+OWN_DRAFT = "The proposals are the target's own: its draft is the target."
+UNLIKE = (
+    "The recorded proposals are unlike those of the pair's draft, {}. With as many children it would have "
+    "been accepted{}; recorded{}."
+)
 
 
-@dataclass
+@dataclass(frozen=True)
 class DraftSide:
-    """What is found: at most one finding, of kind `draft`, and notes."""
+    """What is found: a finding of kind `draft`, or a note, or neither."""
 
-    findings: list[Finding]
-    notes: list[str]
+    finding: Finding | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A source of proposals, its recorded proposals beside its own, and the first wrong iteration."""
+
+    oracle: Oracle
+    run: Sequence[Measured]
+    first: int
 
 
 def explain_draft(
@@ -51,92 +71,114 @@ def explain_draft(
     """
     outside = "format" in trace.models
     if trace.settings.get("temperature") and not outside:
-        return DraftSide([], [])
-    groups: dict[str, list[Oracle]] = {}  # of another decoder any source may have proposed
+        return DraftSide()
+    groups: dict[str, list[Oracle]] = {}
     for name, oracle in _sources(trace, pair, progress, first):
-        groups.setdefault("" if outside else name, []).append(oracle)
+        if outside:  # any source may have proposed
+            name = ""
+        groups.setdefault(name, []).append(oracle)
     for oracles in groups.values():
-        runs = [measure(oracle) for oracle in oracles]
-        if not all(map(_differs, oracles, runs)):
-            continue  # a source proposed what is recorded
-        if not outside:
-            return _explained(oracles, runs, outside)
-        turned = [_turned(step, "", outside) for step in trace.steps[:PASSES]]
-        own = Oracle(replace(trace, steps=tuple(turned)), pair, progress, draft=pair.target)
-        if not _differs(own, measure(own)):
-            return DraftSide([], ["The proposals are the target's own: its draft is the target."])
-        side = _explained(oracles, runs, outside)
-        if not side.findings and not side.notes and pair.draft is not None:
-            side.notes.append(_unlike(trace, pair.draft))
+        unlike = _unlike(oracles)
+        if outside and len(unlike) == len(oracles) - 1:  # all but the target, the last source
+            return DraftSide(note=OWN_DRAFT)
+        if len(unlike) < len(oracles):
+            continue
+        if outside:
+            unlike.pop()
+        side = _explained(unlike, outside)
+        if side == DraftSide() and pair.draft is not None:
+            return DraftSide(note=_other_draft(trace, pair.draft))
         return side
-    return DraftSide([], [])
+    return DraftSide()
 
 
-def _explained(
-    oracles: Sequence[Oracle], runs: Sequence[Sequence[Measured]], outside: bool
-) -> DraftSide:
+def _unlike(oracles: Sequence[Oracle]) -> list[Compared]:
+    """The sources before the first that proposed what is recorded, but for rounding."""
+    compared = []
+    for oracle in oracles:
+        run = measure(oracle)
+        rows = 0
+        wrong = []
+        for index, measured in enumerate(run):
+            rows += len(measured.wrong)
+            if measured.wrong:
+                wrong.append(index)
+        # in half precision it explains a single row of a run: a draft that is wrong is wrong again
+        if rows == 0 or (rows == 1 and oracle.dtype in HALF):
+            break
+        compared.append(Compared(oracle, run, wrong[0]))
+    return compared
+
+
+def _explained(unlike: Sequence[Compared], outside: bool) -> DraftSide:
     """What explains that no source of a group proposed what is recorded. Of another decoder a
     difference without a cause is no finding: another draft may have proposed."""
-    side = DraftSide([], [])
-    for oracle, run in zip(oracles, runs, strict=True):
-        index = next(index for index, measured in enumerate(run) if measured.wrong)
-        cause = explain_answers(oracle, run, index)
+    side = DraftSide()
+    for each in unlike:
+        cause = explain_answers(each.oracle, each.run, each.first)
         wrong = cause.finding
         if wrong.kind == "temperature":
-            note = (
-                f"The draft's proposals are as if {cause.says}: if that is its own setting, write "
-                "draft_temperature in the header."
-            )
-            return DraftSide([], [note])
-        if cause.says or not outside:
-            fault = "skipped norm in the draft" if wrong.kind == "norm" else ""
-            sentence = (
-                f"The draft, run plainly, proposes otherwise ({wrong.kind}). {wrong.sentence}"
-            )
-            finding = replace(wrong, kind="draft", sentence=sentence, fault=fault)
-            side.findings = side.findings or [finding]
+            return DraftSide(note=OWN_HEAT.format(cause.says))
+        if side.finding is None and (cause.says or not outside):
+            sentence = OTHERWISE.format(wrong.kind, wrong.sentence)
+            fault = ""
+            if wrong.kind == "norm":
+                fault = "skipped norm in the draft"
+            side = DraftSide(replace(wrong, kind="draft", sentence=sentence, fault=fault))
     return side
-
-
-def _differs(oracle: Oracle, run: Sequence[Measured]) -> bool:
-    """Whether rounding does not explain what is recorded; in half precision it explains a single row of a
-    run, since a draft that is wrong is wrong again."""
-    rows = sum([len(measured.wrong) for measured in run])
-    return rows > 1 or (rows == 1 and oracle.dtype not in HALF)
 
 
 def _sources(
     trace: Trace, pair: ModelPair, progress: Progress | None, first: int
 ) -> Iterator[tuple[str, Oracle]]:
-    """Everything of the pair that may have drafted, by name, with its proposals as answers."""
+    """Everything of the pair that may have drafted, by name, with its proposals as answers; of another
+    decoder the target itself, too, as the last."""
+    sources: dict[str, HeadRunner | Runner] = {}
+    if pair.draft is not None:
+        sources[DRAFT] = pair.draft
+    sources.update(zip(pair.head_names, pair.heads, strict=True))
+    if sources and "format" in trace.models:
+        sources["target"] = pair.target
+    # a sampled draft is recorded at its own temperature, at the target's, or before it
+    heats = {1.0, float(trace.settings.get("temperature") or 1.0)}
+    if own := trace.settings.get("draft_temperature"):
+        heats = {float(own)}
+    for name, source in sources.items():
+        turned = _turned_run(trace, name, source, first)
+        if turned is None:
+            continue
+        if isinstance(source, HeadRunner):
+            for conditions in {True, not source.conditions}:
+                reading = HeadReading(source, conditions)
+                yield name, Oracle(turned, pair, progress, draft=reading)
+        elif source is pair.target:
+            yield name, Oracle(turned, pair, progress, draft=source)
+        else:
+            for heat in sorted(heats, reverse=True):
+                yield name, Oracle(turned, pair, progress, draft=source, heat=heat)
+
+
+def _turned_run(trace: Trace, name: str, source: HeadRunner | Runner, first: int) -> Trace | None:
+    """The first iterations, turned to the proposals of a source; None if none are recorded."""
     outside = "format" in trace.models
-    settings = trace.settings
-    names = (DRAFT, *pair.head_names)
-    for name, runner in zip(names, (pair.draft, *pair.heads), strict=True):
-        if runner is None:
-            continue
-        longest = runner.context or NO_WINDOW
-        steps = []
-        compared = False
-        for step in trace.steps[: PASSES if name == DRAFT else min(PASSES, first + 1)]:
-            if step.prefix_length + len(step.tree) < longest:
-                steps.append(_turned(step, name, outside))
-                compared = compared or any(node.target_top for node in steps[-1].nodes)
-        if not compared:
-            continue
-        dtype = (trace.models.get("target_dtype") if outside else None) or runner.dtype
-        models = {**trace.models, "target_dtype": str(dtype)}
-        turned = replace(trace, steps=tuple(steps), models=models)
-        if not isinstance(runner, Runner):
-            for conditions in {True, not getattr(runner, "conditions", True)}:
-                yield name, HeadOracle(turned, pair, runner, progress, conditions=conditions)
-            continue
-        # a sampled draft is recorded at its own temperature, at the target's, or before it
-        heats = {1.0, float(settings.get("temperature") or 1.0)}
-        if settings.get("draft_temperature"):
-            heats = {float(settings["draft_temperature"] or 1.0)}
-        for heat in sorted(heats, reverse=True):
-            yield name, Oracle(turned, pair, progress, draft=runner, heat=heat)
+    most = PASSES
+    if isinstance(source, HeadRunner):
+        most = min(PASSES, first + 1)
+    longest = source.context or NO_WINDOW
+    steps = []
+    compared = False
+    for step in trace.steps[:most]:
+        if step.prefix_length + len(step.tree) < longest:
+            turned = _turned(step, name, outside)
+            steps.append(turned)
+            compared = compared or any(node.target_top for node in turned.nodes)
+    if not compared:
+        return None
+    dtype = str(source.dtype).removeprefix("torch.")
+    if outside:
+        dtype = str(trace.models.get("target_dtype") or dtype)
+    models = {**trace.models, "target_dtype": dtype}
+    return replace(trace, steps=tuple(steps), models=models)
 
 
 def _turned(step: Step, name: str, outside: bool) -> Step:
@@ -163,14 +205,15 @@ def _proposed(
 
 
 @torch.inference_mode()
-def _unlike(trace: Trace, draft: Runner) -> str:
+def _other_draft(trace: Trace, draft: Runner) -> str:
     """What the pair's draft would have had accepted on this text, beside what was."""
-    text = [*trace.prompt_ids, *trace.token_ids][: draft.context]
-    n = len(text)
-    seen = np.tri(n, dtype=np.bool_)
-    logits = draft.beside(draft.model).logits(draft.shown(text), range(n), seen).logits
-    ranks = [int((row > row[token]).sum()) for row, token in zip(logits, text[1:], strict=False)]
-    root = len([*trace.prompt_ids, *trace.tokens_at(0)]) - 1
+    text = (list(trace.prompt_ids) + trace.token_ids)[: draft.context]
+    seen = np.tri(len(text), dtype=np.bool_)
+    logits = draft.beside(draft.model).logits(draft.shown(text), range(len(text)), seen).logits
+    # the draft's rank of each token of the text but the first, from 0
+    own = logits[:-1].gather(1, torch.tensor(text[1:], device=logits.device)[:, None])
+    ranks = (logits[:-1] > own).sum(1).tolist()
+    root = len(trace.prompt_ids) + len(trace.tokens_at(0)) - 1
     steps = []
     for step in trace.steps:
         tree = step.tree
@@ -183,8 +226,5 @@ def _unlike(trace: Trace, draft: Runner) -> str:
             hits += 1
         steps.append(replace(step, counts=Counts(accepted=hits, looked=min(hits + 1, most))))
         root += len(step.committed)
-    return (
-        f"The recorded proposals are unlike those of the pair's draft, {draft.name}. With as many children it "
-        f"would have been accepted{by_depth(acceptance(steps))}; recorded"
-        f"{by_depth(acceptance(trace.steps))}."
-    )
+    recorded = by_depth(acceptance(trace.steps))
+    return UNLIKE.format(draft.name, by_depth(acceptance(steps)), recorded)

@@ -110,9 +110,9 @@ class PhantomRows(Runner):
     """One rejected row stays in the cache."""
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
-        rejected = sorted({*range(prefix, self.length)} - {*slots})
+        rejected = sorted(set(range(prefix, self.length)).difference(slots))
         later = [slot for slot in rejected if not slots or slot > slots[-1]] or rejected
-        super().keep(prefix, sorted([*slots, *later[:1]]))
+        super().keep(prefix, sorted(list(slots) + later[:1]))
 
 
 def final_norm(model: PreTrainedModel) -> str:

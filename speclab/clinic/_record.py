@@ -7,11 +7,12 @@ verification pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from speclab.pair import ModelPair
 from speclab.trace.records import UNKNOWN, Finding, Step, Trace
 
 BLOCK = "a block of draws"
@@ -27,6 +28,17 @@ best from two logits that are equal in half precision, whose recorded probabilit
 RECORDED = "recorded"
 """The note of another decoder's steps, and their rule if they were sampled without naming one."""
 
+SEES_NOT_ITSELF = "{0} does not see itself."
+SEES_NOT_ABOVE = "{0} does not see {1}, its ancestor."
+SEES_SIBLING = "{0} sees {1}, its sibling."
+SEES_OTHER = "{0} sees {1}, which is not its ancestor."
+TOO_LONG = "The target's cache has {} entries for {} committed tokens."
+LEFT_OVER = "The target's cache has {} entries for {} committed tokens: the row of {} was kept."
+NOT_CHOSEN = "{0} was committed after the path, but the target chose {1} there."
+CHOSEN_ELSEWHERE = (
+    "{0} was committed after the path, but the target chose {1} there; it is the choice after {2}."
+)
+
 
 @dataclass(frozen=True)
 class Contradiction:
@@ -37,7 +49,7 @@ class Contradiction:
     text_is_right: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Before:
     """What comes before a step: the `text` with its prompt, how many more tokens may be committed.
 
@@ -45,18 +57,20 @@ class Before:
     logits processors, and top-k before. `last`: no pass comes after this one.
     """
 
-    text: tuple[int, ...]
+    text: list[int]
     room: int
-    eos_ids: frozenset[int] = frozenset()
-    offset: int = 0
-    processed: bool = False
+    eos_ids: frozenset[int]
+    offset: int
+    processed: bool
     last: bool = False
 
 
 def name(step: Step, node: int) -> str:
     """`node 2 ' the'`."""
-    row = f" (row {step.rows[node]} of the file)" if step.rows else ""
-    return f"node {node}{row} {word(step, int(step.tree.token[node]))}"
+    token = word(step, int(step.tree.token[node]))
+    if step.rows:
+        return f"node {node} (row {step.rows[node]} of the file) {token}"
+    return f"node {node} {token}"
 
 
 def word(step: Step, token: int | None) -> str:
@@ -64,6 +78,10 @@ def word(step: Step, token: int | None) -> str:
     if token is None or token == UNKNOWN:
         return "an unknown token"
     return repr(step.texts.get(token, str(token)))
+
+
+def words(step: Step, tokens: Sequence[int]) -> str:
+    return ", ".join([word(step, token) for token in tokens])
 
 
 def position(step: Step, before: Before) -> Iterator[Contradiction]:
@@ -77,15 +95,16 @@ def position(step: Step, before: Before) -> Iterator[Contradiction]:
 def mask(step: Step, _: Before) -> Iterator[Contradiction]:
     """A row sees itself and its ancestors, and nothing else of the tree."""
     expected = step.tree.ancestor_mask()
+    parent = step.tree.parent
     for row, column in np.argwhere(step.mask != expected).tolist():
-        sees = f"{name(step, row)} sees {name(step, column)}, which is not its ancestor."
+        says = SEES_OTHER
         if row == column:
-            sees = f"{name(step, row)} does not see itself."
+            says = SEES_NOT_ITSELF
         elif expected[row, column]:
-            sees = f"{name(step, row)} does not see {name(step, column)}, its ancestor."
-        elif step.tree.parent[row] == step.tree.parent[column]:
-            sees = f"{name(step, row)} sees {name(step, column)}, its sibling."
-        yield Contradiction(row, sees)
+            says = SEES_NOT_ABOVE
+        elif parent[row] == parent[column]:
+            says = SEES_SIBLING
+        yield Contradiction(row, says.format(name(step, row), name(step, column)))
 
 
 def prefix(step: Step, _: Before) -> Iterator[Contradiction]:
@@ -110,24 +129,25 @@ def prefix(step: Step, _: Before) -> Iterator[Contradiction]:
 
 def slot(step: Step, _: Before) -> Iterator[Contradiction]:
     """Each row has a slot of its own; the rows of the path are kept, and no others."""
-    slots = [node.kv_slot for node in step.nodes]
-    for row, kv_slot in enumerate(slots):
-        if kv_slot in slots[:row]:
-            sentence = f"{name(step, row)} was written to slot {kv_slot}, as another row was."
-            yield Contradiction(row, sentence)
+    slots: list[int] = []
+    for node in step.nodes:
+        if node.kv_slot in slots:
+            sentence = (
+                f"{name(step, node.index)} was written to slot {node.kv_slot}, as another row was."
+            )
+            yield Contradiction(node.index, sentence)
+        slots.append(node.kv_slot)
     if not step.caches:
         return
     cache = step.caches[0]
     path_slots = [slots[node] for node in step.path[: len(step.committed)]]
     if cache.after > cache.committed:
-        sentence = (
-            f"The target's cache has {cache.after} entries for {cache.committed} committed tokens"
-        )
         for row, kv_slot in enumerate(slots):
             if kv_slot in cache.kept and kv_slot not in path_slots:
-                yield Contradiction(row, f"{sentence}: the row of {name(step, row)} was kept.")
+                kept = LEFT_OVER.format(cache.after, cache.committed, name(step, row))
+                yield Contradiction(row, kept)
                 return
-        yield Contradiction(None, f"{sentence}.")
+        yield Contradiction(None, TOO_LONG.format(cache.after, cache.committed))
     elif cache.kept and "slot" not in step.missing and list(cache.kept) != path_slots:
         sentence = f"Slots {list(cache.kept)} were kept, but the accepted path is in {path_slots}."
         yield Contradiction(None, sentence)
@@ -145,28 +165,35 @@ def path(step: Step, _: Before) -> Iterator[Contradiction]:
         above = node
 
 
+def _choice_after(step: Step, node: int) -> int | None:
+    """The target's choice after a node, or before a drafted root (-1)."""
+    if node < 0:
+        return step.root_choice
+    return step.nodes[node].target_choice
+
+
 def choice(step: Step, before: Before) -> Iterator[Contradiction]:
     """An accepted child carries the target's choice, and no child that carries it is rejected; a
     recorded choice is the best of its recorded top-k; what was refused is not drawn again.
     """
-    last = step.path[-1] if step.path and step.bonus is not None else None
-    below = step.tree.children[last] if last is not None else ()
+    refused: tuple[int, ...] = ()
+    if step.path and step.bonus is not None:
+        refused = step.tree.children[step.path[-1]]
     if step.rule in (*REJECTION, BLOCK):
-        yield from _drawn_again(step, below)
+        yield from _drawn_again(step, refused)
     if step.rule not in FOLLOWS_THE_TARGET:
         return
     if step.rule == GREEDY and not before.processed and "choice" not in step.missing:
         yield from _not_best(step)
     for node in step.accepted:
-        parent = int(step.tree.parent[node])
-        chosen = step.root_choice if parent < 0 else step.nodes[parent].target_choice
+        chosen = _choice_after(step, int(step.tree.parent[node]))
         if chosen not in (None, UNKNOWN, int(step.tree.token[node])):
             sentence = (
                 f"{name(step, node)} was accepted, but the target chose {word(step, chosen)}."
             )
             yield Contradiction(node, sentence)
-    for node in below:
-        chosen = step.nodes[step.path[-1]].target_choice
+    for node in refused:
+        chosen = _choice_after(step, step.path[-1])
         if int(step.tree.token[node]) == chosen:
             sentence = f"{name(step, node)} was rejected, but it is the target's choice."
             yield Contradiction(node, sentence, text_is_right=chosen == step.bonus)
@@ -184,6 +211,7 @@ def _drawn_again(step: Step, refused: tuple[int, ...]) -> Iterator[Contradiction
 
 
 def _not_best(step: Step) -> Iterator[Contradiction]:
+    """The recorded choice is less probable than the best of the recorded top-k."""
     for node in step.nodes:
         if len(node.target_top) < 2 or node.target_choice == UNKNOWN:
             continue
@@ -209,28 +237,31 @@ def answer(step: Step, _: Before) -> Iterator[Contradiction]:
 
 def commit(step: Step, before: Before) -> Iterator[Contradiction]:
     """The committed tokens are those of the path, then the target's choice after it."""
-    expected = [int(step.tree.token[node]) for node in step.accepted]
+    expected = step.tree.token[list(step.accepted)].tolist()
     last = step.path[-1] if step.path else None
-    chosen = step.root_choice if last is None else step.nodes[last].target_choice
     if step.bonus is not None:
         expected.append(step.bonus)
+        chosen = _choice_after(step, -1 if last is None else last)
         if chosen not in (step.bonus, UNKNOWN) and step.rule != RECORDED:
-            sentence = (
-                f"{word(step, step.bonus)} was committed after the path, but the target chose "
-            )
-            sentence += f"{word(step, chosen)} there"
-            others = [node.index for node in step.nodes if node.target_choice == step.bonus]
-            if others:
-                sentence += f"; it is the choice after {name(step, others[-1])}"
-            yield Contradiction(last, f"{sentence}.")
+            yield Contradiction(last, _not_chosen(step, step.bonus, chosen))
     elif not before.last:
         sentence = "No token of the target's own was committed after the accepted path."
         yield Contradiction(last, sentence, text_is_right=True)
     if list(step.committed) != expected:
-        given = ", ".join([word(step, token) for token in step.committed])
-        path = ", ".join([word(step, token) for token in expected])
-        sentence = f"{given} were committed, but the accepted path gives {path}."
+        given = words(step, step.committed)
+        sentence = f"{given} were committed, but the accepted path gives {words(step, expected)}."
         yield Contradiction(None, sentence)
+
+
+def _not_chosen(step: Step, bonus: int, chosen: int | None) -> str:
+    """A token was committed for another one; the last row that chose it, if any, is named."""
+    says = NOT_CHOSEN
+    elsewhere = ""
+    for node in step.nodes:
+        if node.target_choice == bonus:
+            says = CHOSEN_ELSEWHERE
+            elsewhere = name(step, node.index)
+    return says.format(word(step, bonus), word(step, chosen), elsewhere)
 
 
 def text(step: Step, before: Before) -> Iterator[Contradiction]:
@@ -256,15 +287,17 @@ def end(step: Step, before: Before) -> Iterator[Contradiction]:
             f"{len(step.committed)} tokens were committed, but only {room} more were allowed."
         )
         yield Contradiction(None, sentence)
-    trimmed = before.last and step.note == RECORDED  # the engine may cut the text later
-    inside = () if trimmed else step.committed[:-1]
-    ended = [token for token in (before.text[-1], *inside) if token in before.eos_ids]
-    if ended:
-        sentence = (
-            f"The text went on after the end-of-text token {ended[0]}: if the engine was asked to, write "
-            "ignore_eos in the header."
-        )
-        yield Contradiction(None, sentence)
+    followed = before.text[-1:]
+    if not before.last or step.note != RECORDED:  # the engine may cut the text later
+        followed += step.committed[:-1]
+    for token in followed:
+        if token in before.eos_ids:
+            sentence = (
+                f"The text went on after the end-of-text token {token}: if the engine was asked to, write "
+                "ignore_eos in the header."
+            )
+            yield Contradiction(None, sentence)
+            return
 
 
 DETECTORS: Mapping[str, Callable[[Step, Before], Iterator[Contradiction]]] = {
@@ -276,58 +309,69 @@ FAULTS = {"mask": "sibling visible", "slot": "phantom KV rows"}
 """The names in `clinic.FAULTS` whose signature a kind is."""
 
 
-def contradictions(trace: Trace, eos_ids: frozenset[int]) -> list[Finding]:
+def contradictions(trace: Trace, pair: ModelPair | None) -> list[Finding]:
     """Contradictions in the record: one finding for each kind of the first wrong iteration, with the
     number of rows there and of further iterations.
 
     Args:
-        eos_ids: what ends a text, if the record does not say it.
+        pair: knows what ends a text, if the record does not say it.
     """
-    recorded = str(trace.models.get("eos_ids") or "").split()
-    first = trace.tokens_at(0)
-    before = Before(
-        text=(*trace.prompt_ids, *first),
-        room=int(trace.settings.get("max_new_tokens") or 1 << 30) - len(first),
-        eos_ids=frozenset(map(int, recorded)) or eos_ids,
+    before = _before(trace, pair)
+    found: dict[str, list[Finding]] = {}
+    for step in trace.steps:
+        before.last = step is trace.steps[-1]
+        for kind, detector in DETECTORS.items():
+            problems = list(detector(step, before))
+            if problems:
+                found.setdefault(kind, []).append(_finding(step, kind, problems))
+        before.text += step.committed
+        before.room -= len(step.committed)
+    earliest = min([every[0].iteration for every in found.values()], default=0)
+    findings = []
+    for first, *others in found.values():
+        if first.iteration > earliest:
+            continue  # often a consequence
+        for other in others:
+            right = first.text_is_right and other.text_is_right
+            first = replace(first, text_is_right=right)
+        if others:
+            sentence = f"{first.sentence.removesuffix('.')}; and in {len(others)} more iterations."
+            first = replace(first, sentence=sentence)
+        findings.append(first)
+    return findings
+
+
+def _finding(step: Step, kind: str, problems: Sequence[Contradiction]) -> Finding:
+    """Of one iteration: the first contradiction, and how many more there are."""
+    first = problems[0]
+    sentence = first.sentence
+    if len(problems) > 1:
+        sentence = f"{sentence.removesuffix('.')}; {len(problems) - 1} more in this iteration."
+    right = all(problem.text_is_right for problem in problems)
+    fault = FAULTS.get(kind, "")
+    return Finding(step.index, first.node, kind, sentence, fault, len(problems), right)
+
+
+def _before(trace: Trace, pair: ModelPair | None) -> Before:
+    """What comes before the first step."""
+    text = list(trace.prompt_ids)
+    room = int(trace.settings.get("max_new_tokens") or 1 << 30)
+    if trace.first_token is not None:
+        text.append(trace.first_token)
+        room -= 1
+    eos_ids: frozenset[int] = frozenset()
+    if trace.settings.get("stop_at_eos", True):
+        if recorded := str(trace.models.get("eos_ids") or ""):
+            eos_ids = frozenset(map(int, recorded.split()))
+        elif pair is not None:
+            eos_ids = pair.eos_ids
+    return Before(
+        text=text,
+        room=room,
+        eos_ids=eos_ids,
         offset=position_offset(trace),
         processed=bool(trace.models.get("processed")),
     )
-    if not trace.settings.get("stop_at_eos", True):
-        before = replace(before, eos_ids=frozenset())
-    wrong: dict[str, list[tuple[Step, list[Contradiction]]]] = {}
-    for step in trace.steps:
-        before = replace(before, last=step.index == len(trace.steps) - 1)
-        for kind, detector in DETECTORS.items():
-            problems = [*detector(step, before)]
-            if problems:
-                wrong.setdefault(kind, []).append((step, problems))
-        room = before.room - len(step.committed)
-        before = replace(before, text=before.text + step.committed, room=room)
-    earliest = min([steps[0][0].index for steps in wrong.values()], default=0)
-    findings = []
-    for kind, steps in wrong.items():
-        step, problems = steps[0]
-        if step.index > earliest:
-            continue  # often a consequence
-        sentence = problems[0].sentence.removesuffix(".")
-        if len(problems) > 1:
-            sentence += f"; {len(problems) - 1} more in this iteration"
-        if len(steps) > 1:
-            sentence += f"; and in {len(steps) - 1} more iterations"
-        right = True
-        for _, others in steps:
-            right = right and all(problem.text_is_right for problem in others)
-        finding = Finding(
-            step.index,
-            problems[0].node,
-            kind,
-            f"{sentence}.",
-            FAULTS.get(kind, ""),
-            len(problems),
-            right,
-        )
-        findings.append(finding)
-    return findings
 
 
 def position_offset(trace: Trace) -> int:
@@ -339,3 +383,15 @@ def position_offset(trace: Trace) -> int:
         for place, depth in zip(step.position, step.tree.depth.tolist(), strict=False):
             offsets.add(place - step.prefix_length - depth)
     return offsets.pop() if len(offsets) == 1 else 0
+
+
+def unusual(trace: Trace) -> list[str]:
+    """What is unusual in a record and no fault."""
+    notes = []
+    if given := trace.models.get("note"):
+        notes.append(str(given))
+    if offset := position_offset(trace):
+        notes.append(f"All positions are {offset:+d} off the text's, from the first pass on.")
+    if trace.models.get("processed"):
+        notes.append("Choices were made after logits processors, so answers are compared by top-k.")
+    return notes

@@ -17,8 +17,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from speclab.clinic._check import load_target
+from speclab.clinic._gaps import FACTOR, FLOAT32
 from speclab.clinic._lines import precision
-from speclab.clinic._plain import FACTOR, FLOAT32, lowered
+from speclab.clinic._plain import lowered
 from speclab.errors import SettingsError
 from speclab.pair import ModelPair
 from speclab.prompts import PromptInput

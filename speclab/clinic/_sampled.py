@@ -11,8 +11,8 @@ proposals that were drawn from them. What fails is compared with what known faul
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from math import erfc, exp, sqrt
 from typing import Any
 
@@ -46,6 +46,8 @@ CLEAR = 10.0
 FITS = 3.0
 """Standard deviations by which draws may be off what a fault would draw, to be explained by it."""
 TEXT = "committed tokens"
+OFF_TEXT = "{} are not drawn from the target's distribution (mean rank {:.2f}, not 0.50"
+OFF_RULE = "{} are not what the acceptance rule gives ({:+.2f} a pass"
 
 
 @dataclass(frozen=True)
@@ -61,29 +63,28 @@ class Cuts:
     def of(cls, trace: Trace, prefix: str = "") -> Cuts | None:
         """The target's, or with "draft_" the draft's; None if none is written."""
         given: dict[str, Any] = {}
-        for each in fields(cls):
-            value = trace.settings.get(prefix + each.name)
-            if value:
-                given[each.name] = value
+        for each in asdict(cls()):
+            if value := trace.settings.get(prefix + each):
+                given[each] = value
         return cls(**given) if given else None
 
     def __str__(self) -> str:
-        named = {"top-k": self.top_k, "top-p": self.top_p, "min-p": self.min_p}
-        if self.temperature != 1:
-            named = {"temperature": self.temperature, **named}
-        return ", ".join([f"{name} {value:g}" for name, value in named.items() if value])
+        shown = []
+        for each, value in asdict(self).items():
+            if value and (each, value) != ("temperature", 1):
+                shown.append(f"{each.replace('_', '-')} {value:g}")
+        return ", ".join(shown)
 
-
-def transformed(logits: Tensor, cuts: Cuts) -> Tensor:
-    """`[n, V]`: what temperature, top-k, top-p and then min-p make of logits."""
-    settings = SessionSettings(
-        temperature=cuts.temperature, top_k=cuts.top_k or None, top_p=cuts.top_p or None
-    )
-    probs = transform(logits, settings)
-    if cuts.min_p:
-        probs = probs.masked_fill(probs < cuts.min_p * probs.amax(-1, keepdim=True), 0.0)
-        probs = probs / probs.sum(-1, keepdim=True)
-    return probs
+    def probs(self, logits: Tensor) -> Tensor:
+        """`[n, V]`: what temperature, top-k, top-p and then min-p make of logits."""
+        settings = SessionSettings(
+            temperature=self.temperature, top_k=self.top_k or None, top_p=self.top_p or None
+        )
+        probs = transform(logits, settings)
+        if self.min_p:
+            probs = probs.masked_fill(probs < self.min_p * probs.amax(-1, keepdim=True), 0.0)
+            probs = probs / probs.sum(-1, keepdim=True)
+        return probs
 
 
 @dataclass
@@ -110,13 +111,25 @@ class Test:
     variance: float = 0.0
     fits: defaultdict[str, Sum] = field(default_factory=lambda: defaultdict(Sum))
 
-    def add(
-        self, excess: float, variance: float, probs: Mapping[str, Tensor], outcome: int
-    ) -> None:
-        """One draw; `probs`: `[k]`, what it is drawn from, by fault."""
+    def rank(self, probs: Mapping[str, Tensor], place: int) -> None:
+        """One draw, by its mid-rank: less its mean, 1/2, and scaled so that the variance of a uniform rank
+        is 1. `probs`: `[k]` by fault, what is drawn from, best first; `place`: of what was drawn."""
+        own = probs[""]
+        middle = SCALE * (own.cumsum(0) - own / 2 - 0.5)
+        self.excess += float(middle[place])
+        self.variance += float((own * middle**2).sum())
+        self._fit(probs, place)
+
+    def decide(self, chances: Mapping[str, float], accepted: bool) -> None:
+        """One decision, by the chance that each fault gives it."""
+        chance = chances[""]
+        self.excess += accepted - chance
+        self.variance += chance * (1 - chance)
+        outcomes = {says: torch.tensor([1 - each, each]) for says, each in chances.items()}
+        self._fit(outcomes, int(accepted))
+
+    def _fit(self, probs: Mapping[str, Tensor], outcome: int) -> None:
         self.draws += 1
-        self.excess += excess
-        self.variance += variance
         for says, row in probs.items():
             logs = row.clamp_min(UNLIKELY).log()
             mean = float((row * logs).sum())
@@ -129,63 +142,106 @@ class Test:
         return self.excess / sqrt(max(self.variance, 1e-12))
 
     @property
+    def mean_rank(self) -> float:
+        return 0.5 + self.excess / self.draws / SCALE
+
+    @property
     def cause(self) -> str:
-        """The fault that explains the outcomes, a sentence; "" if none does."""
+        """The fault that explains the outcomes, a clause; "" if none does."""
         best = max(self.fits, key=lambda says: self.fits[says].likelihood)
         for exact in {TWICE, UNHEATED} & self.fits.keys():  # rather than a temperature near it
             near = self.fits[best].likelihood - self.fits[exact].likelihood < CLEAR
             if near and self.fits[exact].holds:
                 best = exact
-        clear = self.fits[best].likelihood - self.fits[""].likelihood > CLEAR
-        return f" It is as if {best}." if clear and self.fits[best].holds else ""
+        if self.fits[best].likelihood - self.fits[""].likelihood <= CLEAR:
+            return ""
+        return best if self.fits[best].holds else ""
 
 
 class SampledRun:
-    """Collects the draws of a sampled run, pass by pass: what is tested, and committed tokens of
-    probability 0, as (iteration, node before it, token)."""
+    """Collects the draws of a sampled run of another decoder, pass by pass.
+
+    Attributes:
+        tested: whether the run's draws can be tested at all.
+        impossible: committed tokens of probability 0, as (iteration, node before it, token).
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.cuts = Cuts.of(trace) or Cuts()
+        outside = "format" in trace.models
+        sampled = bool(trace.settings.get("temperature"))
+        self.tested = outside and sampled and not trace.models.get("processed")
         self.tests: defaultdict[str, Test] = defaultdict(Test)
         self.impossible: list[tuple[int, int, int]] = []
         own = self.cuts.temperature
-        self.heats = {f"the temperature were {own * by:.2g}": own * by for by in HEATS}
-        self.heats |= {UNHEATED: 1.0, TWICE: own * own, TAKEN: 0.01}
+        heats = {UNHEATED: 1.0, TWICE: own * own, TAKEN: 0.01}
+        for factor in HEATS:
+            heats[f"the temperature were {own * factor:.2g}"] = own * factor
+        self.faults = {says: replace(self.cuts, temperature=heat) for says, heat in heats.items()}
+
+    def wrong_claims(self) -> Finding | None:
+        """Proposals of a chain that were not drawn from the probabilities recorded of them. It names
+        what they seem to be drawn from."""
+        given = Cuts.of(self.trace, "draft_") or self.cuts
+        options = {"": Cuts()}
+        for each, value in asdict(given).items():
+            part = Cuts(**{each: value})
+            options[f"they were drawn at {part}"] = part
+        for cuts in (given, Cuts(top_k=1)):
+            options[f"they were drawn at {cuts}"] = cuts
+        test = Test()
+        for top, place in _claims(self.trace):
+            other = max(1.0 - sum(top), 0.0) / OTHERS
+            logits = torch.tensor(top + [other] * OTHERS).log()
+            rows = {}
+            for says, cuts in options.items():
+                probs = cuts.probs(logits)
+                rows[says] = torch.cat([probs[: len(top)], probs[len(top) :].sum()[None]])
+            test.rank(rows, place)
+        if test.variance < MIN_VARIANCE or _tails(test) >= ALPHA:
+            return None
+        cause = "No setting of the header explains it"
+        if test.cause:
+            cause = f"It is as if {test.cause}, and the probabilities taken before that"
+        sentence = (
+            f"The {test.draws} proposals were not drawn from the probabilities recorded of them, by which "
+            f"acceptance divides: their mean rank is {test.mean_rank:.2f}, not 0.50 (p = {_tails(test):.1g}). "
+            f"{cause}."
+        )
+        return Finding(0, None, "log_prob", sentence)
 
     def add(self, step: Step, logits: Tensor, level: float) -> None:
         """One pass: the plain logits `[n, V]` after each node, and the usual size of rounding."""
-        path = list(step.path)
-        probs = transformed(logits, self.cuts)
-        for depth, (node, token) in enumerate(zip(path, step.committed, strict=False)):
-            ordered, order = probs[node].sort(descending=True)
-            excess, variance = _mid_rank(ordered, int((order == token).nonzero()))
-            drawn = {
-                says: transformed(logits[node], replace(self.cuts, temperature=heat))
-                for says, heat in self.heats.items()
-            }
-            drawn["the row before were drawn from"] = probs[max(int(step.tree.parent[node]), 0)]
-            drawn[""] = probs[node]
-            tests = [TEXT]
+        probs = self.cuts.probs(logits)
+        for depth, (node, token) in enumerate(zip(step.path, step.committed, strict=False)):
+            drawn = {"": probs[node]}
+            for says, cuts in self.faults.items():
+                drawn[says] = cuts.probs(logits[node])
+            above = max(int(step.tree.parent[node]), 0)
+            drawn["the row before were drawn from"] = probs[above]
+            order = probs[node].argsort(descending=True)
+            ordered = {says: row[order] for says, row in drawn.items()}
+            place = int((order == token).nonzero())
+            self.tests[TEXT].rank(ordered, place)
             if step.rule != BLOCK:  # whose tokens at one depth depend on the later ones
-                tests.append(f"{TEXT} at depth {depth}")
-            for title in tests:
-                self.tests[title].add(excess, variance, drawn, token)
+                self.tests[f"{TEXT} at depth {depth}"].rank(ordered, place)
             if self._excluded(logits[node], token, ROUNDING * level):
                 self.impossible.append((step.index, node, token))
-        for depth, chances in accept_chances(step, path, probs):
-            accepted = len(step.accepted) >= depth
-            chance = chances[""]
-            outcomes = {says: torch.tensor([1 - p, p]) for says, p in chances.items()}
-            test = self.tests[f"nodes accepted at depth {depth}"]
-            test.add(accepted - chance, chance * (1 - chance), outcomes, int(accepted))
+        for depth, node in enumerate(step.path, start=1):
+            if step.bonus is None and node == step.path[-1]:  # the text ended here
+                continue
+            chances = accept_chances(step, node, probs[node])
+            if chances:
+                test = self.tests[f"nodes accepted at depth {depth}"]
+                test.decide(chances, len(step.accepted) >= depth)
 
     def _excluded(self, logits: Tensor, token: int, rounding: float) -> bool:
         """Whether top-k, min-p or top-p exclude the token, whatever rounding may do."""
         raised = logits.double()
         raised[token] += 2 * rounding
         most = min(1.0, self.cuts.top_p * exp(rounding / self.cuts.temperature))
-        return not transformed(raised[None], replace(self.cuts, top_p=most))[0, token]
+        return not replace(self.cuts, top_p=most).probs(raised[None])[0, token]
 
     def finding(self) -> Finding | None:
         """Tokens that cannot be, else the most certain test."""
@@ -198,109 +254,73 @@ class SampledRun:
             )
             return Finding(iteration, node, "choice", sentence)
         tests = {}
-        for test, sums in self.tests.items():
-            if sums.variance >= MIN_VARIANCE or sums.cause:
-                tests[test] = sums
+        for title, test in self.tests.items():
+            if test.variance >= MIN_VARIANCE or test.cause:
+                tests[title] = test
         if not tests:
             return None
-        test = max(tests, key=lambda test: abs(tests[test].z))
-        sums = tests[test]
-        p = erfc(abs(sums.z) / sqrt(2)) * len(tests)
+        title = max(tests, key=lambda title: abs(tests[title].z))
+        test = tests.pop(title)
+        count = len(tests) + 1
+        p = _tails(test) * count
         if p >= ALPHA:
             return None
-        mean = sums.excess / sums.draws
-        what = f"not what the acceptance rule gives ({mean:+.2f} a pass"
-        if test.startswith(TEXT):
-            rank = 0.5 + mean / SCALE
-            what = f"not drawn from the target's distribution (mean rank {rank:.2f}, not 0.50"
-        cause = next(filter(None, [tests[other].cause for other in (test, *tests)]), "")
+        what = OFF_RULE.format(title, test.excess / test.draws)
+        if title.startswith(TEXT):
+            what = OFF_TEXT.format(title, test.mean_rank)
+        cause = ""
+        for each in (test, *tests.values()):
+            if each.cause:
+                cause = f" It is as if {each.cause}."
+                break
         sentence = (
-            f"Over {len(self.trace.steps)} passes the {test} are {what}, {sums.draws} draws, z = {sums.z:.1f}, "
-            f"p = {p:.1g} after Bonferroni's correction of {len(tests)} tests).{cause}"
+            f"Over {len(self.trace.steps)} passes the {what}, {test.draws} draws, z = {test.z:.1f}, "
+            f"p = {p:.1g} after Bonferroni's correction of {count} tests).{cause}"
         )
         return Finding(0, None, "choice", sentence)
 
 
-def _mid_rank(ordered: Tensor, place: int) -> tuple[float, float]:
-    """The mid-rank of a place in a distribution less its mean, 1/2, and its variance, both scaled so that
-    the variance of a uniform rank is 1."""
-    middle = SCALE * (ordered.cumsum(0) - ordered / 2 - 0.5)
-    return float(middle[place]), float((ordered * middle**2).sum())
+def _tails(test: Test) -> float:
+    """The probability of so large an excess on either side."""
+    return erfc(abs(test.z) / sqrt(2))
 
 
-def accept_chances(
-    step: Step, path: Sequence[int], probs: Tensor
-) -> Iterator[tuple[int, dict[str, float]]]:
-    """(depth, probability that a node of it is accepted), where the rule gives one: as it should be (""),
-    and by fault.
+def accept_chances(step: Step, node: int, probs: Tensor) -> dict[str, float]:
+    """The probability that a child of a node is accepted, as it should be ("") and by fault, where the rule
+    gives one; given the drafted tokens, and that the node is accepted.
 
-    Given the drafted tokens, and that the node above is accepted.
+    Args:
+        probs: `[V]`, the target's distribution after the node.
     """
-    for depth, node in enumerate(path, start=1):
-        children = step.tree.children[node]
-        ended_here = step.bonus is None and node == path[-1]
-        if not children or ended_here:
-            continue
-        if step.rule == MATCH:
-            tokens = {int(step.tree.token[child]) for child in children}
-            yield depth, {"": float(probs[node][sorted(tokens)].sum())}
-        elif step.rule in REJECTION and len(children) == 1 and "log_prob" not in step.missing:
-            # with siblings it depends on the draft's whole distribution
-            token = int(step.tree.token[children[0]])
-            p = float(probs[node][token])
-            q = max(exp(step.tree.log_prob[children[0]]), 1e-12)
-            after = dict(step.nodes[children[0]].draft_top).get(token, UNLIKELY)
-            yield (
-                depth,
-                {
-                    "": min(1.0, p / q),  # q <= p: always accept; else accept with p / q
-                    "q were left out of the ratio": p,
-                    "the ratio were inverted": min(1.0, q / max(p, 1e-12)),
-                    "the ratio had q of the draft's next row": min(1.0, p / after),
-                    "only the most probable token were accepted": float(
-                        probs[node].argmax() == token
-                    ),
-                },
-            )
-
-
-def wrong_claims(trace: Trace) -> list[Finding]:
-    """At most one finding: proposals were not drawn from the probabilities that are recorded of them. It
-    names what they seem to be drawn from."""
-    claims = [*_claims(trace)]
-    test = Test()
-    given = Cuts.of(trace, "draft_") or Cuts.of(trace) or Cuts()
-    parts = [Cuts(**{name: value}) for name, value in asdict(given).items()]
-    options = {f"they were drawn at {cuts}": cuts for cuts in (given, *parts, Cuts(top_k=1))}
-    for top, place in claims:
-        other = max(1.0 - sum(top), 0.0) / OTHERS
-        logits = torch.tensor([*top, *[other] * OTHERS]).log()
-        rows = {}
-        for says, cuts in ({"": Cuts()} | options).items():
-            probs = transformed(logits, cuts)
-            rows[says] = torch.cat([probs[: len(top)], probs[len(top) :].sum()[None]])
-        test.add(*_mid_rank(rows[""], place), rows, place)
-    if test.variance < MIN_VARIANCE or (p := erfc(abs(test.z) / sqrt(2))) >= ALPHA:
-        return []
-    cause = " No setting of the header explains it."
-    if test.cause:
-        cause = f"{test.cause[:-1]}, and the probabilities taken before that."
-    sentence = (
-        f"The {len(claims)} proposals were not drawn from the probabilities recorded of them, by which "
-        f"acceptance divides: their mean rank is {0.5 + test.excess / len(claims) / SCALE:.2f}, not 0.50 "
-        f"(p = {p:.1g}).{cause}"
-    )
-    return [Finding(0, None, "log_prob", sentence)]
+    children = step.tree.children[node]
+    tokens = step.tree.token[list(children)].tolist()
+    if children and step.rule == MATCH:
+        return {"": float(probs[sorted(set(tokens))].sum())}
+    # with siblings it depends on the draft's whole distribution
+    if step.rule not in REJECTION or len(children) != 1 or "log_prob" in step.missing:
+        return {}
+    token = tokens[0]
+    p = float(probs[token])
+    q = max(exp(step.tree.log_prob[children[0]]), 1e-12)
+    after = dict(step.nodes[children[0]].draft_top).get(token, UNLIKELY)
+    return {
+        "": min(1.0, p / q),  # q <= p: always accept; else accept with p / q
+        "q were left out of the ratio": p,
+        "the ratio were inverted": min(1.0, q / max(p, 1e-12)),
+        "the ratio had q of the draft's next row": min(1.0, p / after),
+        "only the most probable token were accepted": float(probs.argmax() == token),
+    }
 
 
 def _claims(trace: Trace) -> Iterator[tuple[list[float], int]]:
-    """Of each proposal of a sampled chain: the probabilities recorded after its parent, best first; and its
-    place among them, or after them."""
-    for step in trace.steps:
+    """Of each proposal of a sampled chain of another decoder: the probabilities recorded after its parent,
+    best first; and its place among them, or after them."""
+    for step in trace.steps if "format" in trace.models else ():
         if step.rule not in (*REJECTION, BLOCK) or "log_prob" in step.missing:
             continue
         for node, children in zip(step.nodes, step.tree.children, strict=True):
             if node.draft_top and len(children) == 1:
                 top = dict(node.draft_top)
-                token = step.nodes[children[0]].token
-                yield [*top.values()], [*top, token].index(token)
+                tokens = list(top)
+                tokens.append(step.nodes[children[0]].token)
+                yield list(top.values()), tokens.index(tokens[-1])
