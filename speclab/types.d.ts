@@ -143,6 +143,7 @@ interface Entry {
   size: number;
   border: number;
   choice: boolean;
+  below: NodeId[];
   folded?: NodeId[];
   kind?: string | null;
 }
@@ -180,11 +181,14 @@ interface Slot {
 
 /** The strips of the caches as they are drawn. */
 interface Strips {
+  /** Slots in a row. */
+  across: number;
   cells: number[][];
   labels: [number, string][];
   notes: Values[];
   signs: Slot[];
-  moves: [number, number][][];
+  /** Where each kept slot is during the pass and after the commit. */
+  slides: [number, number][][];
 }
 
 interface WhatIf {
@@ -222,6 +226,8 @@ interface TreeOptions {
   selected?: NodeId | null;
   /** Never folded. */
   first?: NodeId[];
+  /** Whether the figure takes all of its height. */
+  fill?: boolean;
 }
 
 /** A node of a tree of another tool. */

@@ -45,8 +45,9 @@ KERNEL_IDLE = (
 )
 _RUN = """source => {
   const notebook = jupyterapp.shell.currentWidget.content;
-  const cell = () => notebook.model.sharedModel.cells[0];
-  notebook.activeCellIndex = 0;
+  const number = notebook.model.sharedModel.cells.findIndex(one => one.cell_type === 'code');
+  const cell = () => notebook.model.sharedModel.cells[number];
+  notebook.activeCellIndex = number;
   if (source) cell().setSource(source);
   cell().execution_count = null;
   window.speclabCell = () => ({
@@ -176,8 +177,8 @@ class Opened:
             tab.click()
         self.rest()
 
-    def fresh(self, source: str) -> None:
-        """Runs the cell with this source, and waits until its lab shows a tree.
+    def fresh(self, source: str = "") -> None:
+        """Runs the first cell of code, with this source if one is given, and waits until its lab shows a tree.
 
         JupyterLab looks for a widget for two seconds; on a busy machine it may say instead that it
         found none. A person runs the cell again then, and so does this.

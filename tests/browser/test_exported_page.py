@@ -133,12 +133,58 @@ def test_nothing_moves_between_steps_and_phases(page, width):
             assert seen == first[: len(seen)], place
 
 
-def test_the_commit_shows_the_caches(page):
+def test_the_commit_shows_the_caches_beside_the_tree(page):
+    before = page.locator(".speclab-tree").bounding_box()
     page.click("[data-phase=commit]")
-    page.wait_for_selector(".speclab-tree", state="hidden")
+    page.wait_for_selector(".speclab-mask", state="hidden")
     page.wait_for_selector(".sl-stage .speclab-cache .heatmaplayer image", state="attached")
+    assert page.locator(".speclab-tree").bounding_box() == before
     page.click("[data-phase=all]")
-    page.wait_for_selector(".speclab-tree", state="visible")
+    page.wait_for_selector(".speclab-mask", state="visible")
+
+
+FLOWN = """window.flown = 0, new MutationObserver(changes => {
+  for (const { addedNodes } of changes)
+    for (const node of addedNodes) if (node.className === "sl-flying") window.flown += 1;
+}).observe(document.querySelector(".sl-stage"), { childList: true })"""
+
+
+def test_nodes_rows_and_slots_move_over_the_stage_unless_less_motion_is_wanted(page):
+    page.evaluate(FLOWN)
+    for phase in ("flatten", "verify", "commit"):
+        page.evaluate("window.flown = 0")
+        page.click(f"[data-phase={phase}]")
+        page.wait_for_function("window.flown > 1")
+        page.wait_for_function("!document.querySelector('.sl-flying')")
+    page.emulate_media(reduced_motion="reduce")
+    page.evaluate("window.flown = 0")
+    for phase in ("flatten", "verify", "commit"):
+        page.click(f"[data-phase={phase}]")
+        page.evaluate(FRAMES)
+    assert page.evaluate("window.flown") == 0
+    page.emulate_media(reduced_motion="no-preference")
+
+
+def test_large_fills_the_screen_of_a_lecture_room(page):
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    page.evaluate(FRAMES)
+    heights = "name => document.querySelector(name).getBoundingClientRect().height"
+    before = page.evaluate(heights, ".speclab-tree .main-svg")
+    page.click(".sl-more summary")
+    page.click("text=Large")
+    page.wait_for_function(
+        "before => document.querySelector('.speclab-tree .main-svg').getBoundingClientRect().height > before",
+        arg=1.38 * before,
+    )
+    page.evaluate(FRAMES)
+    ends = page.evaluate(
+        "[...document.querySelectorAll('.sl-signs, .sl-node-line, .speclab-mask .main-svg')]"
+        ".map(one => one.getBoundingClientRect().bottom)"
+    )
+    assert 0.85 * 1080 < max(ends) <= 1080
+    page.click(".sl-more summary")
+    page.click("text=Large")
+    page.wait_for_function("!document.querySelector('.sl-large')")
 
 
 def word(page, texts, number):

@@ -8,6 +8,8 @@ them, for a clipped picture passes here.
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from access import CONTRAST, NAMELESS
@@ -26,7 +28,12 @@ STAGE = [
     ".sl-below .sl-signs + .sl-signs",
     "button.speclab-step",
     ".speclab-status",
+    ".sl-tabs",
 ]
+STOPS = """() => [...document.querySelector('.speclab-lab').querySelectorAll('button, summary, [tabindex="0"]')]
+  .filter(one => one.tabIndex >= 0 && one.checkVisibility({visibilityProperty: true})).length"""
+"""Where Tab stops: a row of tabs, or of phases, is one control, in which the arrows go on."""
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "00_lab.ipynb"
 BELOW = 25
 """Pixels of JupyterLab's own line at the bottom."""
 
@@ -54,20 +61,36 @@ def quiet(lab):
     assert lab.strangers == []
 
 
+@pytest.fixture(scope="module")
+def first(browser, server):
+    """What `speclab lab` opens: its notebook beside JupyterLab's side bar, the cell run."""
+    shutil.copy(NOTEBOOK, server.folder)
+    opened = Opened.at(browser, server.address(f"lab/workspaces/first/tree/{NOTEBOOK.name}"))
+    opened.wait(KERNEL_IDLE)
+    opened.fresh()
+    yield opened
+    assert opened.complaints == []
+    assert opened.strangers == []
+    opened.read("jupyterapp.shell.currentWidget.sessionContext.shutdown().then(() => 1)")
+    opened.page.close()
+
+
 @pytest.mark.parametrize("size", [(1280, 800), (1440, 900), (1920, 1080)])
 @pytest.mark.parametrize("theme", ["Dark", "Light"])
-def test_tree_mask_status_and_step_are_on_the_first_screen_and_can_be_read(lab, size, theme):
-    lab.page.set_viewport_size({"width": size[0], "height": size[1]})
-    lab.theme(theme)
-    lab.rest()
-    lab.shot(f"first_{size[0]}_{theme.lower()}")
-    for name, (x, y, width, height) in lab.page.evaluate(BOXES, STAGE).items():
+def test_the_stage_and_its_controls_are_on_the_first_screen_and_can_be_read(first, size, theme):
+    first.page.set_viewport_size({"width": size[0], "height": size[1]})
+    first.theme(theme)
+    first.rest()
+    first.shot(f"first_{size[0]}_{theme.lower()}")
+    assert first.page.locator("#jp-left-stack").is_visible(), "the side bar"
+    for name, (x, y, width, height) in first.page.evaluate(BOXES, STAGE).items():
         assert min(x, y) >= 0, f"{name} is off the screen"
         assert min(width, height) > 12, f"{name} is not there"
         assert x + width <= size[0], f"{name} is off the screen"
         assert y + height <= size[1] - BELOW, f"{name} is off the screen"
-    assert lab.page.evaluate(NAMELESS) == []
-    assert lab.page.evaluate(CONTRAST, 4.5) == {}
+    assert first.page.evaluate(NAMELESS) == []
+    assert first.page.evaluate(CONTRAST, 4.5) == {}
+    assert first.page.evaluate(STOPS) <= 15
 
 
 def test_step_changes_every_picture_and_back_restores_them(lab):
@@ -135,6 +158,19 @@ def test_strategies_are_compared_and_runs_switched(lab):
     lab.at_iteration(lab.cursor())
 
 
+AWAITED = """() => {
+  window.awaited = [];
+  const seen = name => document.querySelector(name)?.checkVisibility();
+  const look = () => {
+    if (seen('.sl-begun')) return;
+    if (seen('.speclab-opening')) window.awaited.push(seen('.speclab-opening img'));
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+"""Whether the picture of the saved notebook is seen, for each frame until the lab draws."""
+
+
 def test_a_notebook_that_is_saved_and_reopened_shows_the_last_stage(lab, browser, server):
     lab.fresh(FRESH)
     lab.step()
@@ -155,4 +191,7 @@ def test_a_notebook_that_is_saved_and_reopened_shows_the_last_stage(lab, browser
     assert "Loading widget" not in text
     assert again.read(f"{SAVED}.querySelectorAll('tr').length") > 2
     again.shot("saved")
+    again.page.evaluate(AWAITED)
+    again.fresh()
+    assert {*again.read("window.awaited")} == {True}, "it stays until the lab draws"
     again.page.close()

@@ -8,8 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from support.pictures import nodes, said, texts
-from support.view_samples import HOSTILE, five_nodes, large, recorded, runs
+from support.view_samples import HOSTILE, decoded, five_nodes, large, recorded, runs
 
+import speclab
 from speclab import views
 from speclab.trace.records import Finding
 from speclab.views.drawing import call
@@ -101,6 +102,8 @@ def test_positions_only_ever_add_nothing_jumps_and_nothing_is_judged_early():
             early = position["phase"] in {"draft", "flatten", "verify"}
             assert not early or {*kinds.values()} <= {None, "drafted", "root"}
             assert len(cells(views.mask(step, **position))) >= len(now) - ("own" in now)
+            over = position["phase"] == "accept" and position["level"] == len(step.committed)
+            assert not over or "drafted" not in kinds.values()
         for before, after in pairwise(seen):
             known = {node: kind for node, kind in before.items() if kind not in {None, "drafted"}}
             assert known.items() <= after.items()
@@ -149,6 +152,12 @@ def test_any_mask_is_drawn_as_it_was_given():
         assert not codes[:n, n:].any()
         for row, extra in zip(codes[n:], step.extra, strict=True):
             assert {*extra.sees} <= {*np.flatnonzero(row)}
+
+
+def test_many_rows_that_are_no_candidates_are_named_by_level():
+    window = speclab.Lookahead(window=12, ngram=4)
+    names = views.mask(decoded(window).steps[0]).layout.yaxis.ticktext
+    assert len([name for name in names if not name.isdigit()]) == 3
 
 
 def test_a_wrong_mask_is_marked_and_counted_and_a_shorter_prefix_is_a_shorter_band():

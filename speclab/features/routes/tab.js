@@ -2,7 +2,6 @@
 
 import { register } from "../../views/page/features.js";
 import { WHOLE, shapeOf } from "../../views/page/phases.js";
-import { plotText } from "../../views/page/text.js";
 import { anyTreeFigure } from "../../views/page/tree.js";
 import { words } from "../../views/page/words.js";
 
@@ -29,8 +28,9 @@ export function draftsFigure(step, _ = WHOLE, width = 500) {
     });
   }
   const figure = anyTreeFigure(nodes, { width });
-  const title = others.map(other => words("drafts", "other", other)).join("; ");
-  Object.assign(figure.layout.title, { text: plotText(title), font: { size: 12 } });
+  figure.layout.meta.caption = others
+    .map(other => words("drafts", other.chosen ? "merged" : "other", other))
+    .join("; ");
   return figure;
 }
 

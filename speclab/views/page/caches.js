@@ -7,7 +7,6 @@ import { WHOLE, reached } from "./phases.js";
 import { plotText } from "./text.js";
 import { words } from "./words.js";
 
-const CACHE_ROW = 64;
 const CACHE_PITCH = 18;
 const ORDER = "123456789abcdefghijklmnopqrstuvwxyz";
 
@@ -38,12 +37,11 @@ function slotStates(record, prefix, prompt, first, after) {
  * The first slot of a strip: what lies before was there and stays.
  * @param {DrawnCache} record
  * @param {number} prefix
+ * @param {number} across
  */
-function firstSlot(record, prefix) {
-  return (
-    Math.floor(Math.max(Math.min(record.before, record.after, prefix) - 1, 0) / CACHE_ROW) *
-    CACHE_ROW
-  );
+function firstSlot(record, prefix, across) {
+  const last = Math.max(Math.min(record.before, record.after, prefix) - 1, 0);
+  return last - (last % across);
 }
 
 /**
@@ -52,11 +50,18 @@ function firstSlot(record, prefix) {
  * @param {number} promptLength
  * @param {number | null} selected
  * @param {Position} position
+ * @param {number} across slots in a row
  */
-export function cacheFigure(step, promptLength = 0, selected = null, position = WHOLE) {
+export function cacheFigure(
+  step,
+  promptLength = 0,
+  selected = null,
+  position = WHOLE,
+  across = 64
+) {
   if (!step.caches.length) return null;
   /** @type {Strips} */
-  const strips = { cells: [], labels: [], notes: [], signs: [], moves: [] };
+  const strips = { across, cells: [], labels: [], notes: [], signs: [], slides: [] };
   const caches = cachesAt(step, position);
   for (const record of caches) addStrip(strips, step, record, promptLength);
   const count = strips.cells.length;
@@ -64,6 +69,7 @@ export function cacheFigure(step, promptLength = 0, selected = null, position = 
   const [tickvals, ticktext] = [0, 1].map(part => strips.labels.map(label => label[part]));
   const layout = layoutOf("caches", cacheLines({ ...step, caches }).join(" "), {
     height: CACHE_PITCH * count + 16,
+    xaxis: { range: [-0.5, across - 0.5] },
     yaxis: { range: [count - 0.5, -0.5], tickvals, ticktext },
     annotations: strips.notes,
     shapes: framed.map(({ x, y }) => frameAt(x - 0.5, x + 0.5, y - 0.5, y + 0.5))
@@ -137,7 +143,8 @@ function addStrip(strips, step, record, prompt) {
     strips.cells.push([]);
   };
   heading(cacheWords(step, record, "heading"));
-  const first = firstSlot(record, prefix);
+  const { across } = strips;
+  const first = firstSlot(record, prefix, across);
   if (first) heading(words("cache", "folded", { last: first - 1 }));
   const landed = new Map(
     record.kept.map((slot, index) => [slot, record.after - record.kept.length + index])
@@ -147,15 +154,12 @@ function addStrip(strips, step, record, prompt) {
   for (const [label, states, path] of blocksOf(step, record, prompt, first)) {
     const after = label === "after";
     if (after) strips.cells.push([]); // room for arrows
-    const used = Math.ceil(states.length / CACHE_ROW) * CACHE_ROW;
-    const most = Math.max(
-      states.length,
-      Math.min(record.capacity - first, Math.max(used, CACHE_ROW))
-    );
+    const used = Math.max(Math.ceil(states.length / across), 1) * across;
+    const most = Math.max(states.length, Math.min(record.capacity - first, used));
     while (!isCopied(step, record) && states.length < most) states.push("free");
-    for (let start = 0; start < states.length; start += CACHE_ROW) {
+    for (let start = 0; start < states.length; start += across) {
       const y = strips.cells.length;
-      const row = states.slice(start, start + CACHE_ROW);
+      const row = states.slice(start, start + across);
       strips.labels.push([y, start ? `from ${first + start}` : label]);
       strips.cells.push(row.map(state => Object.keys(LOOKS.caches).indexOf(state)));
       row.forEach((state, x) => {
@@ -168,9 +172,10 @@ function addStrip(strips, step, record, prompt) {
       });
     }
   }
-  for (const [from, to] of isCopied(step, record) ? [] : record.moved)
+  if (isCopied(step, record)) return;
+  for (const [from, to] of landed)
     if (places[0].has(from) && places[1].has(to))
-      strips.moves.push([places[0].get(from), places[1].get(to)]);
+      strips.slides.push([places[0].get(from), places[1].get(to)]);
 }
 
 /**
@@ -204,7 +209,7 @@ function slotSign(step, record, slot, state, origin, landed) {
 }
 
 /** @param {Strips} strips */
-function cacheTraces({ cells, signs, moves }) {
+function cacheTraces({ cells, signs, slides }) {
   const colors = Object.values(LOOKS.caches).map(look => look.color);
   const traces = [{ ...codeMap(cells, colors), ygap: 2 }];
   /** @param {keyof Slot} name */
@@ -223,6 +228,7 @@ function cacheTraces({ cells, signs, moves }) {
         color: column("strong").map(strong => (strong ? "#FFFFFF" : "var(--sl-ink)"))
       }
     });
+  const moves = slides.filter(([from, to]) => from[0] !== to[0]);
   if (moves.length) {
     const points = moves.flatMap(
       /** @returns {number[][]} */ ([from, to]) => [from, to, [null, null]]

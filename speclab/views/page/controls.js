@@ -41,6 +41,7 @@ export function barOf(context, features) {
       const { name, count } = placeInPhase(now);
       one.textContent = `${one.dataset.phase}${here && count > 1 ? ` ${name}` : ""}`;
       one.setAttribute("aria-pressed", String(here));
+      one.tabIndex = here ? 0 : -1;
       one.disabled = !now.cursor || (asking(now) && LATER.includes(one.dataset.phase));
     }
   };
@@ -67,7 +68,8 @@ function phasesOf(dispatch) {
   /** @param {string} sign @param {number} by */
   const arrow = (sign, by) =>
     button(sign, WORDS.controls[sign], () => dispatch({ type: "along", by }));
-  return made("span", WORDS.controls.phases, arrow("‹", -1), ...buttons, arrow("›", 1));
+  const look = { ...WORDS.controls.phases, keydown: rowKeys };
+  return made("span", look, arrow("‹", -1), ...buttons, arrow("›", 1));
 }
 
 /** Shows the phases of an iteration one after another. @param {Context} context */
@@ -198,21 +200,17 @@ export function treeKeysOf({ state, dispatch }, tree) {
 }
 
 /**
- * Left and right go along the row of tabs.
- * @param {Context} context
- * @param {HTMLElement} tabs
- * @returns {(event: KeyboardEvent) => void}
+ * Left and right go along a row of which Tab reaches one button: the tabs, the phases.
+ * @param {any} event
  */
-export function tabKeysOf({ state, dispatch }, tabs) {
-  return event => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const shown = /** @type {HTMLElement[]} */ ([...tabs.children]).filter(tab => !tab.hidden);
-    const here = shown.findIndex(tab => tab.dataset.tab === state().tab);
-    const next = shown.at((here + by) % shown.length);
-    dispatch({ type: "tab", name: next.dataset.tab });
-    next.focus();
-  };
+export function rowKeys(event) {
+  const by = { ArrowLeft: -1, ArrowRight: 1 }[/** @type {string} */ (event.key)];
+  if (!by) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const buttons = [...event.currentTarget.querySelectorAll("[data-tab], [data-phase]")];
+  const shown = buttons.filter(one => !one.hidden && !one.disabled);
+  const next = shown.at((shown.indexOf(event.target) + by) % shown.length);
+  next.focus();
+  next.click();
 }

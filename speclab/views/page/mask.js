@@ -97,17 +97,46 @@ function maskSentence(step) {
     : sentence;
 }
 
-/** Pixels of a cell, and what is named. @param {Step} step */
-function maskSizes(step) {
+/**
+ * Of each row that is no candidate the number of its group, such as a level of lookahead's window: the
+ * depth rises within a group.
+ * @param {Step} step
+ * @returns {number[]}
+ */
+function groupsOf({ extra }) {
+  let group = 0;
+  return extra.map(({ depth }, row) => {
+    if (!row || depth <= extra[row - 1].depth) group += 1;
+    return group;
+  });
+}
+
+/**
+ * Pixels of a cell, and what is named.
+ * @param {Step} step
+ * @param {number | null} height that is to be filled; null: no more than can be read
+ */
+function maskSizes(step, height) {
   const size = step.nodes.length + step.extra.length;
-  const wide = Math.min(16, MASK_SIZE.cells / size);
-  const high = Math.min(22, (MASK_SIZE.most - MASK_SIZE.top - MASK_SIZE.bottom) / size, 1.5 * wide);
+  const { most, top } = MASK_SIZE;
+  const bottom = step.extra.length ? MASK_SIZE.note : MASK_SIZE.bottom;
+  const room = ((height ?? most) * MASK_SIZE.cells) / most;
+  const wide = Math.min(height ? Infinity : 16, room / size);
+  const high = Math.min(
+    height ? Infinity : 22,
+    ((height ?? most) - top - bottom) / size,
+    1.5 * wide
+  );
   const tokens = [...step.tree.token, ...step.extra.map(row => row.token)];
   const labels = tokens.map((token, row) =>
-    high >= 12 ? `${row} ${clip(labelOf(token, step.texts), MASK_SIZE.name)}` : String(row)
+    high >= LOOKS.mask.named
+      ? `${row} ${clip(labelOf(token, step.texts), MASK_SIZE.name)}`
+      : String(row)
   );
   return {
     size,
+    bottom,
+    room,
     wide,
     high,
     labels,
@@ -116,17 +145,27 @@ function maskSizes(step) {
   };
 }
 
-/** @param {Step} step @param {Position} position @param {{selected?: number | null}} options */
-export function maskFigure(step, position = WHOLE, { selected = null } = {}) {
-  const sizes = maskSizes(step);
-  const { size, wide, high, left, labels, start } = sizes;
+/**
+ * @param {Step} step
+ * @param {Position} position
+ * @param {{selected?: number | null, fill?: number | null}} options `fill`: a height to fill
+ */
+export function maskFigure(step, position = WHOLE, { selected = null, fill = null } = {}) {
+  const { size, bottom, room, wide, high, left, labels, start } = maskSizes(step, fill);
   const cells = maskCells(step, position);
   const known = cells.length;
   /** @param {number} count */
   const multiples = count => [...Array(size).keys()].filter(row => row % count === 0);
-  const rows = multiples(LOOKS.mask.every.find(count => count * high >= 12)).filter(
-    row => row < known
+  const candidates = step.nodes.length;
+  const rows = multiples(LOOKS.mask.every.find(count => count * high >= LOOKS.mask.named)).filter(
+    row => row < known && (row < candidates || high >= LOOKS.mask.named)
   );
+  const ticktext = rows.map(row => plotText(labels[row]));
+  const groups = high < LOOKS.mask.named && known > candidates ? groupsOf(step) : [];
+  for (const group of new Set(groups)) {
+    rows.push(candidates + (groups.indexOf(group) + groups.lastIndexOf(group)) / 2);
+    ticktext.push(words("mask", "group", { group }));
+  }
   const columns = multiples(
     LOOKS.mask.every.find(count => count * wide >= 8 * String(size).length + 6)
   );
@@ -134,17 +173,17 @@ export function maskFigure(step, position = WHOLE, { selected = null } = {}) {
   const heat = { ...codeMap(cells, LOOKS.mask.colors), xgap: gap, ygap: gap };
   const shapes = maskRules(step, start, size, high);
   const end = size - 0.5;
-  const { band, gap: free, cells: most, right } = MASK_SIZE;
+  const { band, gap: free, right } = MASK_SIZE;
   if (selected !== null) {
     shapes.push(frameAt(start, end, selected - 0.5, selected + 0.5));
     shapes.push(frameAt(selected - 0.5, selected + 0.5, -0.5, end));
   }
   const layout = layoutOf("mask", maskSentence(step), {
-    margin: { l: left },
-    width: left + band + free + most + right, // of every mask: nothing moves from step to step
-    height: MASK_SIZE.top + high * size + MASK_SIZE.bottom,
-    xaxis: { range: [start, most / wide - 0.5], tickvals: columns },
-    yaxis: { range: [end, -0.5], tickvals: rows, ticktext: rows.map(row => plotText(labels[row])) },
+    margin: { l: left, b: bottom },
+    width: left + band + free + room + right, // of every mask: nothing moves from step to step
+    height: MASK_SIZE.top + high * size + bottom,
+    xaxis: { range: [start, room / wide - 0.5], tickvals: columns },
+    yaxis: { range: [end, -0.5], tickvals: rows, ticktext },
     shapes,
     annotations: [
       ...maskNotes(step, size),
@@ -211,7 +250,7 @@ function prefixBand(step, start, wide, known) {
 }
 
 /**
- * Lines between levels, and before the rows that are not candidates.
+ * Lines between levels, and between groups of rows that are not candidates.
  * @param {Step} step
  * @param {number} start
  * @param {number} size
@@ -219,7 +258,7 @@ function prefixBand(step, start, wide, known) {
  */
 function maskRules(step, start, size, high) {
   if (high < 3) return [];
-  const depth = [...shapeOf(step.tree).depth, ...step.extra.map(() => -1)];
+  const depth = [...shapeOf(step.tree).depth, ...groupsOf(step).map(group => -group)];
   const look = LOOKS.rule;
   return depth.flatMap((level, row) => {
     const edge = row - 0.5;

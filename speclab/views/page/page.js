@@ -1,7 +1,7 @@
 // The page: mount(element, host, Plotly) ties state, controls and drawing together.
 
 import { cacheFigure, cacheKey } from "./caches.js";
-import { barOf, keysOf, tabKeysOf, treeKeysOf } from "./controls.js";
+import { barOf, keysOf, rowKeys, treeKeysOf } from "./controls.js";
 import { LOOKS, WORDS } from "./data.js";
 import {
   asks,
@@ -24,8 +24,9 @@ import {
 import { featuresOf } from "./features.js";
 import { maskFigure } from "./mask.js";
 import { firstShown, timelineFigure } from "./metrics.js";
+import { animate } from "./motion.js";
 import { blockTable, decidedRows, nodeRows } from "./node.js";
-import { OWN, WHOLE, findingsAt, fresh, kindsAt, reached } from "./phases.js";
+import { OWN, WHOLE, findingsAt, kindsAt } from "./phases.js";
 import { formOf, settingsOf } from "./settings.js";
 import { asking, firstState, overlayShown, positionShown, reduce, stepShown } from "./state.js";
 import { watchPointer } from "./pointer.js";
@@ -34,6 +35,8 @@ import { markOf, nodeSentence, remarks, story, words } from "./words.js";
 
 const GAP = 20; // pixels between tree and mask
 const NARROW = 640; // pixels; page.css has them, too
+const CAPTION = 18; // pixels above a picture
+const NOTEBOOK = 235; // pixels of a notebook's own bars and of the cell
 
 /**
  * @param {HTMLElement} element
@@ -155,8 +158,8 @@ function partsOf(context, features) {
   parts.formPlace.replaceWith(form.element);
   parts.barPlace.replaceWith(bar.element);
   parts.tabsPlace.replaceWith(tabs);
-  parts.key.append(...keyOf(LOOKS.mask.key));
   parts.tree.addEventListener("keydown", treeKeysOf(context, parts.tree));
+  parts.key.append(...keyOf(LOOKS.mask.key));
   const settings = settingsOf(context, features);
   const hover = watchPointer(parts, context, node => {
     const now = state();
@@ -174,9 +177,7 @@ function tabsOf(context, features) {
       context.dispatch({ type: "tab", name })
     )
   );
-  const tabs = made("div", WORDS.controls.tabs, ...buttons);
-  tabs.addEventListener("keydown", tabKeysOf(context, tabs));
-  return tabs;
+  return made("div", { ...WORDS.controls.tabs, keydown: rowKeys }, ...buttons);
 }
 
 /**
@@ -287,10 +288,12 @@ function drawStage(state, parts, plot, context, features) {
   const step = stepShown(state);
   const now = positionShown(state);
   const commit = Boolean(step) && now.phase === "commit" && step.caches.length > 0;
-  for (const name of ["trees", "beside", "key"]) parts[name].hidden = !step || commit;
+  for (const name of ["trees", "beside"]) parts[name].hidden = !step;
+  parts.key.hidden = !step || commit;
   parts.cache.hidden = !commit;
+  parts.mask.hidden = commit;
   const overlay = overlayShown(state);
-  drawPictures(state, parts, plot, overlay, features);
+  drawPictures(state, parts, plot, overlay, context, features);
   const first = firstShown(state.steps.length, state.cursor);
   const fork = state.runs?.find(run => run.shown)?.at;
   parts.timeline.style.width = `${44 * (state.steps.length - first) + 12}px`;
@@ -299,7 +302,7 @@ function drawStage(state, parts, plot, context, features) {
     ["timeline", state.steps, state.cursor, state.veiled, parts.timeline.clientWidth, fork],
     () => timelineFigure(state.steps, first, state.veiled, state.cursor, fork)
   );
-  const kinds = new Set(step && !commit ? Object.values(overlay?.kinds ?? kindsAt(step, now)) : []);
+  const kinds = new Set(step ? Object.values(overlay?.kinds ?? kindsAt(step, now)) : []);
   const looks = Object.entries(LOOKS.nodes).filter(([name]) => kinds.has(name) && name !== "root");
   /** @type {Values} */
   const plain = step?.counts.drafted ? {} : { bonus: WORDS.captions.own };
@@ -322,47 +325,88 @@ function drawStage(state, parts, plot, context, features) {
  * @param {Record<string, any>} parts
  * @param {Plot} plot
  * @param {Drawing | null} overlay
+ * @param {Context} context
  * @param {Features} features
  */
 function drawPictures(
   state,
-  { stage, trees, drawn, tree, second, beside, given, mask, cache },
+  { whole: body, stage, trees, drawn, tree, others, proposed, second, beside, given, mask, cache },
   plot,
   overlay,
+  { kernel },
   features
 ) {
   const step = stepShown(state);
   const now = positionShown(state);
   const width = stage.clientWidth;
   const node = Number.isInteger(state.node) ? state.node : null;
-  if (!cache.hidden) {
-    const length = state.header.prompt_ids.length;
-    cache.style.maxHeight = stage.style.minHeight;
-    plot(cache, ["cache", step, width, node], () => cacheFigure(step, length, node));
-  }
   if (trees.hidden || !width) return; // no width while another tab hides the page
-  given.textContent = WORDS.captions[step.paths.length ? "paths" : "mask"];
-  const rows = maskFigure(step, now, { selected: node });
+  const what = step.paths.length ? "paths" : "mask";
+  given.textContent = WORDS.captions[cache.hidden ? what : "caches"];
+  const fill = state.large
+    ? Math.max(heightLeft(body, stage, kernel), LOOKS.tree.heights[1])
+    : null;
+  const rows = maskFigure(step, now, { selected: node, fill });
   const narrow = width <= NARROW;
   const whole = narrow ? width : width - rows.layout.width - GAP;
   const half = narrow || !step.proposals.length ? whole : Math.floor((whole - GAP) / 2);
-  const others = features.all("second", step, now, half).find(Boolean);
-  const room = others ? half : whole;
+  const other = features.all("second", step, now, half).find(Boolean);
+  const wide = other ? half : whole;
   // a preview takes the room that is there, so that nothing moves under the slider
-  const height = overlay ? drawn.high - 18 : LOOKS.tree.heights[1];
-  const options = { width: room, height, selected: state.node, overlay };
-  const key = [step, state.tick, state.preview, width];
+  const height = fill ?? (overlay ? drawn.high - CAPTION : LOOKS.tree.heights[1]);
+  const options = { width: wide, height, selected: state.node, overlay, fill: Boolean(fill) };
+  const key = [step, state.tick, state.preview, width, fill];
   plot(tree, ["tree", ...key, state.node], () => treeFigure(step, now, options));
-  second.hidden = !others;
-  if (others) plot(second, ["second", ...key], () => others);
-  tree.style.width = `${room}px`; // a wider tree scrolls
-  if (!shows(stage, [step, state.tick, width])) appear(tree, step, now);
+  others.hidden = !other;
+  proposed.textContent = other?.layout.meta.caption;
+  if (other) plot(second, ["second", ...key], () => other);
+  tree.style.width = `${wide}px`; // a wider tree scrolls
   const drafting = now.phase === "draft" ? now.level : null;
-  const judged = reached(now, "verify");
-  plot(mask, ["mask", step, width, node, drafting, judged], () => rows);
+  const signs = rows.data.length + rows.layout.annotations.length; // from verify on, of what differs
+  if (cache.hidden) plot(mask, ["mask", step, width, fill, node, drafting, signs], () => rows);
   // pictures keep the height of the highest so far: nothing moves from step to step
-  const high = [keepHeight(drawn, tree, width), keepHeight(beside, mask, width)];
+  const high = [keepHeight(drawn, tree, width), keepHeight(beside, rows, width)];
   stage.style.minHeight = `${narrow ? high[0] + high[1] : Math.max(...high)}px`;
+  const room = { width: rows.layout.width, height: narrow ? high[1] : Math.max(...high) };
+  if (!cache.hidden) drawCache(state, cache, plot, room, node);
+  if (shows(stage, [step, state.tick, width])) return;
+  tree.scrollLeft = 0; // the root
+  animate({ stage, tree, mask, cache }, step, now);
+}
+
+/**
+ * The caches in the place of the mask, which they must not make higher.
+ * @param {State} state
+ * @param {any} cache
+ * @param {Plot} plot
+ * @param {{width: number, height: number}} room
+ * @param {number | null} node
+ */
+function drawCache(state, cache, plot, { width, height }, node) {
+  const step = stepShown(state);
+  const length = state.header.prompt_ids.length;
+  cache.style.maxHeight = `${height - CAPTION}px`;
+  plot(cache, ["cache", step, width, node], () => {
+    const figure = cacheFigure(step, length, node, WHOLE, LOOKS.across);
+    Object.assign(figure.layout, { width });
+    return figure;
+  });
+}
+
+/**
+ * The height that all but the tabs leave for tree and mask on a screen, where they are to fill it.
+ * @param {HTMLElement} body
+ * @param {HTMLElement} stage
+ * @param {boolean} kernel whether the page is within a notebook
+ */
+function heightLeft(body, stage, kernel) {
+  const [top, own, end] = [body, stage, body.querySelector(".sl-tabs")].map(one =>
+    one.getBoundingClientRect()
+  );
+  const zoom = top.width / body.offsetWidth;
+  const above = kernel ? NOTEBOOK : top.top + scrollY;
+  const others = above + end.top - top.top - own.height;
+  return Math.floor((innerHeight - others) / zoom) - CAPTION;
 }
 
 /**
@@ -375,34 +419,9 @@ function drawPictures(
 function keepHeight(place, figure, width) {
   const before = place.wide === width ? place.high : 0;
   place.wide = width;
-  place.high = Math.max(before, figure.layout.height + 18);
+  place.high = Math.max(before, figure.layout.height + CAPTION);
   place.style.minHeight = `${place.high}px`;
   return place.high;
-}
-
-const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-
-/**
- * What a step or a phase adds appears, level by level, and the links of the path are drawn.
- * @param {any} tree
- * @param {Step} step
- * @param {Position} now
- */
-function appear(tree, step, now) {
-  const whole = now.phase === "all";
-  tree.scrollLeft = 0; // the root
-  if (still()) return;
-  const added = fresh(step, now);
-  const shown = tree.figure.table.filter((/** @type {Entry} */ entry) => entry.kind);
-  for (const name of [".points path", ".textpoint"])
-    tree.querySelectorAll(name).forEach((/** @type {Element} */ mark, /** @type {number} */ at) => {
-      const { id, depth } = shown[at] ?? { depth: 0 }; // the lines below the labels come last
-      if (whole || added.has(id) || (!shown[at] && now.phase === "verify"))
-        mark.animate({ opacity: [0, 1] }, { ...LOOKS.motion, delay: whole ? 45 * depth : 0 });
-    });
-  if (whole || now.phase === "accept")
-    for (const line of tree.querySelectorAll(".js-line"))
-      line.animate({ strokeDasharray: ["0 999", "999 0"] }, LOOKS.motion);
 }
 
 /**
@@ -416,7 +435,9 @@ function appear(tree, step, now) {
 function drawSaid(state, { said, named, bar }, overlay, context, features) {
   const step = stepShown(state);
   const names = namesOf(state.header, step);
-  named.textContent = words("captions", step?.counts.drafted ? "tree" : "nothing", names);
+  const [taken, both] = step?.proposals.filter(one => one.chosen) ?? [];
+  if (taken && !both) named.textContent = words("drafts", "taken", taken);
+  else named.textContent = words("captions", step?.counts.drafted ? "tree" : "nothing", names);
   const list = storyOf(state, namesOf(state.header, step, true), overlay, features);
   const inviting = step && !overlay && !state.used && !asking(state);
   if (shows(said, [state.cursor, JSON.stringify(list), inviting])) return;

@@ -104,8 +104,9 @@ export function kindsAt(step, position = WHOLE) {
   const { phase, level } = position;
   /** @type {Kinds} */
   const kinds = {};
-  const all = reached(position, "commit") || (phase === "accept" && level === null);
-  const decided = phase === "accept" ? taken.slice(0, level ?? taken.length) : [];
+  const ended = phase === "accept" && (level ?? Infinity) >= taken.length;
+  const all = ended || reached(position, "commit");
+  const decided = phase === "accept" ? taken.slice(0, level ?? 0) : [];
   const known = new Set(decided.flatMap(decision => decision.candidates));
   const drafted = growth(step);
   step.nodes.forEach((record, node) => {
@@ -114,8 +115,7 @@ export function kindsAt(step, position = WHOLE) {
     if (!known.has(node) && record.verdict !== "root") kinds[node] = "drafted";
     if (phase === "draft" && level !== null && drafted[node] > level) kinds[node] = null;
   });
-  const ended = phase === "accept" && (level === null || level >= taken.length);
-  kinds[OWN] = step.bonus !== null && (reached(position, "commit") || ended) ? ownKind(step) : null;
+  kinds[OWN] = step.bonus !== null && all ? ownKind(step) : null;
   return kinds;
 }
 

@@ -282,13 +282,10 @@ function treeTraces(table, { width, height, second, rings }) {
   const pitch = Math.min(Math.max((height - 2 * below) / rows, pitches[0]), pitches[1]);
   const shown = table.filter(entry => entry.kind);
   const data = linkTraces(table, columns);
-  data.push(markTrace(shown, x, rings), labelTrace(shown, columns));
+  data.push(markTrace(shown, x, rings), labelTrace(shown, columns, width));
   const noted = shown.filter(({ id, kind }) => second[id] && kind !== "gone");
   if (noted.length) {
-    const rooms = x.map((left, depth) =>
-      Math.floor(((x[depth + 1] ?? width) - left - mark) / char)
-    );
-    const texts = noted.map(({ id, depth }) => clip(second[id], Math.max(rooms[depth], 2)));
+    const texts = noted.map(entry => clip(second[entry.id], roomAt(entry, x, width)));
     const signs = Object.values(LOOKS.signs);
     const color = texts.map(text =>
       signs.includes(text[0]) ? "var(--sl-ink)" : "var(--sl-muted)"
@@ -306,6 +303,17 @@ function treeTraces(table, { width, height, second, rings }) {
 }
 
 /**
+ * The characters that fit on the line of a node: up to its children, if it has any.
+ * @param {Entry} entry
+ * @param {number[]} x
+ * @param {number} width
+ */
+function roomAt({ depth, below }, x, width) {
+  const end = below.length ? x[depth + 1] : width;
+  return Math.max(Math.floor((end - x[depth] - LOOKS.tree.mark) / LOOKS.tree.char), 2);
+}
+
+/**
  * Of each node the box of its circle, its word and its second line, at least 24 pixels high.
  * @param {Entry[]} shown
  * @param {Places} columns
@@ -316,13 +324,14 @@ function treeTraces(table, { width, height, second, rings }) {
 function hitsOf(shown, { x, chars }, pitch, second) {
   const { mark, char, least } = LOOKS.tree;
   const under = Math.min(Math.max(least, pitch - least), 19); // no box covers the next one's
-  return shown.map(({ id, depth, row, label, size }) => {
-    const words = columnsOf(clip(label, chars[depth]));
+  return shown.map(({ id, depth, row, label, size, below }) => {
+    const words = below.length ? Math.min(columnsOf(label), chars[depth]) : columnsOf(label);
     const wide = mark + char * Math.max(words, columnsOf(second[id] ?? ""), 2);
+    const end = below.length ? x[depth + 1] - least : Infinity;
     return {
       id,
       x0: x[depth] - Math.max(size / 2, least),
-      x1: x[depth] + Math.min(wide, (x[depth + 1] ?? Infinity) - x[depth] - least),
+      x1: Math.min(x[depth] + wide, end),
       y0: row - least / pitch,
       y1: row + (second[id] ? under : least) / pitch
     };
@@ -358,11 +367,12 @@ function markTrace(shown, x, rings) {
   };
 }
 
-/** @param {Entry[]} shown @param {Places} places */
-function labelTrace(shown, { x, chars }) {
+/** @param {Entry[]} shown @param {Places} places @param {number} width */
+function labelTrace(shown, { x, chars }, width) {
   const bold = shown.map(({ kind }) => LOOKS.committed.includes(kind));
   const texts = shown.map(entry => {
-    const text = plotText(clip(entry.label, chars[entry.depth]));
+    const most = entry.below.length ? chars[entry.depth] : roomAt(entry, x, width);
+    const text = plotText(clip(entry.label, most));
     return entry.kind === "gone" ? `<s>${text}</s>` : text;
   });
   return textTrace(
@@ -473,7 +483,13 @@ export function drawingAt(step, position) {
  */
 function drawnTree(
   { graph, kinds, second, sentence, kept, rings: marked, early },
-  { width: room = 900, height = LOOKS.tree.heights[1], selected = null, first = [] } = {}
+  {
+    width: room = 900,
+    height = LOOKS.tree.heights[1],
+    selected = null,
+    first = [],
+    fill = false
+  } = {}
 ) {
   const { top, bottom, pitch, row, heights, gaps, read } = LOOKS.tree;
   const lines = Math.floor((height - top - bottom) / pitch[0]);
@@ -482,7 +498,8 @@ function drawnTree(
   const width = Math.max(room, roomFor(table, read, gaps[0]));
   const rings = new Set(marked);
   if (selected !== null) rings.add(selected);
-  const high = Math.min(height, Math.max(heights[0], top + bottom + rowsOf(table) * row));
+  const own = Math.max(heights[0], top + bottom + rowsOf(table) * row);
+  const high = fill ? height : Math.min(height, own);
   const size = { width, height: high - top - bottom };
   const { data, axes, hits } = treeTraces(table, { ...size, second, rings });
   const layout = layoutOf("tree", sentence, { width, height: high, ...axes });

@@ -13,6 +13,8 @@ from speclab.engine.acceptance import sample_and_match
 from speclab.features.routes import routing
 from speclab.features.routes.attribution import Attribution, SourceRate, attribution, source_rates
 from speclab.pair import ModelPair
+from speclab.views.drawing import call
+from speclab.views.run_data import LOOKS
 
 RIGHT = 1
 WRONG = 0
@@ -106,6 +108,14 @@ def test_the_statistics_are_sums_over_the_steps():
         reached = [routing.followed(session.trace, step.index)[place] for step in session.steps]
         assert part.followed == pytest.approx(np.mean(reached))
         assert part.share == pytest.approx(np.mean(reached) / 9)
+
+
+def test_the_tree_that_was_not_taken_is_named_and_nothing_of_it_is_accepted():
+    step = finished(speclab.DualDraft(**SMALL)).steps[0]
+    figure = call("draftsFigure", step)
+    (other,) = [each.name for each in step.proposals if not each.chosen]
+    assert other in figure["layout"]["meta"]["caption"]
+    assert LOOKS["nodes"]["accepted"]["color"] not in str(figure["data"])
 
 
 def test_where_nothing_was_chosen_there_is_nothing_to_count():
