@@ -77,10 +77,10 @@ SCRIPTS = {"page and lab": 57_500, "live": 12_500}
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""
 DENSEST = {
-    "splats in displays": 10,
-    "conditional expressions": 19,
-    "comprehensions": 32,
-    "comprehensions with two for": 0.6,
+    "splats in displays": 6,
+    "conditional expressions": 15,
+    "comprehensions": 25,
+    "comprehensions with two for": 0.5,
     "assignments of tuples": 0.5,
     "truth used as a number": 0,
 }
