@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 import speclab
 from speclab import host
 from speclab.errors import SpeclabError, absent
+from speclab.files import read_whole
 from speclab.prompts import as_messages
 
 
@@ -425,6 +426,16 @@ def _forget_progress() -> None:
         typer.echo("\r\033[K", err=True, nl=False)
 
 
+def _text_in(path: Path) -> str:
+    """Without the last line break, which is the file's."""
+    try:
+        return read_whole(path, SpeclabError).decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise SpeclabError(
+            f"{path} is not UTF-8 ({error.reason}): save the text as the engine returned it."
+        ) from None
+
+
 @app.command()
 def same(
     a: Annotated[Path, typer.Argument(help="A text file: an answer.")],
@@ -445,17 +456,16 @@ def same(
     Exit status 0 if they are the same or a tie, 1 if one is wrong, 2 if it cannot be judged.
     """
     try:
+        text_a = _text_in(a)
+        text_b = _text_in(b)
         asked: Any = prompt
         if prompt.startswith("@"):
-            asked = Path(prompt[1:]).read_text("utf-8")
+            asked = _text_in(Path(prompt[1:]))
         if chat:
             asked = as_messages(asked)
-        # a final line break is the file's
-        text_a = a.read_text("utf-8").removesuffix("\n")
-        text_b = b.read_text("utf-8").removesuffix("\n")
         pair = _loaded(target, device=device)
         result = speclab.clinic.same(text_a, text_b, pair, asked, dtype=dtype)
-    except (SpeclabError, OSError, UnicodeDecodeError) as error:
+    except SpeclabError as error:
         typer.secho(str(error), err=True, fg=typer.colors.RED)
         raise typer.Exit(2) from error
     _print_result(result, as_json)

@@ -109,10 +109,13 @@ def test_the_command_has_an_exit_code_and_json(tmp_path):
     assert (done.exit_code, json.loads(done.output)["verdict"]) == (1, "fault in B")
     b.write_text(text_of(own_ids()))
     assert speclab_command("same", a, b, *asked).exit_code == 0
-    b.write_text("")
-    for first in (a, tmp_path / "none.txt"):
-        done = speclab_command("same", first, b, *asked)
+    c = tmp_path / "c.txt"
+    for content in (None, b"", b"\xff"):
+        if content is not None:
+            c.write_bytes(content)
+        done = speclab_command("same", a, c, *asked)
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert "Errno" not in done.stderr
 
 
 def test_what_cannot_be_compared_is_refused():
