@@ -92,20 +92,21 @@ def test_a_check_tells_how_far_it_is_and_can_be_ended(tmp_path):
 
 
 SHAPES = {
-    "right": [2, 2, 2, 2],
-    "first": [1, 2, 2, 2],
-    "deep": [1, 2, 1, 2],
-    "nowhere": [0, 0, 0, 0],
-    "drift": [2, 2, 2, 0, 0, 1],
-    "alike": [1, 0, 2, 1, 0, 2],
+    "right": "2222",
+    "first": "1222",
+    "deep": "1212",
+    "nowhere": "0000",
+    "drift": "222001",
+    "alike": "102102",
 }
+"""How many of two drafted tokens each pass accepts."""
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_control_names_what_the_curve_shows(shape, tmp_path):
     chain = ROOT | {"parent": [-1, 0, 1]}
     lines = []
-    for accepted in SHAPES[shape]:
+    for accepted in map(int, SHAPES[shape]):
         path = {"accepted": [1, 2][:accepted], "committed": [8, 9][:accepted] + [7]}
         lines.append(chain | path)
         chain = chain | {"prefix_length": chain["prefix_length"] + accepted + 1}

@@ -12,28 +12,40 @@ from transformers import DynamicCache
 import speclab
 from speclab.recorder import Recorder, topk
 
-FAULTS = {
-    **{f"position {shift:+}": ("position", set()) for shift in (-8, -1, 3)},
-    **{f"positions of drafted {shift:+}": ("position", {"position"}) for shift in (-2, 8)},
-    "along": ("position", {"position"}),
-    **dict.fromkeys(
-        ("sibling", "ancestor", "exchanged", "rootless", "transposed", "chain"), ("mask", {"mask"})
-    ),
-    "old mask": ("mask", {"mask"}),
-    "first hidden": ("prefix", set()),
-    "short": ("prefix", {"prefix"}),
-    "long": ("prefix", {"text"}),
-    "stale": ("prefix", {"slot"}),
-    "first rows": ("order", {"slot"}),
-    "token": ("token", set()),
-    "temperature": ("temperature", set()),
-    **dict.fromkeys(("rows exchanged", "rows shifted"), ("answer", set())),
-    "unverified": ("choice", set()),
-    "final norm": ("norm", set()),
-    "scaled down": ("answer", set()),
-    "window": ("window", set()),
-}
+_FAULTS = """
+position -8: position
+position -1: position
+position +3: position
+positions of drafted -2: position; position
+positions of drafted +8: position; position
+along: position; position
+sibling: mask; mask
+ancestor: mask; mask
+exchanged: mask; mask
+rootless: mask; mask
+transposed: mask; mask
+chain: mask; mask
+old mask: mask; mask
+first hidden: prefix
+short: prefix; prefix
+long: prefix; text
+stale: prefix; slot
+first rows: order; slot
+token: token
+temperature: temperature
+rows exchanged: answer
+rows shifted: answer
+unverified: choice
+final norm: norm
+scaled down: answer
+window: window
+"""
+FAULTS = {}
 """The kind by which each is explained, and the kinds that the record alone tells."""
+for _line in _FAULTS.split("\n")[1:-1]:
+    _fault, _, _kinds = _line.partition(": ")
+    _kind, _, _alone = _kinds.partition("; ")
+    FAULTS[_fault] = (_kind, set(_alone.split()))
 
 
 def recorded(path, fault="", family="llama", dtype="float32", **more):
