@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from support.pairs import PROMPT, headed_pair, pair_of
 from support.refusals import refused
+from support.tiny import tiny
 from support.variants import VARIANTS
 
 import speclab
@@ -82,6 +84,48 @@ def test_answers_of_other_models_are_found_with_the_pair():
     finding = clinic.check(trace, pair_of("gpt2"))[0]
     assert (finding.iteration, finding.kind, finding.fault) == (0, "answer", "")
     assert "iteration 1, answer" in str(finding)
+
+
+def exact_models():
+    """Models whose passes are bit for bit on this machine."""
+    for dtype in (torch.float16, torch.bfloat16):
+        models = {"target": tiny("llama", 3).to(dtype), "draft": tiny("llama", 4).to(dtype)}
+        try:
+            speclab.load_pair(**models, exact="bits")
+        except speclab.SettingsError:
+            continue
+        return models
+    pytest.skip("no precision is bit for bit on this machine")
+
+
+def test_where_passes_are_bit_for_bit_a_near_tie_is_a_fault():
+    models = exact_models()
+    exact = speclab.load_pair(**models, exact="bits")
+    for drawn in ({}, {"temperature": 0.8, "seed": 3}):
+        session = decoded(exact, max_new_tokens=24, **drawn)
+        assert clinic.report(session).gaps.gap.max() < 1e-6
+        assert clinic.check(session) == ()
+    # a row off the path, as if its second best token were its best
+    trace = decoded(exact, max_new_tokens=24).trace
+    near = {}
+    for step in trace.steps:
+        for node in step.nodes:
+            (_, first), (_, second), *_ = node.target_top
+            if node.verdict == "not reached" and second < first:
+                near[first / second] = step, node
+    step, node = near[min(near)]
+    top = node.target_top[1:]
+    nodes = list(step.nodes)
+    nodes[node.index] = replace(node, target_top=top, target_choice=top[0][0])
+    steps = list(trace.steps)
+    steps[step.index] = replace(step, nodes=tuple(nodes))
+    other = replace(trace, steps=tuple(steps))
+    found = clinic.check(other, exact)
+    assert [(one.iteration, one.node, one.kind) for one in found] == [
+        (step.index, node.index, "choice")
+    ]
+    rounded = speclab.load_pair(**models, exact="rounding")
+    assert {one.kind for one in clinic.check(other, rounded)} <= {clinic.TIE}
 
 
 def test_the_page_names_every_fault():
