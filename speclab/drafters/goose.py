@@ -25,7 +25,6 @@ from speclab.drafters.transitions import TableDrafter, Width
 from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
-    from speclab.drafters.isotropic import IsotropicTree
     from speclab.pair import ModelPair
 
 SMOOTHING = 0.3  # weight of the newest iteration in the running acceptance of copies (appendix C.3)
@@ -105,15 +104,7 @@ class Goose(Strategy):
         return GooseDrafter(self, pair)
 
 
-class TwoSources(TableDrafter):
-    """Has GOOSE's two sources: copies of the text, and transitions."""
-
-    def __init__(self, settings: Goose | IsotropicTree, pair: ModelPair) -> None:
-        super().__init__(settings, pair, settings.successors, pairs=settings.bigrams)
-        self._copies = Copies(settings.shortest_ngram, settings.longest_ngram)
-
-
-class GooseDrafter(TwoSources):
+class GooseDrafter(TableDrafter):
     """Drafts spine trees, chains, trees of transitions, or nothing.
 
     Attributes:
@@ -124,7 +115,8 @@ class GooseDrafter(TwoSources):
     state = ("table", "rate")
 
     def __init__(self, settings: Goose, pair: ModelPair) -> None:
-        super().__init__(settings, pair)
+        super().__init__(settings, pair, settings.successors, pairs=settings.bigrams)
+        self._copies = Copies(settings.shortest_ngram, settings.longest_ngram)
         self.rate = (FIRST_ACCEPTANCE, 1.0)
         self._spine = 0
 

@@ -8,9 +8,8 @@ from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.cost import NodeBudget
-from speclab.drafters.goose import TwoSources
-from speclab.drafters.prompt_lookup import LongestNgram, ShortestNgram
-from speclab.drafters.transitions import Width
+from speclab.drafters.prompt_lookup import Copies, LongestNgram, ShortestNgram
+from speclab.drafters.transitions import TableDrafter, Width
 
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
@@ -43,10 +42,14 @@ class IsotropicTree(Strategy):
         return IsotropicDrafter(self, pair)
 
 
-class IsotropicDrafter(TwoSources):
+class IsotropicDrafter(TableDrafter):
     """Gives every node `branching` children, in the order of the nodes, until the tree is full."""
 
     settings: IsotropicTree
+
+    def __init__(self, settings: IsotropicTree, pair: ModelPair) -> None:
+        super().__init__(settings, pair, settings.successors, pairs=settings.bigrams)
+        self._copies = Copies(settings.shortest_ngram, settings.longest_ngram)
 
     def draft(self, context: Context) -> Draft:
         branching = self.settings.branching

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from html import escape
 from pathlib import Path
@@ -28,7 +28,6 @@ from speclab.views.static_html import describe, snapshot
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from speclab.lab.lab import Lab
     from speclab.trace.records import Step
 
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -101,11 +100,13 @@ class Saved:
             body += NO_PICTURES
         return f'<div class="speclab-saved">{pictures}{body}</div>'
 
-    def display(self, lab: Lab, data: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-        """Show the widget's bundle, and the static output below it."""
+    def display(
+        self, wait: Callable[[float], bool], data: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> None:
+        """Show the widget's bundle, and the static output below it; `wait`: until the lab is at rest."""
         self._alone = _no_person()
         if self._alone:
-            lab.wait(PATIENCE)
+            wait(PATIENCE)
             self._draw()
         self._former = _saved_pictures()
         self._display_id = uuid4().hex

@@ -304,7 +304,7 @@ class Lab(AnyWidget):
 
     def _ipython_display_(self) -> None:
         data, metadata = super()._repr_mimebundle_() or ({}, {})
-        self._saved.display(self, data, metadata)
+        self._saved.display(self.wait, data, metadata)
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         data, metadata = super()._repr_mimebundle_(**options) or ({}, {})
