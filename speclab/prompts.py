@@ -21,7 +21,7 @@ PromptInput = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text, token ids, or messages with a role and a content, which the tokenizer's chat template formats."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Message:
     """One message of a conversation; its content is tokens `start` to `stop` of the prompt, or None if unknown."""
 
@@ -64,7 +64,7 @@ def checked_messages(prompt: Iterable[object]) -> list[Message]:
     return messages
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prompt:
     """One example: a short name, its kind (prose, code, …) and the text."""
 

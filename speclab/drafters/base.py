@@ -179,7 +179,7 @@ def require(strategy: Strategy, offer: Offer) -> None:
         raise NoDraftError(sentence)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Context:
     """What a drafter may read.
 
@@ -195,7 +195,7 @@ class Context:
     sampling: SessionSettings = field(default_factory=SessionSettings)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExtraRows:
     """Rows of the verification pass that are not candidates: the target answers them, but none is
     committed.
@@ -219,7 +219,7 @@ class ExtraRows:
         return mask
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Draft:
     """A proposed tree and how it came about.
 
@@ -238,7 +238,7 @@ class Draft:
     proposals: tuple[Proposal, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Outcome:
     """The `accepted` nodes and the `committed` tokens of a draft.
 

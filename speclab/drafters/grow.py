@@ -31,7 +31,7 @@ OUTRANKED = "outranked"
 """The gate of a node whose children cannot be among the best of all."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
     """The settings of Algorithm 1; by default no gate closes.
 

@@ -17,7 +17,7 @@ LONG = 8  # tokens that make a chain long (appendix C.3)
 EXTENDED = 0.6  # confidence above which a chain is matched again
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rematched:
     """A copied chain: its first match, and all its tokens.
 
@@ -55,7 +55,7 @@ def rematched(copies: Copies, text: Sequence[int], copied: int, most: int) -> Re
     sure = confidence > EXTENDED
     # a unanimous chain grows as long as each further match is unanimous, too
     while sure and len(chain) < int(most * confidence):
-        end = [*text[-copies.lengths[0] :], *chain]
+        end = list(text[-copies.lengths[0] :]) + chain
         _, phrase = _longest(copies, end[-copies.lengths[0] :])
         if phrase is None:
             break

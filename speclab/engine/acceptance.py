@@ -46,7 +46,7 @@ class Rule(StrEnum):
         return self in {Rule.GREEDY, Rule.SAMPLE_AND_MATCH}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Acceptance:
     """The accept path: `accepted` drafted nodes, top down, and `bonus`, the target's token after
     the last of them.

@@ -425,7 +425,7 @@ class Decoding:
             runner.crop(min(length, runner.length))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verification:
     """The target's answer to a tree: `answer`, `n` rows, and `extra`, `m` rows, both unprocessed.
 
@@ -445,7 +445,7 @@ class Verification:
         return self.root.choose(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Iteration:
     """One iteration, with its tensors for the record.
 

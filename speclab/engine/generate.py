@@ -18,7 +18,7 @@ from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts, Metrics
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Generation:
     """Ids without the prompt, their text, the metrics, and why the text ended."""
 

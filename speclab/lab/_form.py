@@ -47,7 +47,7 @@ class ModelChoice:
         return Path(PRESETS[self.name].target).name if PRESETS[self.name].hub else self.name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LabConfig:
     """The setup of a session. `models` None: the pair given to the lab."""
 

@@ -20,7 +20,7 @@ _SPECIAL = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Column:
     """A column of a node.
 

@@ -76,7 +76,7 @@ STEP_FIELDS: dict[str, Callable[[Step], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Expression:
     """A parsed expression."""
 

@@ -16,7 +16,7 @@ TAIL = 64
 """Tokens at the end of a text that show whether it loops."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Counts:
     """What one iteration, or a sum of them, did.
 
@@ -76,7 +76,7 @@ def loops(tokens: Sequence[int]) -> bool:
     return len(tokens) >= TAIL and sum(again[-TAIL:]) > TAIL / 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Survival:
     """How a draft fares down to `depth`: of `looked` iterations in which the target looked there,
     `accepted` accepted a token. `survival`: the estimated share of drafts that are accepted down to
@@ -129,7 +129,7 @@ def ratio(part: float, whole: float) -> float:
     return part / whole
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Metrics:
     """The figures of a run: `counts` of the iterations; the prefill gave one token after `ttft` seconds."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("strategy", "tokens", "tokens_per_iteration", "target_calls", "draft_calls", "problem")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ComparedRun:
     """One run. `trace` is None if it could not begin; `problem`: why it did not finish."""
 
@@ -41,7 +41,7 @@ class ComparedRun:
         return self.trace is not None and bool(self.trace.finished)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """Runs on the same prompt with the same settings; `stopped`: cancelled before all had run."""
 

@@ -8,7 +8,7 @@ the most probable one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -35,9 +35,24 @@ SIDES = {True: "accepted", False: "rejected"}
 """The look of a node by whether its parent was accepted."""
 
 
-def draw_marginals(runs: Any, theme: ThemeName) -> Figure:
-    """Two panels for each drafter."""
-    if not (isinstance(runs, Mapping) and runs):
+def marginals(
+    runs: Mapping[str, Sequence[Trace | Session]], *, theme: ThemeName = "light"
+) -> Figure:
+    """Whether the probabilities that drafters stated came true, on and off the accepted path.
+
+    Above, over the stated probability, the share of drafted tokens that equal the target's choice
+    after their parent; below, over depth, that of the most probable child of each node. A draft
+    model and an EAGLE head know the parent, so both lines agree; a block head does not.
+
+    Args:
+        runs: by the name of a drafter, what it decoded.
+
+    Raises:
+        NotRecordedError: a drafter drafted nothing, or the target's choices were not recorded.
+        SettingsError: `runs` is no mapping, or empty.
+    """
+    given: object = runs
+    if not isinstance(given, Mapping) or not given:
         raise SettingsError(
             f'Expected runs by name, as in {{"DynaTree": [session]}}, got {named(runs)}.'
         )

@@ -6,8 +6,8 @@ column d.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import plotly.express as px
@@ -20,11 +20,26 @@ from speclab.views.drawing import ThemeName, template
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from speclab.engine.session import Session
+    from speclab.trace.records import Trace
+
 RANKS = 8
 """Ranks with a row of their own; the last row is what the draft did not name, or only further down."""
 
 
-def draw_ranks(runs: Any, theme: ThemeName) -> Figure:
+def ranks(
+    runs: Trace | Session | Sequence[Trace | Session], *, theme: ThemeName = "light"
+) -> Figure:
+    """How often the target's token was the draft's most probable one, its second, … by depth.
+
+    So a column says how many children pay at this depth: a tree with r children per node covers its
+    first r rows. "missing" is what the draft did not name among its most probable. Below a depth:
+    how often the drafted trees had the token, of how many positions on the target's path.
+
+    Raises:
+        NotRecordedError: nothing is recorded of what a draft held probable.
+        SettingsError: an argument is not a run.
+    """
     positions: list[tuple[int, str, bool]] = []
     for trace in traces_of(runs):
         for step in trace.steps:

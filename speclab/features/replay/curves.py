@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Curve", "Point", "span", "sweep", "variable"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Point:
     """One replay: `value` of the varied setting, the replayed `strategy`, `rows` of all target
     passes.
@@ -42,7 +42,7 @@ class Point:
     refused: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Curve:
     """The replays so far, of all `values` of the setting `name`.
 

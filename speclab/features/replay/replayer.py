@@ -34,7 +34,7 @@ Check = Callable[[], None]
 """Raises an error if the replay was cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Passes:
     """One replayed iteration: `nodes` rows of the target's pass, and for each draft its calls and
     all their rows.

@@ -14,7 +14,7 @@ SPINE = "context"
 """The source of copied tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attribution:
     """Accepted tokens by the kind of their path.
 
@@ -48,7 +48,7 @@ def attribution(steps: Iterable[Step]) -> Attribution:
     return Attribution(only, continuation, branch, continued)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceRate:
     """Three acceptance rates of one source, which differ widely.
 

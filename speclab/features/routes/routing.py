@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Part:
     """One of the two parts, over all iterations in which both proposed.
 
@@ -41,7 +41,7 @@ class Part:
     followed: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Routing:
     """`iterations`: those with two proposals.
 

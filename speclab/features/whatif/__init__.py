@@ -23,13 +23,14 @@ from speclab.errors import NotRecordedError
 from speclab.settings import SessionSettings
 from speclab.trace.records import Event, Step, step_of
 from speclab.tree import CandidateSampling, DraftTree
+from speclab.views.run_data import Data, tree_data
 
 _UNKNOWN = -1
 _OF_A_NODE = ("expand", "stop")
 """Kinds of events: each node has one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WhatIf:
     """A tree that was not drafted.
 
@@ -53,6 +54,17 @@ class WhatIf:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return table(tuple(self._facts()), [tuple(self._facts().values())])
+
+    def data(self) -> Data:
+        """The tree as the page draws it."""
+        return {
+            **tree_data(self.tree, self.recorded),
+            "accepted": list(self.accepted),
+            "bonus": self.bonus,
+            "unknown": list(self.unknown),
+            "settled": self.settled,
+            "by": "settings",
+        }
 
     def _facts(self) -> dict[str, int | bool]:
         return {

@@ -36,7 +36,7 @@ class WhatIfPart(Part):
             answer = what_if(step, strategy, state.wanted.settings)
         except NotRecordedError:
             return
-        state.show("preview", index=step.index, what_if=what_if_data(answer))
+        state.show("preview", index=step.index, what_if=answer.data())
 
     def decoded(self) -> None:
         """The preview was of the iteration before."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from speclab.features.whatif.data import what_if_data
 from speclab.trace.records import Step, step_of
 from speclab.views.drawing import ThemeName, figure
 
@@ -16,4 +15,4 @@ if TYPE_CHECKING:
 
 def whatif(step: Step, found: WhatIf, *, theme: ThemeName = "light") -> Figure:
     """The tree that another setting would have drafted (`speclab.what_if`), over the tree of the iteration."""
-    return figure(theme, "whatIfFigure", step_of(step), what_if_data(found))
+    return figure(theme, "whatIfFigure", step_of(step), found.data())

@@ -10,7 +10,6 @@ from support.node import assert_equal
 
 import speclab
 from speclab.errors import NotRecordedError
-from speclab.features.whatif.data import what_if_data
 from speclab.views.run_data import step_data
 
 OTHERS = [
@@ -39,7 +38,7 @@ def own(step, strategy):
         found = speclab.what_if(step, strategy)
     except NotRecordedError:
         return None
-    return json.loads(json.dumps(what_if_data(found)))
+    return json.loads(json.dumps(found.data()))
 
 
 def test_previews_are_those_of_the_kernel():
