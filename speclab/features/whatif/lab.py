@@ -30,7 +30,6 @@ class WhatIfPart(Part):
         if strategy == state.applied.strategy:
             return
         from speclab.features.whatif import what_if
-        from speclab.features.whatif.data import what_if_data
 
         try:
             answer = what_if(step, strategy, state.wanted.settings)
