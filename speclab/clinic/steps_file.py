@@ -60,20 +60,35 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
     if pair is not None:
         checked_pair(pair)
     header, passes, finished = _read(path)
-    tokens = set(header.prompt_ids)
+    prompt = header.prompt_ids
+    tokens = set(prompt)
     for line in passes:
         tokens |= _tokens(line)
     texts: Mapping[int, str] = {token: f" #{token}" for token in tokens}
     drafts: Sequence[DraftSource] = ()
     if pair is not None:
-        most = max(tokens)
-        if most >= pair.vocab_size:
+        if max(tokens) >= pair.vocab_size:
             raise TraceError(
-                f"{path}: token {most} is outside the vocabulary of {pair.vocab_size} tokens."
+                f"{path}: token {max(tokens)} is outside the vocabulary of {pair.vocab_size} tokens."
             )
         texts = pair.token_texts(sorted(tokens))
         drafts = runners(pair)[1:]
-    return _trace(header, passes, finished, texts, drafts)
+    steps = []
+    for index, line in enumerate(passes):
+        # what a pass leaves in the cache is what the next one finds there
+        after = line.prefix_length + len(line.committed)
+        if line is not passes[-1]:
+            after = passes[index + 1].prefix_length
+        steps.append(_step(header, line, index, after, texts, drafts))
+    first_token: int | None = passes[0].token[0]
+    if passes[0].prefix_length == len(prompt) - 1 and prompt[-1] == first_token:
+        first_token = None  # the first pass runs the prompt's last token
+    settings = header.model_dump(include=SETTINGS, exclude_none=True)
+    settings |= {"strategy": header.engine or RECORDED, "stop_at_eos": not header.ignore_eos}
+    about = header.model_dump(include=ABOUT)
+    about |= {"target": header.model, "target_dtype": precision(header.dtype) or header.dtype}
+    about["eos_ids"] = " ".join(map(str, header.eos_ids))
+    return Trace(prompt, first_token, tuple(steps), settings, about, texts, finished=finished)
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[Header, list[Pass], str]:
@@ -126,41 +141,6 @@ def _tokens(line: Pass) -> set[int]:
     for top in line.topk + line.draft_topk:
         tokens.update(dict(top or ()))
     return tokens
-
-
-def _trace(
-    header: Header,
-    passes: Sequence[Pass],
-    finished: str,
-    texts: Mapping[int, str],
-    drafts: Sequence[DraftSource],
-) -> Trace:
-    first = passes[0]
-    prompt = header.prompt_ids
-    first_token: int | None = first.token[0]
-    if first.prefix_length == len(prompt) - 1 and prompt[-1] == first_token:
-        first_token = None  # the first pass runs the prompt's last token
-    steps = []
-    for index, line in enumerate(passes):
-        # what a pass leaves in the cache is what the next one finds there
-        after = line.prefix_length + len(line.committed)
-        if index + 1 < len(passes):
-            after = passes[index + 1].prefix_length
-        steps.append(_step(header, line, index, after, texts, drafts))
-    settings = header.model_dump(include=SETTINGS, exclude_none=True)
-    settings |= {"strategy": header.engine or RECORDED, "stop_at_eos": not header.ignore_eos}
-    about: dict[str, Any] = header.model_dump(include=ABOUT)
-    about |= {"target": header.model, "target_dtype": precision(header.dtype) or header.dtype}
-    about["eos_ids"] = " ".join(map(str, header.eos_ids))
-    return Trace(
-        prompt_ids=prompt,
-        first_token=first_token,
-        steps=tuple(steps),
-        settings=settings,
-        models=about,
-        texts=texts,
-        finished=finished,
-    )
 
 
 def _breadth_first(line: Pass, tree: DraftTree, order: Sequence[int]) -> Pass:

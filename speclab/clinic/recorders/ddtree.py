@@ -24,7 +24,7 @@ def record(
     recorders: list[Recorder] = []
     line: dict[str, Any] = {}
 
-    def compiled(given: dict[str, Any], result: Any) -> None:
+    def compile_ddtree_tree(given: dict[str, Any], result: Any) -> None:
         token, position, mask = result[:3]
         line.update(
             prefix_length=given["past_length"],
@@ -33,7 +33,7 @@ def record(
             mask=mask,
         )
 
-    def sampled(given: dict[str, Any], result: Any) -> None:
+    def sample(given: dict[str, Any], result: Any) -> None:
         if not recorders:
             temperature = float(given.get("temperature", 0.0))
             about = {"engine": "DDTree, published", "temperature": temperature}
@@ -42,7 +42,7 @@ def record(
             recorders.append(Recorder(path, prompt_ids, **about | header))
         line.update(topk=topk(given["logits"][0]), choice=result[0].tolist())
 
-    def followed(given: dict[str, Any], result: Any) -> None:
+    def follow_verified_tree(given: dict[str, Any], result: Any) -> None:
         rows, following = result
         token = line["token"]
         parent = [-1] * len(token)
@@ -52,10 +52,5 @@ def record(
         committed = [token[row] for row in rows[1:]] + [following]
         recorders[0].step(**line, parent=parent, accepted=rows[1:], committed=committed)
 
-    after = {
-        "compile_ddtree_tree": compiled,
-        "sample": sampled,
-        "follow_verified_tree": followed,
-    }
-    with wrapping(module, after):
+    with wrapping(module, compile_ddtree_tree, sample, follow_verified_tree):
         yield

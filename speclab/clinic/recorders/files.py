@@ -120,12 +120,14 @@ After = Callable[[dict[str, Any], Any], object]
 
 
 @contextmanager
-def wrapping(module: Any, after: Mapping[str, After]) -> Iterator[None]:
-    """Calls these after functions of a module, with their arguments by name and their result."""
-    originals = {name: named(module.__name__, f"{module.__name__}:{name}") for name in after}
-    for name, original in originals.items():
-        setattr(module, name, _wrapped(original, after[name]))
+def wrapping(module: Any, *after: After) -> Iterator[None]:
+    """Calls each of these after the function of the module that has its name."""
+    originals: dict[str, Any] = {}
     try:
+        for then in after:
+            name = then.__name__
+            originals[name] = named(module.__name__, f"{module.__name__}:{name}")
+            setattr(module, name, _wrapped(originals[name], then))
         yield
     finally:
         for name, original in originals.items():

@@ -54,9 +54,8 @@ def record(module: Any, path: str | os.PathLike[str], **header: Any) -> Iterator
         best = given["retrieve_indices"][int(given["best_candidate"])].tolist()
         line["accepted"] = best[1 : int(given["accept_length"]) + 1]
 
-    after = (tree_decoding, update_inference_inputs)
     try:
-        with wrapping(module, {function.__name__: function for function in after}):
+        with wrapping(module, tree_decoding, update_inference_inputs):
             yield
     finally:
         write([])
