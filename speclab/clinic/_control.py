@@ -12,27 +12,27 @@ from speclab.trace.records import Step, Trace, trace_of
 NOWHERE = 0.2
 """Share of tokens below which hardly anything is accepted (speclab default)."""
 DRIFT = 0.2
-"""By how much the second half of a run must accept less than the first to drift (speclab default)."""
+"""By how much less the second half of a run must accept to drift (speclab default)."""
 SHAPES = {
     "right": "Every drafted token was accepted, as it should be.",
     "first": (
         "Only the first pass refused: after the prompt the draft's state lags behind, often by one token."
     ),
     "deep": (
-        "Nothing was refused at depth 1, and some after it: the draft's own tokens do not reach its state "
-        "(positions, mask or cache within a draft)."
+        "Nothing was refused at depth 1, and some after it: the draft's own tokens do not reach "
+        "its state (positions, mask or cache within a draft)."
     ),
     "nowhere": (
-        "Hardly anything was accepted: the draft reads another prompt (a chat or thinking template, a missing "
-        "start token) or writes other ids."
+        "Hardly anything was accepted: the draft reads another prompt (a chat or thinking "
+        "template, a missing start token) or writes other ids."
     ),
     "drift": (
-        "The second half of the run accepts less than the first: rows that should be gone stay in the draft's "
-        "cache, or its positions drift."
+        "The second half of the run accepts less than the first: rows that should be gone stay in "
+        "the draft's cache, or its positions drift."
     ),
     "alike": (
-        "Some are refused at every depth alike: the draft computes otherwise (a quantised cache, another "
-        "precision, another temperature)."
+        "Some are refused at every depth alike: the draft computes otherwise (a quantised cache, "
+        "another precision, another temperature)."
     ),
 }
 
@@ -56,8 +56,8 @@ class Control:
 
 
 def control(run: Trace | Session) -> Control:
-    """Judge a run whose draft is its target, such as one of `load_pair(draft="self")`: each drafted token
-    should be accepted. Where some are not, the curve's shape names what it can.
+    """Judge a run whose draft is its target, such as one of `load_pair(draft="self")`: each drafted
+    token should be accepted. Where some are not, the curve's shape names what it can.
 
     Raises:
         SettingsError: `run` is not a run.

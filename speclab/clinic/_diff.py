@@ -19,7 +19,7 @@ from speclab.trace.records import TIE, Trace
 SAME = 5e-3
 """Differences of log-probabilities below this are none: kernels differ in float32, too."""
 CLOSE = 0.5
-"""Larger differences are not taken for rounding without asking the target: bfloat16 changes less."""
+"""Larger differences are not taken for rounding without the target: bfloat16 changes less."""
 IMPROBABLE = 1e-5
 """Less probable tokens are not compared."""
 EQUAL = "Texts, proposals and answers are the same."
@@ -30,7 +30,7 @@ ROUNDING = "Answers differ by up to {:.2g}; the target finds both right, so this
 UNDECIDED = "Answers differ by up to {:.2g}; give the target to decide whether one is wrong."
 SLOWER = " Tokens per pass: {:.1f} against {:.1f}, of which {:.1f} and {:.1f} were accepted."
 Pass = tuple[int, int, int]
-"""The position of its first committed token; how many tokens were accepted, and the target's own."""
+"""The position of its first committed token, its accepted tokens, and the target's own."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Diff:
     (answers differ by rounding alone), "drafts" (other proposals, the same answers), "acceptance"
     (texts are right, but accepted tokens per pass differ), "fault", or "unknown" (without the
     target); and `sentence`. `side`: the run that is wrong, "a", "b" or "both"; "" if none is.
-    `gaps`: (position, largest difference of log-probabilities) where both have answers. `acceptance`:
-    of each run, by depth: (accepted, tried); `accepted`: tokens per pass. `passes`: of each run, by
-    iteration: the position of its first committed token, and how many tokens were accepted and the
-    target's own. `names`: of the runs, for pictures.
+    `gaps`: (position, largest difference of log-probabilities) where both have answers.
+    `acceptance`: of each run, by depth: (accepted, tried); `accepted`: tokens per pass. `passes`:
+    of each run, by iteration: the position of its first committed token, and how many tokens were
+    accepted and the target's own. `names`: of the runs, for pictures.
     """
 
     text: int | None

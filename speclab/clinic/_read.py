@@ -40,8 +40,8 @@ NAMES = {
     "histogram": "acceptance_histogram spec_correct_drafts_histogram spec_accept_histogram",
     "accepted": "num_accepted_draft_tokens spec_num_correct_drafts spec_accepted_drafts "
     "spec_accept_token_num draft_n_accepted n_accepted n_accept",
-    "drafted": "num_draft_tokens spec_num_proposed_drafts spec_proposed_drafts spec_draft_token_num "
-    "draft_n n_draft",
+    "drafted": "num_draft_tokens spec_num_proposed_drafts spec_proposed_drafts "
+    "spec_draft_token_num draft_n n_draft",
 }
 """What each engine calls it."""
 DUMP = "a dump"
@@ -108,7 +108,7 @@ class Response:
         return rows
 
     def text(self, free: str = "[{}]") -> str:
-        """The text, a bar after each pass, and what was accepted from its draft by this template."""
+        """The text, a bar after each pass, and by this template what came from its draft."""
         written = "".join(self.tokens[:1]) + "|"
         start = 1  # the first token came with the prompt's pass
         for each in self.passes:
@@ -170,8 +170,8 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
                     dumped.append(_pass(_number(fields, "accepted"), drafted))
             except (ValueError, TypeError, AttributeError, KeyError) as error:
                 raise TraceError(
-                    f"{name}, line {line}: {SIGNS[sign]} writes other numbers ({error!s:.80}): give the "
-                    "response as the engine returned it."
+                    f"{name}, line {line}: {SIGNS[sign]} writes other numbers ({error!s:.80}): "
+                    "give the response as the engine returned it."
                 ) from None
     if dumped:
         total = sum(dumped, Counts())
@@ -181,8 +181,8 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
     if not responses:
         raise TraceError(
             f"{name} says nothing of speculative decoding: start vLLM with "
-            "--per-request-spec-decode-metrics detailed; SGLang's meta_info and llama.cpp's timings have "
-            "it if they drafted."
+            "--per-request-spec-decode-metrics detailed; SGLang's meta_info and llama.cpp's "
+            "timings have it if they drafted."
         )
     return responses
 
@@ -210,8 +210,8 @@ def _documents(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
             yield number, json.loads(content)
         except ValueError as error:
             raise TraceError(
-                f"{Path(path).name}, line {number} is not JSON ({error}): give a response, JSON lines "
-                "or a log."
+                f"{Path(path).name}, line {number} is not JSON ({error}): give a response, JSON "
+                "lines or a log."
             ) from None
 
 
@@ -294,7 +294,7 @@ def _number(fields: Mapping[str, Any], what: str) -> int:
 
 
 def _texts(document: Mapping[str, Any], pair: ModelPair | None) -> tuple[str, ...]:
-    """The texts of a response's tokens: of its logprobs, else of its ids or its text by the tokenizer."""
+    """Of the logprobs, else of the ids or the text by the target's tokenizer."""
     choice = (document.get("choices") or [document])[0]
     logprobs = choice.get("logprobs") or {}
     listed = logprobs.get("content") or document.get("completion_probabilities")

@@ -20,7 +20,7 @@ QUANTILES = {"median": 0.5, "90 %": 0.9, "largest": 1.0}
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found. Iterations count from 0, as in `Trace.steps`; the text prints them from 1.
+    """What a check found. Iterations count from 0, as in `Trace.steps`; sentences from 1.
 
     `trace`: the run, with findings and gaps in its steps. `findings`: the first wrong iteration
     first, ties last. `cause`: of the first wrong answers or proposals, None if all are right.
@@ -35,9 +35,10 @@ class Report:
 
     @cached_property
     def gaps(self) -> pd.DataFrame:
-        """A row per compared node: iteration, node, depth, width (rows of its pass), part ("root" or
-        "drafted"), gap (largest difference of a recorded log-probability to the plain pass), and
-        reference (the same of the pair's own pass in the recorded precision; NaN where not measured).
+        """A row per compared node: iteration, node, depth, width (rows of its pass), part ("root"
+        or "drafted"), gap (largest difference of a recorded log-probability to the plain pass), and
+        reference (the same of the pair's own pass in the recorded precision; NaN where not
+        measured).
         """
         rows = []
         for step in self.trace.steps:
@@ -66,8 +67,8 @@ class Report:
 
     @property
     def misses(self) -> tuple[int, int]:
-        """Passes with a draft of which nothing was accepted; and those whose choice the draft cannot
-        propose."""
+        """Passes with a draft of which nothing was accepted; and those whose choice the draft
+        cannot propose."""
         missed = [step for step in self.trace.steps if step.counts.looked and not step.accepted]
         beyond = [step for step in missed if step.nodes[0].beyond_draft]
         return len(missed), len(beyond)
@@ -113,8 +114,8 @@ class Report:
         missed, beyond = self.misses
         if beyond:
             lines.append(
-                f"Of {missed} misses at depth 1 {beyond} have a choice that the draft cannot propose: its "
-                "vocabulary has no such token."
+                f"Of {missed} misses at depth 1 {beyond} have a choice that the draft cannot "
+                "propose: its vocabulary has no such token."
             )
         wrong = 0
         for finding in self.findings:
@@ -139,8 +140,8 @@ class Report:
 
 
 def acceptance(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
-    """By depth: accepted nodes, and passes in which the target looked at that depth. Their ratio is the
-    hazard, which does not depend on how many tokens are drafted."""
+    """By depth: accepted nodes, and passes in which the target looked at that depth. Their ratio is
+    the hazard, which does not depend on how many tokens are drafted."""
     rows = survival([step.counts for step in steps])
     return {row.depth: (row.accepted, row.looked) for row in rows}
 

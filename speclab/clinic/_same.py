@@ -1,7 +1,7 @@
 """Two greedy texts that should be equal: where they part, and which of them its target wrote.
 
-No recording is needed. The target reads both texts plainly, and again in the engine's precision: what
-that changes is the level of rounding.
+No recording is needed. The target reads both texts plainly, and again in the engine's precision:
+what that changes is the level of rounding.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ TOP = 8
 AFTER = 64
 """Tokens after the difference that are read, to tell whose text it is."""
 LATER = 2
-"""Tokens after a tie that the target would not choose, from which on the text is wrong there: one alone
-may come from another way to cut the text into tokens."""
+"""Tokens after a tie that the target would not choose, from which on the text is wrong there: one
+alone may come from another way to cut the text into tokens."""
 FEWEST = 4
 """Tokens below which a text is too short to say whose it is."""
 FOREIGN = 0.1
-"""Share of tokens that the target would not choose, above which a text is another model's. Of 60 tokens of
-the mini family: 0 in its own texts, up to .03 with a wrong mask, .18 to .52 in four of five texts of its
-draft, from .67 on in others."""
+"""Share of tokens that the target would not choose, above which a text is another model's. Of 60
+tokens of the mini family: 0 in its own texts, up to .03 with a wrong mask, .18 to .52 in four of
+five texts of its draft, from .67 on in others."""
 VERDICTS = {
     (False, False): "tie",
     (True, False): "fault in A",
@@ -53,8 +53,8 @@ BELOW = (
     "After it, it would not choose {} tokens of A and {} of B."
 )
 NEITHER = (
-    "Neither is this target's text: it would choose otherwise at {:.0%} of the tokens; give the prompt, and "
-    "the target that wrote it."
+    "Neither is this target's text: it would choose otherwise at {:.0%} of the tokens; give the "
+    "prompt, and the target that wrote it."
 )
 UNKNOWN = "The texts part at their first token, which cannot be judged without a prompt."
 
@@ -64,13 +64,15 @@ class Same:
     """Whether two texts are the same, and which is wrong.
 
     Attributes:
-        verdict: "same", "tie", "fault in A", "fault in B", "fault in both", or "neither": neither is
-            this target's text, or it is not known.
-        position: of the first token that differs, counted from 0 after the prompt; None if none does.
+        verdict: "same", "tie", "fault in A", "fault in B", "fault in both", or "neither": neither
+            is this target's text, or it is not known.
+        position: of the first token that differs, counted from 0 after the prompt; None if none
+            does.
         gap_a, gap_b: of the two tokens there, below the target's best token, in nats.
-        rounding: what the engine's precision `dtype` changes there, in nats; a gap of up to 6 times as
-            much is a tie.
-        prompt_ids, token_ids: of the text up to there. With `position` they are all that a link needs.
+        rounding: what the engine's precision `dtype` changes there, in nats; a gap of up to 6 times
+            as much is a tie.
+        prompt_ids, token_ids: of the text up to there. With `position` they are all that a link
+            needs.
     """
 
     verdict: str
@@ -113,7 +115,8 @@ def same(
         dtype: the precision in which the engine ran.
 
     Raises:
-        SettingsError: a text is empty, the tokenizer cannot write it, or it is too long for the target.
+        SettingsError: a text is empty, the tokenizer cannot write it, or it is too long for the
+            target.
     """
     if text_a == text_b and text_a:
         return Same("same", SAME)
@@ -201,8 +204,8 @@ def _tokens(
     written = pair.continuation(prompt_ids, ids)
     if written != text or not ids:
         raise SettingsError(
-            f"The target's tokenizer cannot write text {name} as it is (it writes {written!r:.60}): give the "
-            "text as the engine returned it, and the target that wrote it."
+            f"The target's tokenizer cannot write text {name} as it is (it writes {written!r:.60}): "
+            "give the text as the engine returned it, and the target that wrote it."
         )
     length = len(prompt_ids) + len(ids)
     if length > (pair.target.context or length):
@@ -213,8 +216,8 @@ def _tokens(
 @dataclass(frozen=True)
 class Reading:
     """What the target makes of a text's tokens: how far each is below the best one there, in nats
-    (`gaps`); the best one; and how far the precision changes the best log-probabilities (`rounding`).
-    `is_cut`: the other text goes on where this one ends."""
+    (`gaps`); the best one; and how far the precision changes the best log-probabilities
+    (`rounding`). `is_cut`: the other text goes on where this one ends."""
 
     tokens: list[int]
     is_cut: bool

@@ -19,8 +19,8 @@ from speclab.recorder import Recorder, topk
 def record(
     module: Any, path: str | os.PathLike[str], prompt_ids: Sequence[int], **header: Any
 ) -> Iterator[None]:
-    """Records one call; `module` has the loop, `ddtree.py` of the repository: a tree is compiled, the
-    target's logits are sampled, and the tree is followed."""
+    """Records one call; `module` has the loop, `ddtree.py` of the repository: a tree is compiled,
+    the target's logits are sampled, and the tree is followed."""
     recorders: list[Recorder] = []
     line: dict[str, Any] = {}
 

@@ -38,8 +38,8 @@ class Requests:
         self._broken = False
 
     def step(self, request: str, header: Mapping[str, Any], **fields: Any) -> None:
-        """A verification pass of a request. `header` has `prompt_ids`, and is written with its first
-        pass; a request that comes back gets a new file."""
+        """A verification pass of a request. `header` has `prompt_ids`, and is written with its
+        first pass; a request that comes back gets a new file."""
         if request not in self._open:
             name = re.sub(r"[^\w.-]", "_", request)[:120]
             self._opened[name] += 1

@@ -84,8 +84,8 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
 
 
 class _Call:
-    """One call of `generate`: remembers the candidates when they are drafted, and writes a line when
-    the generator learns what was accepted.
+    """One call of `generate`: remembers the candidates when they are drafted, and writes a line
+    when the generator learns what was accepted.
 
     Args:
         given: the arguments of the generator. last_pass: logits and positions of the model's newest
@@ -174,7 +174,7 @@ def _header(module: Any, generator: Any, given: Mapping[str, Any]) -> dict[str, 
 
 
 def _draft_sampling(generator: Any) -> dict[str, Any]:
-    """By what the draft samples: the library gives it the target's warpers, and then adds them once more."""
+    """How the draft samples: by the target's warpers, and the library adds them once more."""
     warpers = LogitsProcessorList(getattr(generator, "logits_processor", None) or [])
     if isinstance(generator, AssistedCandidateGenerator):
         draft: Any = generator.assistant_model

@@ -71,8 +71,8 @@ def _record(result: Any, tree: Any, batch: Any, output: Any, requests: Requests)
 def _tree_mask(tree: Any, n: int, before: int, length: int, index: int) -> Any:
     """`[n, n]` of the rows of one request; None for chains, whose mask no kernel reads.
 
-    `custom_mask` is a buffer for the largest batch. Each request has n x (prefix + n) entries in it,
-    or n x n where the kernel reads the tree alone.
+    `custom_mask` is a buffer for the largest batch. Each request has n x (prefix + n) entries in
+    it, or n x n where the kernel reads the tree alone.
     """
     if found(tree, "topk") == 1:
         return None
@@ -83,7 +83,7 @@ def _tree_mask(tree: Any, n: int, before: int, length: int, index: int) -> Any:
 
 
 def _header(request: Any, tree: Any, batch: Any, index: int, length: int) -> dict[str, Any]:
-    """The fields of the file's first line; the text before the first recorded pass is the prompt."""
+    """Of the file; the text before the first recorded pass is the prompt."""
     info = batch.sampling_info
     prompt = list(request.origin_input_ids)
     text = prompt + list(found(request, "output_ids", ()))

@@ -87,7 +87,7 @@ def _record(
 
 
 def _header(sampler: Any, own: Any, state: int, first: int, drafts: Any) -> dict[str, Any]:
-    """The fields of the file's first line; the text before the first recorded pass is the prompt."""
+    """Of the file; the text before the first recorded pass is the prompt."""
     tokens = _host(own.req_states.all_token_ids)[state]
     prompt_length = int(_host(own.req_states.prompt_len)[state])
     given = own.sampling_states
