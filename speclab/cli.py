@@ -463,7 +463,7 @@ def same(
             asked = _text_in(Path(prompt[1:]))
         if chat:
             asked = as_messages(asked)
-        pair = _loaded(target, device=device)
+        pair = _loaded(target, heads=(), device=device)
         result = speclab.clinic.same(text_a, text_b, pair, asked, dtype=dtype)
     except SpeclabError as error:
         typer.secho(str(error), err=True, fg=typer.colors.RED)

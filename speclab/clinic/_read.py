@@ -182,7 +182,7 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
         raise TraceError(
             f"{name} says nothing of speculative decoding: start vLLM with "
             "--per-request-spec-decode-metrics detailed; SGLang's meta_info and llama.cpp's "
-            "timings have it if they drafted."
+            "timings have it if they drafted. speclab clinic opens recordings."
         )
     return responses
 

@@ -136,8 +136,6 @@ def test_the_page_names_every_fault():
 def test_what_cannot_be_is_refused(tmp_path):
     pair = pair_of("llama")
     session = decoded(pair, max_new_tokens=6)
-    assert clinic.diff(session, session).verdict == "same"
-    assert clinic.check(session, close=1) == ()
     file = tmp_path / "run.jsonl"
     undone = speclab.Session(pair, STRATEGIES[0], PROMPT, max_new_tokens=4)
     calls = [

@@ -261,7 +261,6 @@ def recorded_by_sglang(folder, *, topk=2, device="cuda", greedy=True, drafts=Non
         temperatures=torch.tensor([[0.8], [1.0]]),
         top_ks=torch.tensor([5, 1]),  # 1: temperature 0; 1 << 30: none was asked for
         top_ps=torch.tensor([0.9, 1.0]),
-        need_min_p_sampling=False,
         vocab_size=VOCAB,
         acc_additive_penalties=None,
         acc_scaling_penalties=None,
