@@ -305,7 +305,7 @@ _Steps = Annotated[
     Path, typer.Argument(help="Steps of a decoder (JSON Lines), or a saved trace (.json.gz).")
 ]
 _Target = Annotated[
-    str | None, typer.Option(help="The target of the run: a pair's name, or a hub id.")
+    str | None, typer.Option(help="The target of the run: a pair's name, a hub id or a folder.")
 ]
 _Close = Annotated[
     float | None,
@@ -405,7 +405,8 @@ def diff(
     result = speclab.clinic.diff(_opened(a, pair), _opened(b, pair), pair, _progress, close=close)
     _forget_progress()
     _print_result(result, as_json)
-    raise typer.Exit(result.verdict in ("fault", "unknown", "acceptance"))
+    if result.verdict in ("fault", "unknown", "acceptance"):
+        raise typer.Exit(1)
 
 
 def _print_result(result: Any, as_json: bool) -> None:
@@ -429,7 +430,8 @@ def _forget_progress() -> None:
 def _text_in(path: Path) -> str:
     """Without the last line break, which is the file's."""
     try:
-        return read_whole(path, SpeclabError).decode().removesuffix("\n")
+        text = read_whole(path, SpeclabError).decode()
+        return text.replace("\r\n", "\n").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise SpeclabError(
             f"{path} is not UTF-8 ({error.reason}): save the text as the engine returned it."
@@ -440,7 +442,7 @@ def _text_in(path: Path) -> str:
 def same(
     a: Annotated[Path, typer.Argument(help="A text file: an answer.")],
     b: Annotated[Path, typer.Argument(help="Another answer to the same prompt.")],
-    target: Annotated[str, typer.Option(help="The target: a pair's name, or a hub id.")],
+    target: Annotated[str, typer.Option(help="The target: a pair's name, a hub id or a folder.")],
     prompt: Annotated[
         str, typer.Option(help="The prompt, or @FILE; without it the texts may contain it.")
     ] = "",
