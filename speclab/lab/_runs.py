@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NotRequired
+from weakref import WeakValueDictionary
 
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 
 UNTIL = {"accepts_fewer": "accepted < {}", "nodes_more": "nodes > {}", "expression": "{}"}
 """The conditions that the page can run until."""
+
+
+_LOADED: WeakValueDictionary[str, ModelPair] = WeakValueDictionary()
+"""The presets that labs of this process have loaded, by device and name: a cell that is run again
+takes them, since the lab that it showed before keeps its own until it is closed."""
+_LOADING = Lock()
 
 
 class Until(TypedDict):
@@ -80,6 +88,7 @@ class Runs:
         self.parts: Sequence[Part] = ()
         self.pair: ModelPair | None = None
         self._loaded: ModelChoice | None = None  # the choice that `pair` was loaded for
+        self._models: ModelPair | None = None  # what other labs may take
         self._made: tuple[str, ...] = ()  # the family of every run, also of closed ones
         self._shown: Run | None = None
 
@@ -97,20 +106,31 @@ class Runs:
         if choice is None:
             self.pair = self.state.given
         elif choice != self._loaded or self.pair is None:
-            self.worker.report(f"Loading {choice}", 0.02)
-            from speclab.pair import load_pair
-
-            def report(_: str) -> None:
-                self.worker.check()
-                # a share of an unknown number of reports: each takes a quarter of what is left
-                done = self.state.progress or 0.0
-                self.worker.report(f"Loading {choice}", done + (0.95 - done) / 4)
-
-            named: dict[str, Any] = {name: value or None for name, value in asdict(choice).items()}
-            self.pair = load_pair(**named, report=report)
+            name = f"{choice.device} {choice.name}"
+            with _LOADING:  # a second lab waits for the first one's
+                models = _LOADED.get(name) or self._load(choice)
+                if choice.name:  # a folder of one's own may have changed
+                    _LOADED[name] = models
+            self._models = models
+            # what strategies learn belongs to one lab
+            self.pair = replace(models, shared_state={}, budgets={})
         self._loaded = choice
         assert self.pair is not None
         return self.pair
+
+    def _load(self, choice: ModelChoice) -> ModelPair:
+        """Load the models of a choice, and tell the page how far that is."""
+        self.worker.report(f"Loading {choice}", 0.02)
+        from speclab.pair import load_pair
+
+        def report(_: str) -> None:
+            self.worker.check()
+            # a share of an unknown number of reports: each takes a quarter of what is left
+            done = self.state.progress or 0.0
+            self.worker.report(f"Loading {choice}", done + (0.95 - done) / 4)
+
+        named: dict[str, Any] = {name: value or None for name, value in asdict(choice).items()}
+        return load_pair(**named, report=report)
 
     def start(self) -> Session:
         """A new session with the form's setup, before its first iteration."""
@@ -271,7 +291,8 @@ class Runs:
 
     def free(self) -> None:
         """Release sessions, caches and models."""
-        self.session = self.pair = self._shown = self.working = self.state.given = None
+        self.session = self.pair = self._models = self._shown = self.working = None
+        self.state.given = None
         self.all = ()
         self.state.panels = {}
         for part in self.parts:

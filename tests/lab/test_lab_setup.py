@@ -91,6 +91,15 @@ def test_models_are_loaded_once_and_at_once(make, sent, monkeypatch):
     assert [named["name"] for named in asked] == ["mini"]
 
 
+def test_another_lab_takes_the_models_of_the_first_and_nothing_that_it_has_learned(make):
+    first, second = [make("mini", prompt="Once", max_new_tokens=20) for _ in range(2)]
+    pairs = [lab.wait(PATIENCE) and lab.session.pair for lab in (first, second)]
+    assert pairs[0].target.model is pairs[1].target.model
+    assert pairs[0].shared_state is not pairs[1].shared_state
+    first.close()
+    assert second.step().index == 1
+
+
 def test_a_page_that_opens_while_models_load_hears_of_it_at_once(make, sent, monkeypatch):
     import threading
 
