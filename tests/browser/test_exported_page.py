@@ -182,6 +182,10 @@ def test_large_fills_the_screen_of_a_lecture_room(page):
         ".map(one => one.getBoundingClientRect().bottom)"
     )
     assert 0.85 * 1080 < max(ends) <= 1080
+    page.set_viewport_size({"width": 860, "height": 800})
+    page.evaluate(FRAMES)
+    tree, mask = [page.locator(f".speclab-{name}").bounding_box() for name in ("tree", "mask")]
+    assert tree["y"] + tree["height"] <= mask["y"], "one below the other"
     page.click(".sl-more summary")
     page.click("text=Large")
     page.wait_for_function("!document.querySelector('.sl-large')")

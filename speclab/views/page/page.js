@@ -34,7 +34,6 @@ import { treeFigure } from "./tree.js";
 import { markOf, nodeSentence, remarks, story, words } from "./words.js";
 
 const GAP = 20; // pixels between tree and mask
-const NARROW = 640; // pixels; page.css has them, too
 const CAPTION = 18; // pixels above a picture
 const NOTEBOOK = 235; // pixels of a notebook's own bars and of the cell
 
@@ -347,7 +346,7 @@ function drawPictures(
     ? Math.max(heightLeft(body, stage, kernel), LOOKS.tree.heights[1])
     : null;
   const rows = maskFigure(step, now, { selected: node, fill });
-  const narrow = width <= NARROW;
+  const narrow = !getComputedStyle(stage).gridTemplateColumns.includes(" "); // one column
   const whole = narrow ? width : width - rows.layout.width - GAP;
   const half = narrow || !step.proposals.length ? whole : Math.floor((whole - GAP) / 2);
   const other = features.all("second", step, now, half).find(Boolean);
