@@ -325,7 +325,8 @@ def _timed(runner: DraftSource, rows: int) -> float:
 def _path(runner: DraftSource, conditions: tuple[str, ...]) -> Path:
     """The file of these conditions in the cache."""
     versions = version("torch") + version("transformers")
-    return measured_file("costs", (conditions, platform.node(), versions, runner.model.config))
+    model = (platform.node(), versions, repr(runner.model.config))
+    return measured_file("costs", conditions + model)
 
 
 def _load(path: Path) -> _Measured | None:

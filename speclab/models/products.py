@@ -123,8 +123,8 @@ def _ways(weights: Tensor) -> Ways:
     a new measurement."""
     conditions = (tuple(weights.shape), str(weights.dtype), torch.get_num_threads())
     if conditions not in _known:
-        machine = torch.__version__, platform.node(), platform.processor()
-        path = measured_file("products", (conditions, machine))
+        machine = (torch.__version__, platform.node(), platform.processor())
+        path = measured_file("products", conditions + machine)
         _known[conditions] = _loaded(path) or _timed(weights, path)
     return _known[conditions]
 
