@@ -19,6 +19,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
@@ -195,14 +196,11 @@ def _documents(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
         yield 1, {"draft_n_accepted": int(accepted), "draft_n": int(drafted)}
     if logged:
         return  # nothing else of a log is read
-    try:
-        whole = json.loads(text)  # one response, on one line or many
-    except ValueError:
-        whole = None
-    if whole is not None:
-        yield 1, whole
-        return
-    for number, line in enumerate(text.split("\n"), 1):
+    lines = text.split("\n")
+    with suppress(ValueError):
+        json.loads(text)
+        lines = [text]  # one response, on one line or many
+    for number, line in enumerate(lines, 1):
         content = line.strip().removeprefix("data:").strip()  # an event of a stream
         if content in ("", "[DONE]"):
             continue
@@ -231,7 +229,9 @@ def _objects(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _response(
     engine: str, fields: Mapping[str, Any], document: Any, pair: ModelPair | None
 ) -> Response:
-    passes = _listed(fields)
+    steps = NUMBERS.validate_python(fields.get("per_step_accepted") or ())
+    lengths = NUMBERS.validate_python(fields.get("per_step_drafted") or ())
+    passes = [_pass(*counts) for counts in zip(steps, lengths, strict=True)]
     ordered = bool(passes)
     lacks = []
     if not ordered:
@@ -251,13 +251,6 @@ def _response(
             lacks.append("unlisted")
     accepted = _number(fields, "accepted") or total.accepted
     return Response(engine, accepted, drafted, tuple(passes), ordered, tokens, tuple(lacks))
-
-
-def _listed(fields: Mapping[str, Any]) -> list[Counts]:
-    """vLLM's passes, in order."""
-    accepted = NUMBERS.validate_python(fields.get("per_step_accepted") or ())
-    drafted = NUMBERS.validate_python(fields.get("per_step_drafted") or ())
-    return [_pass(*counts) for counts in zip(accepted, drafted, strict=True)]
 
 
 def _counted(fields: Mapping[str, Any]) -> list[Counts]:

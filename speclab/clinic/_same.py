@@ -6,6 +6,7 @@ what that changes is the level of rounding.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from statistics import median
@@ -13,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
 
 from speclab.clinic._check import load_target
 from speclab.clinic._gaps import FACTOR, FLOAT32
@@ -24,8 +23,6 @@ from speclab.errors import SettingsError
 from speclab.pair import ModelPair
 from speclab.prompts import PromptInput
 
-Models = tuple[PreTrainedModel, PreTrainedModel]
-"""The target in float32, and in the engine's precision."""
 TOP = 8
 """Best tokens of a row whose change is rounding: those between which greedy decoding may choose."""
 AFTER = 64
@@ -241,23 +238,25 @@ class Reading:
 
 
 @torch.inference_mode()
-def _log_probs(pair: ModelPair, model: PreTrainedModel, ids: list[int]) -> Tensor:
-    """`[n, V]` after each token of a text."""
-    seen = np.tri(len(ids), dtype=np.bool_)
-    logits = pair.target.beside(model).logits(ids, range(len(ids)), seen).logits
-    return logits.float().log_softmax(-1)
-
-
 def _read(
-    pair: ModelPair, models: Models, prompt_ids: list[int], tokens: list[int], *, is_cut: bool
+    pair: ModelPair,
+    models: Sequence[Any],
+    prompt_ids: list[int],
+    tokens: list[int],
+    *,
+    is_cut: bool,
 ) -> Reading:
-    """The target reads tokens after a prompt."""
+    """The target reads tokens after a prompt: in float32, and in the engine's precision."""
     ids = prompt_ids + tokens
     first = max(len(prompt_ids), 1)  # the first token that comes after another one
-    exact = _log_probs(pair, models[0], ids)[first - 1 :]
+    seen = np.tri(len(ids), dtype=np.bool_)
+    rows = []  # log-probabilities [n, V] after each token, by each model
+    for model in models:
+        logits = pair.target.beside(model).logits(ids, range(len(ids)), seen).logits
+        rows.append(logits.float().log_softmax(-1)[first - 1 :])
+    exact, rounded = rows
     top = exact.topk(TOP)
-    rounded = _log_probs(pair, models[1], ids)[first - 1 :].gather(-1, top.indices)
-    change = (rounded - top.values).abs().amax(-1).tolist()
+    change = (rounded.gather(-1, top.indices) - top.values).abs().amax(-1).tolist()
     best = top.indices[:, 0].tolist()
     following = ids[first:]
     chosen = exact[range(len(following)), following]

@@ -143,24 +143,26 @@ def _tokens(line: Pass) -> set[int]:
     return tokens
 
 
-def _breadth_first(line: Pass, tree: DraftTree, order: Sequence[int]) -> Pass:
+def _breadth_first(line: Pass, order: Sequence[int]) -> Pass:
     """The pass with its rows in the order of the tree's nodes."""
     n = len(order)
-    columns: dict[str, Any] = {"token": tuple(tree.token.tolist())}
-    columns["accepted"] = tuple([order.index(row) for row in line.accepted])
     hidden = []
     for row, first, last in line.hidden_prefix:
         hidden.append((order.index(row), first, last))
-    columns["hidden_prefix"] = tuple(hidden)
-    given: dict[str, Sequence[Any]] = {
-        "slot": line.slot or range(line.prefix_length, line.prefix_length + n),
-        "draft_topk": line.draft_topk or [None] * n,
-        "topk": line.topk or [None] * n,
-        "choice": line.choice,
-        "position": line.position,
+
+    def column(values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple([values[row] for row in order if values])
+
+    columns = {
+        "token": column(line.token),
+        "accepted": tuple([order.index(row) for row in line.accepted]),
+        "hidden_prefix": tuple(hidden),
+        "slot": column(line.slot or range(line.prefix_length, line.prefix_length + n)),
+        "draft_topk": column(line.draft_topk or [None] * n),
+        "topk": column(line.topk or [None] * n),
+        "choice": column(line.choice),
+        "position": column(line.position),
     }
-    for name, values in given.items():
-        columns[name] = tuple([values[row] for row in order if values])
     return line.model_copy(update=columns)
 
 
@@ -176,7 +178,7 @@ def _step(
     n = len(recorded.token)
     log_prob = recorded.log_prob or [0.0] * n
     tree, order = DraftTree.grown(recorded.token, recorded.parent, log_prob, RECORDED)
-    line = _breadth_first(recorded, tree, order)
+    line = _breadth_first(recorded, order)
     rule = _rule(header, recorded)
     missing = {name for name in SHOWN if not getattr(recorded, name)} | {"entropy"}
     if rule not in FOLLOWS_THE_TARGET:

@@ -66,11 +66,6 @@ class Requests:
             warnings.warn(f"The recording of {self.engine} stopped: {error!r}", stacklevel=2)
 
 
-def wanted() -> bool:
-    """Whether `SPECLAB_RECORD` turns recording on."""
-    return bool(os.environ.get(VARIABLE))
-
-
 def found(value: Any, path: str, default: Any = None) -> Any:
     """What lies under a dotted name; the default if a version of the engine lacks it."""
     for name in path.split("."):

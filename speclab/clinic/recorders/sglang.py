@@ -5,9 +5,10 @@ Written after SGLang's sources, and never run on an engine.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-from speclab.clinic.recorders.files import Requests, cuts, found, named, proposals, wanted
+from speclab.clinic.recorders.files import VARIABLE, Requests, cuts, found, named, proposals
 from speclab.recorder import parents, topk
 
 SAMPLE = "sglang.srt.speculative.eagle_utils.eagle_sample"
@@ -18,7 +19,7 @@ ARGMAX = ("cpu", "xpu")
 
 def register() -> None:
     """The entry point; does nothing unless `SPECLAB_RECORD` names a folder."""
-    if wanted():
+    if os.environ.get(VARIABLE):
         named("SGLang", SAMPLE)
         hooks = named("SGLang", HOOKS)
         hooks.HookRegistry.register(SAMPLE, hook(Requests("sglang")), hooks.HookType.AFTER)

@@ -6,11 +6,12 @@ Written after vLLM's sources, and never run on an engine.
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import numpy as np
 
-from speclab.clinic.recorders.files import Requests, cuts, found, named, proposals, wanted
+from speclab.clinic.recorders.files import VARIABLE, Requests, cuts, found, named, proposals
 from speclab.recorder import topk
 
 SAMPLERS = (
@@ -21,7 +22,7 @@ SAMPLERS = (
 
 def register() -> None:
     """The entry point; does nothing unless `SPECLAB_RECORD` names a folder."""
-    if wanted():
+    if os.environ.get(VARIABLE):
         samplers = [named("vLLM", path) for path in SAMPLERS]
         requests = Requests("vllm")
         for sampler in samplers:
