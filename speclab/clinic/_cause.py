@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import log
-from statistics import median
 
+import numpy as np
 from torch import Tensor
 
 from speclab.clinic._changes import GROUPS, LEAST_RANKS, OF_HEADS, Change
@@ -20,6 +19,7 @@ from speclab.clinic._passes import Passes
 from speclab.clinic._plain import HALF, Oracle
 from speclab.clinic._record import name, word
 from speclab.trace.records import Finding, Step
+from speclab.tree import Floats
 
 AT_LEVEL = 4.0
 """A row is at the level of rounding if its gap is below this many times the expected one: healthy rows
@@ -63,7 +63,7 @@ class Fit:
     over level, plus its weight. `wins`: most wrong rows fall to the level of rounding."""
 
     change: Change
-    gaps: Sequence[float]
+    gaps: Floats
     cost: float
     wins: bool
 
@@ -77,7 +77,7 @@ def explain_answers(oracle: Oracle, run: Sequence[Measured], first: int) -> Caus
     before = run[first - 1].step if first else None
     best = _best_fit(oracle, Passes(oracle, measured, before))
     if best is not None:
-        left = median([best.gaps[row] for row in measured.wrong])
+        left = np.median(best.gaps[measured.wrong])
         why = EXPLAINED.format(best.change.says, left)
         finding = _finding(measured, best.change.kind, why)
         return Cause(replace(finding, fault=best.change.fault), best.change.says)
@@ -120,12 +120,9 @@ def _fit(passes: Passes, change: Change) -> Fit:
     if change.ranks:
         step = _with_own_ids(step, right)
     gaps = passes.oracle.gaps(step, right)
-    good = 0
-    for row in measured.wrong:
-        if gaps[row] <= min(AT_LEVEL * measured.levels[row], THIRD * measured.gaps[row]):
-            good += 1
-    wins = good >= MOST * len(measured.wrong)
-    return Fit(change, gaps, _cost(measured, gaps) + change.weight, wins)
+    most = np.minimum(AT_LEVEL * measured.levels, THIRD * measured.gaps)
+    wins = np.mean((gaps <= most)[passes.wrong]) >= MOST
+    return Fit(change, gaps, _cost(measured, gaps) + change.weight, bool(wins))
 
 
 def _with_own_ids(step: Step, right: Tensor) -> Step:
@@ -141,15 +138,11 @@ def _with_own_ids(step: Step, right: Tensor) -> Step:
     return replace(step, nodes=tuple(nodes))
 
 
-def _cost(measured: Measured, gaps: Sequence[float]) -> float:
+def _cost(measured: Measured, gaps: Floats) -> float:
     """In nats; of rows that were right only what is above the level counts."""
-    cost = 0.0
-    for row, gap in enumerate(gaps):
-        level = max(measured.levels[row], LEAST)
-        if row not in measured.wrong:
-            level *= AT_LEVEL
-        cost += log(min(max(gap / level, 1.0), 1e9))
-    return cost
+    levels = AT_LEVEL * measured.levels
+    levels[measured.wrong] /= AT_LEVEL
+    return float(np.log((gaps / np.maximum(levels, LEAST)).clip(1.0, 1e9)).sum())
 
 
 def _finding(measured: Measured, kind: str, why: str) -> Finding:
@@ -165,10 +158,10 @@ def _finding(measured: Measured, kind: str, why: str) -> Finding:
         who = MANY_WRONG
     rows = who.format(n=n, rows=", ".join(map(str, wrong[:6])))
     depths = measured.step.tree.depth[wrong]
-    gaps = [measured.gaps[row] for row in wrong]
+    gaps = measured.gaps[wrong]
     sentence = (
         f"{rows} (at depths {min(depths)} to {max(depths)}; gap to the plain pass: median "
-        f"{median(gaps):.2g}, largest {max(gaps):.2g}; rounding: {median(measured.levels):.1g}). {why}."
+        f"{np.median(gaps):.2g}, largest {max(gaps):.2g}; rounding: {np.median(measured.levels):.1g}). {why}."
     )
     return Finding(measured.step.index, wrong[0], kind, sentence, count=len(wrong))
 

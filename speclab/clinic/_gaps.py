@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, log, sqrt
-from statistics import mean, median
+from math import inf, sqrt
 
+import numpy as np
 from torch import Tensor
 
 from speclab.clinic._plain import FLOOR, HALF, Oracle
 from speclab.trace.records import Step
+from speclab.tree import Floats
 
 FACTOR = 6.0
 """A row is wrong if its gap is above this many times its level. Healthy rows reached 4.1."""
@@ -40,20 +41,20 @@ Watch = Callable[[Step, Tensor, float], object]
 
 @dataclass(frozen=True)
 class Measured:
-    """One iteration, by row.
+    """One iteration, by row `[n]`.
 
     `gaps`: of the recorded answers to the plain ones. `choices`: how far each recorded choice is
     below the best token. `levels`: the gaps that rounding alone would give. `reference`: the gaps of
-    the model's own pass in the recorded precision, empty if not measured. `wrong`: rows whose gap
+    the model's own pass in the recorded precision, None if not measured. `wrong`: rows whose gap
     rounding cannot explain; `misses`: whose choice is too far below the best token for a tie.
     `before`: the median gap of the iterations before, where it is the level.
     """
 
     step: Step
-    gaps: Sequence[float]
-    choices: Sequence[float]
-    reference: Sequence[float] = ()
-    levels: Sequence[float] = ()
+    gaps: Floats
+    choices: Floats
+    levels: Floats
+    reference: Floats | None = None
     wrong: Sequence[int] = ()
     misses: Sequence[int] = ()
     before: float = 0.0
@@ -63,8 +64,9 @@ class Measured:
         """The gap of each node and that of the reference, as `Step.gaps`."""
         rows: list[tuple[float, float | None] | None] = []
         for row, node in enumerate(self.step.nodes):
-            reference = self.reference[row] if self.reference else None
-            rows.append((min(self.gaps[row], -FLOOR), reference) if node.target_top else None)
+            reference = None if self.reference is None else float(self.reference[row])
+            gap = min(float(self.gaps[row]), -FLOOR)
+            rows.append((gap, reference) if node.target_top else None)
         return tuple(rows)
 
 
@@ -78,18 +80,20 @@ def measure(oracle: Oracle, references: int = SAMPLE, watch: Watch | None = None
         reference = oracle.passes(oracle.dtype or "int4")
     stride = max(1, len(oracle.steps) // references)  # the reference is spread over the run
     run: list[Measured] = []
-    gaps: list[float] = []
+    rounded: list[Floats] = []
     usual = 0.0
     for step in oracle.steps:
         logits = oracle.answers(step)
         right = oracle.log_probs(step, logits)
-        measured = Measured(step, oracle.gaps(step, right), oracle.choices(step, right))
-        suspect = _beyond(measured.gaps, [usual] * len(step.nodes), EXCESS)
+        gaps = oracle.gaps(step, right)
+        levels = np.full(len(gaps), usual)
+        measured = Measured(step, gaps, oracle.choices(step, right), levels)
+        suspect = _beyond(gaps, levels, EXCESS)
         if reference is not None and (step.index % stride == 0 or suspect):
             given = oracle.log_probs(step, reference(step))
-            measured = replace(measured, reference=oracle.gaps(step, right, given))
-            gaps += filter(None, measured.reference)
-            usual = median(gaps or [0.0])
+            rounded.append(oracle.gaps(step, right, given))
+            measured = replace(measured, reference=rounded[-1])
+            usual = _median(rounded)
         run.append(measured)
         if watch is not None:
             watch(step, logits, max(usual, FLOAT32))
@@ -98,10 +102,7 @@ def measure(oracle: Oracle, references: int = SAMPLE, watch: Watch | None = None
 
 def _judged(oracle: Oracle, run: Sequence[Measured], usual: float) -> list[Measured]:
     """With levels and wrong rows. `usual`: the median gap of the reference."""
-    every: list[float] = []
-    for measured in run:
-        every += filter(None, measured.gaps)
-    own = max(median(every or [0.0]), FLOAT32)
+    own = max(_median([measured.gaps for measured in run]), FLOAT32)
     excess = EXCESS
     half = oracle.dtype in HALF
     rough = not half and oracle.dtype != "float32"
@@ -113,43 +114,46 @@ def _judged(oracle: Oracle, run: Sequence[Measured], usual: float) -> list[Measu
         usual = min(own, usual)
     elif not half:
         usual = min(own, FLOAT32_MOST)
-    before: list[float] = []
+    before: list[Floats] = []
     judged = []
     for measured in run:
-        levels = [usual] * len(measured.gaps)
-        if half and measured.reference:
-            levels = [sqrt((gap * gap + usual * usual) / 2) for gap in measured.reference]
+        levels = np.full(len(measured.gaps), usual)
+        if half and measured.reference is not None:
+            levels = np.sqrt((measured.reference**2 + usual**2) / 2)
         if rough and before:
             # the reference rounds otherwise than the engine, so the run's own passes say more
-            measured = replace(measured, before=median(before))
-            levels = [min(usual, max(measured.before, FLOAT32))] * len(measured.gaps)
+            measured = replace(measured, before=_median(before))
+            levels[:] = min(usual, max(measured.before, FLOAT32))
         wrong = _beyond(measured.gaps, levels, excess)
-        misses = _above(measured.choices, levels, FACTOR)
+        misses = _above(measured.choices, FACTOR * levels)
         if oracle.exact:  # nothing is rounding, but a fault may be larger than that
-            nothing = [EXACT] * len(levels)
-            wrong = wrong or _above(measured.gaps, nothing, 1.0)
-            misses = _above(measured.choices, nothing, 1.0)
+            wrong = wrong or _above(measured.gaps, EXACT)
+            misses = _above(measured.choices, EXACT)
         judged.append(replace(measured, levels=levels, wrong=wrong, misses=misses))
-        if not wrong:
-            before += filter(None, measured.gaps)
+        if not wrong and measured.gaps.any():
+            before.append(measured.gaps)
     return judged
 
 
-def _beyond(gaps: Sequence[float], levels: Sequence[float], excess: float) -> list[int]:
+def _median(parts: Sequence[Floats]) -> float:
+    """The median of the gaps that are not 0."""
+    every = np.concatenate(parts) if parts else np.zeros(1)
+    compared = every[every > 0]
+    return float(np.median(compared)) if len(compared) else 0.0
+
+
+def _beyond(gaps: Floats, levels: Floats, excess: float) -> list[int]:
     """The rows far above their levels; those above twice their levels if all are too large."""
-    logs = []
-    for gap, level in zip(gaps, levels, strict=True):
-        if gap:
-            logs.append(log(min(max(gap / max(level, LEAST), 0.01), 1e6)))
-    if logs and mean(logs) > excess + SPREAD / sqrt(len(logs)):
-        return _above(gaps, levels, RAISED)
-    return _above(gaps, levels, FACTOR)
+    levels = np.maximum(levels, LEAST)
+    ratios = gaps[gaps > 0] / levels[gaps > 0]
+    if len(ratios):
+        mean = np.log(ratios.clip(0.01, 1e6)).mean()
+        if mean > excess + SPREAD / sqrt(len(ratios)):
+            return _above(gaps, RAISED * levels)
+    return _above(gaps, FACTOR * levels)
 
 
-def _above(gaps: Sequence[float], levels: Sequence[float], factor: float) -> list[int]:
-    """The rows whose gap is more than so many times their level."""
-    rows = []
-    for row, (gap, level) in enumerate(zip(gaps, levels, strict=True)):
-        if gap > factor * max(level, LEAST):
-            rows.append(row)
+def _above(gaps: Floats, most: Floats | float) -> list[int]:
+    """The rows whose gap is above it."""
+    rows: list[int] = np.flatnonzero(gaps > most).tolist()
     return rows

@@ -32,7 +32,7 @@ from speclab.pair import ModelPair
 from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import UNKNOWN, NodeRecord, Step, Trace
-from speclab.tree import Bools, Ints
+from speclab.tree import Bools, Floats, Ints
 
 FLOOR = -12.0
 """Less probable tokens (nats) count as equally improbable: float32 rounds them by more than faults do."""
@@ -263,13 +263,13 @@ class Oracle:
             logits = torch.stack(rows)
         return transform(logits, self.settings).float().log().clamp_min(FLOOR).cpu()
 
-    def gaps(self, step: Step, right: Tensor, given: Tensor | None = None) -> list[float]:
-        """The gap of each node to the right log-probabilities `[n, V]`."""
+    def gaps(self, step: Step, right: Tensor, given: Tensor | None = None) -> Floats:
+        """The gap `[n]` of each node to the right log-probabilities `[n, V]`."""
         gaps = []
         for row, node in enumerate(step.nodes):
             other = None if given is None else given[row]
             gaps.append(self.gap(node, right[row], other))
-        return gaps
+        return np.array(gaps)
 
     def gap(self, node: NodeRecord, right: Tensor, given: Tensor | None = None) -> float:
         """The largest difference of a recorded log-probability to the right ones `[V]`, or of `given`
@@ -292,9 +292,9 @@ class Oracle:
             constant = max(0.0, float(low + high) / 2)
         return max(float(high) - constant, constant - float(low))
 
-    def choices(self, step: Step, log_probs: Tensor) -> list[float]:
-        """For each node how far its recorded choice is below the best token; 0 without a greedy choice."""
-        below = [0.0] * len(step.nodes)
+    def choices(self, step: Step, log_probs: Tensor) -> Floats:
+        """For each node `[n]` how far its recorded choice is below the best token; 0 without a greedy choice."""
+        below = np.zeros(len(step.nodes))
         if step.rule != GREEDY or self.trace.models.get("processed"):
             return below
         for row, node in enumerate(step.nodes):
