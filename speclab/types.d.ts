@@ -556,7 +556,7 @@ interface FeaturePage {
   /** A row above the timeline. */
   above?(state: State): HTMLElement | null;
   /** A figure beside the tree. */
-  second?(step: Step, position: Position, width: number): Figure | null;
+  second?(step: Step, width: number): Figure | null;
   /** What it adds to a setting that has a slider. */
   cell?(name: string, values: any[]): SettingCell;
   /** The settings were drawn: their cells, their values, and the iteration that they decoded. */

@@ -4,8 +4,7 @@ import { LOOKS, WORDS } from "../../views/page/data.js";
 import { div, made } from "../../views/page/draw.js";
 import { register } from "../../views/page/features.js";
 import { layoutOf, noteAt, withValues } from "../../views/page/figure.js";
-import { countsOf, firstShown, gainedByDraft, iterationAxis } from "../../views/page/metrics.js";
-import { ownKind } from "../../views/page/phases.js";
+import { countsOf, firstShown, gainsOf, iterationAxis } from "../../views/page/metrics.js";
 import { filled, words } from "../../views/page/words.js";
 import METRICS_WORDS from "./words.json" with { type: "json" };
 
@@ -20,13 +19,9 @@ export function metricsFigure(steps, first = 0) {
   const shown = steps.slice(first);
   const x = shown.map(step => step.index + 1);
   const bar = { ...LOOKS.traces.metrics, x, customdata: x };
-  const accepted = shown.map(gainedByDraft);
-  /** @param {string} kind */
-  const own = kind => shown.map(step => (step.bonus !== null && ownKind(step) === kind ? 1 : null));
+  const tokens = Object.entries(gainsOf(shown));
   const data = withValues([
-    { ...bar, ...LOOKS.timeline.accepted, y: accepted, showlegend: false },
-    { ...bar, ...LOOKS.timeline.bonus, y: own("bonus"), showlegend: false },
-    { ...bar, ...LOOKS.timeline.corrected, y: own("corrected"), showlegend: false },
+    ...tokens.map(([kind, y]) => ({ ...bar, ...LOOKS.timeline[kind], y, showlegend: false })),
     ...Object.entries(LOOKS.phases).map(([name, color]) => ({
       ...bar,
       ...LOOKS.metrics.phase,

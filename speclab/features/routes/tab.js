@@ -1,7 +1,7 @@
 // The trees that two drafts proposed and that were not verified as they are, beside the tree.
 
 import { register } from "../../views/page/features.js";
-import { WHOLE, shapeOf } from "../../views/page/phases.js";
+import { shapeOf } from "../../views/page/phases.js";
 import { anyTreeFigure } from "../../views/page/tree.js";
 import { words } from "../../views/page/words.js";
 
@@ -9,9 +9,8 @@ import { words } from "../../views/page/words.js";
  * The proposed trees that were not verified as they are, one below the other; null without any. The
  * target has judged none of them.
  * @param {Step} step
- * @param {Position} _
  */
-export function draftsFigure(step, _ = WHOLE, width = 500) {
+export function draftsFigure(step, width = 500) {
   const others = step.proposals.filter(
     ({ chosen, tree }) => !chosen || tree.token.length !== step.nodes.length
   );

@@ -17,9 +17,21 @@ export function firstShown(count, cursor) {
   return Math.max(Math.min(cursor - MOST / 2, count - MOST), 0);
 }
 
-/** Accepted tokens that were committed. @param {Step} step */
-export function gainedByDraft(step) {
-  return Math.min(step.accepted.length, step.committed.length);
+/**
+ * The tokens that each iteration wrote, by their kind; nothing for iteration `hidden`.
+ * @param {Step[]} steps
+ * @param {number | null} hidden its index
+ */
+export function gainsOf(steps, hidden = null) {
+  /** @param {(step: Step) => number | null} count */
+  const each = count => steps.map(step => (step.index === hidden ? null : count(step)));
+  /** @param {string} kind */
+  const own = kind => each(step => (step.bonus !== null && ownKind(step) === kind ? 1 : null));
+  return {
+    accepted: each(({ accepted, committed }) => Math.min(accepted.length, committed.length)),
+    bonus: own("bonus"),
+    corrected: own("corrected")
+  };
 }
 
 /**
@@ -47,12 +59,7 @@ export function iterationAxis(first, count, least = 1) {
 export function timelineFigure(steps, first = 0, hidden = null, cursor = steps.length, fork = -1) {
   const shown = steps.slice(first, first + MOST);
   const x = shown.map(step => step.index + 1);
-  /** @template T @param {Step} step @param {T} value */
-  const known = (step, value) => (step.index === hidden ? null : value);
-  const accepted = shown.map(step => known(step, gainedByDraft(step)));
-  /** @param {string} kind */
-  const own = kind =>
-    shown.map(step => known(step, step.bonus !== null && ownKind(step) === kind ? 1 : null));
+  const { accepted, bonus, corrected } = gainsOf(shown, hidden);
   /** @param {string} name @param {(number | null)[]} y */
   const bars = (name, y, more = {}) => {
     const looks = { ...LOOKS.traces.iterations, ...LOOKS.timeline[name] };
@@ -64,8 +71,8 @@ export function timelineFigure(steps, first = 0, hidden = null, cursor = steps.l
       shown.map(step => step.counts.longest_path + 1)
     ),
     bars("accepted", accepted),
-    bars("bonus", own("bonus"), { base: accepted }),
-    bars("corrected", own("corrected"), { base: accepted })
+    bars("bonus", bonus, { base: accepted }),
+    bars("corrected", corrected, { base: accepted })
   ]);
   const above = { xref: "x", xanchor: "center", yanchor: "top" };
   const signs = shown

@@ -6,7 +6,7 @@ import { made } from "./draw.js";
 import { fresh } from "./phases.js";
 
 /**
- * A point on the axes of a figure, in pixels of the stage.
+ * A point on the axes of a figure, in pixels of an element around it.
  * @param {HTMLElement} stage
  * @param {any} place of the figure
  * @param {number} x
@@ -22,6 +22,18 @@ function onStage(stage, place, x, y) {
     (box.left - whole.left) / scale + xaxis._offset + xaxis.l2p(x),
     (box.top - whole.top) / scale + yaxis._offset + yaxis.l2p(y)
   ];
+}
+
+/**
+ * A box on the axes of a figure, as a style in an element around it.
+ * @param {HTMLElement} stage
+ * @param {any} place of the figure
+ * @param {number[]} box its left, top, right and bottom
+ */
+export function boxOn(stage, place, [x0, y0, x1, y1]) {
+  const [left, top] = onStage(stage, place, x0, y0);
+  const [right, bottom] = onStage(stage, place, x1, y1);
+  return `left:${left}px;top:${top}px;width:${right - left}px;height:${bottom - top}px`;
 }
 
 /**
@@ -53,32 +65,22 @@ function flyToRows({ stage, tree, mask }) {
 /** One row of the mask after another is lit. @param {Values} parts @param {Step} step */
 function lightRows({ stage, mask }, step) {
   const { start, size } = mask.figure;
+  const here = [0, 0];
   for (const row of step.nodes.keys()) {
-    const [left, top] = onStage(stage, mask, start, row - 0.5);
-    const [right, bottom] = onStage(stage, mask, size - 0.5, row + 0.5);
-    const look = `width:${right - left}px;height:${bottom - top}px;background:var(--sl-light)`;
-    fly(
-      stage,
-      "",
-      [
-        [left, top],
-        [left, top]
-      ],
-      LOOKS.rhythm * row,
-      look
-    );
+    const box = boxOn(stage, mask, [start, row - 0.5, size - 0.5, row + 0.5]);
+    fly(stage, "", [here, here], LOOKS.rhythm * row, `${box};background:var(--sl-light)`);
   }
 }
 
 /** The slots that are kept slide to where they are after the commit. @param {Values} parts */
 function slideCells({ stage, cache }) {
-  const { xaxis, yaxis } = cache._fullLayout;
-  const look = `width:${xaxis.l2p(1) - xaxis.l2p(0)}px;height:${yaxis.l2p(1) - yaxis.l2p(0) - 2}px`;
+  const paint = `;background:${LOOKS.caches.kept.color}`;
   for (const [index, slide] of cache.figure.slides.entries()) {
-    const way = slide.map((/** @type {number[]} */ [x, y]) =>
-      onStage(stage, cache, x - 0.5, y - 0.5)
-    );
-    fly(stage, "", way, LOOKS.rhythm * index, `${look};background:${LOOKS.caches.kept.color}`);
+    const [x, y] = slide[0];
+    const [from, to] = slide.map((/** @type {number[]} */ [x, y]) => onStage(stage, cache, x, y));
+    const way = [from, to].map(point => [point[0] - from[0], point[1] - from[1]]);
+    const look = boxOn(stage, cache, [x - 0.5, y - 0.5, x + 0.5, y + 0.4]) + paint;
+    fly(stage, "", way, LOOKS.rhythm * index, look);
   }
 }
 

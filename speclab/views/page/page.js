@@ -245,17 +245,17 @@ function drawLines(state, parts, { send }) {
   const line = words.join(" ");
   if (shows(parts.pending, [line, ended, status.busy, status.new_run, status.error])) return;
   const actions = [];
-  /** @param {string} label @param {string} start */
-  const step = (label, start) => asks(send, label, { do: "step", start }, WORDS.controls.link);
+  /** @param {string} label */
+  const over = label => asks(send, label, { do: "step", start: "start" }, WORDS.controls.link);
   if (!gone && status.pending?.length && !status.new_run && !status.busy && !status.error)
-    actions.push(step("from here", "here"), step("from the start", "start"));
+    actions.push(over("from the start"));
   if (ended) {
     const length = status.wanted.session.max_new_tokens;
     const longer = () => {
       send({ do: "want", session: { max_new_tokens: 2 * length } });
       send({ do: "step", start: "here" });
     };
-    actions.push(step("Start over", "start"));
+    actions.push(over("Start over"));
     if (cut) actions.push(button("Longer", {}, longer));
   }
   parts.pending.replaceChildren(line, ...actions.flatMap(action => [" ", action]));
@@ -349,7 +349,7 @@ function drawPictures(
   const narrow = !getComputedStyle(stage).gridTemplateColumns.includes(" "); // one column
   const whole = narrow ? width : width - rows.layout.width - GAP;
   const half = narrow || !step.proposals.length ? whole : Math.floor((whole - GAP) / 2);
-  const other = features.all("second", step, now, half).find(Boolean);
+  const other = features.all("second", step, half).find(Boolean);
   const wide = other ? half : whole;
   // a preview takes the room that is there, so that nothing moves under the slider
   const height = fill ?? (overlay ? drawn.high - CAPTION : LOOKS.tree.heights[1]);

@@ -3,6 +3,7 @@
 
 import { div } from "./draw.js";
 import { cellAt } from "./mask.js";
+import { boxOn } from "./motion.js";
 import { stepShown } from "./state.js";
 import { positionSentence } from "./words.js";
 
@@ -85,16 +86,9 @@ function moveFrames(mask, [across, down], row, column) {
   across.hidden = row === null;
   down.hidden = column === null;
   if (!mask.data) return;
-  const { xaxis, yaxis } = mask._fullLayout;
-  /** @param {HTMLElement} frame @param {number[]} box on the axes: left, top, right, bottom */
-  const put = (frame, [left, top, right, bottom]) => {
-    const [x, y] = [xaxis.l2p(left), yaxis.l2p(top)];
-    frame.style.cssText = `left:${xaxis._offset + x}px;top:${yaxis._offset + y}px;
-      width:${xaxis.l2p(right) - x}px;height:${yaxis.l2p(bottom) - y}px`;
-  };
-  const end = mask.figure.size - 0.5;
-  put(across, [mask.figure.start, row - 0.5, end, row + 0.5]);
-  put(down, [column - 0.5, -0.5, column + 0.5, end]);
+  const { start, size } = mask.figure;
+  across.style.cssText = boxOn(mask, mask, [start, row - 0.5, size - 0.5, row + 0.5]);
+  down.style.cssText = boxOn(mask, mask, [column - 0.5, -0.5, column + 0.5, size - 0.5]);
 }
 
 /**

@@ -194,22 +194,29 @@ function columnWidths(table) {
 }
 
 /**
+ * Pixels of a tree whose labels have at most `most` characters, and the least gaps between columns.
+ * @param {number[]} widths characters of each column
+ * @param {number} most
+ */
+function widthOf(widths, most) {
+  const { mark, char, left, right, gaps } = LOOKS.tree;
+  const labels = widths.reduce((total, width) => total + Math.min(width, most), 0);
+  return left + right + mark * widths.length + gaps[0] * (widths.length - 1) + char * labels;
+}
+
+/**
  * For each depth where its nodes stand and how many characters its labels have; the longest labels
  * are cut first, and only if they do not fit.
  * @param {number[]} widths
  * @param {number} room pixels
  */
 function columnPlaces(widths, room) {
-  const { mark, char, left, right, gaps } = LOOKS.tree;
-  const free = room - left - right - mark * widths.length;
-  const least = gaps[0] * (widths.length - 1);
-  /** @param {number} most */
-  const sum = most => widths.reduce((total, width) => total + Math.min(width, most), 0);
+  const { mark, char, left, gaps } = LOOKS.tree;
   let most = Math.max(...widths);
-  while (most > 4 && free < least + char * sum(most)) most -= 1;
+  while (most > 4 && room < widthOf(widths, most)) most -= 1;
   const chars = widths.map(width => Math.min(width, most));
-  const wide = widths.length === 1 ? gaps[1] : (free - char * sum(most)) / (widths.length - 1);
-  const gap = Math.min(Math.max(wide, gaps[0]), gaps[1]);
+  const free = (room - widthOf(widths, most)) / Math.max(widths.length - 1, 1);
+  const gap = Math.min(gaps[0] + Math.max(free, 0), gaps[1]);
   let place = left;
   const x = chars.map(count => {
     const start = place;
@@ -217,19 +224,6 @@ function columnPlaces(widths, room) {
     return start;
   });
   return { x, chars };
-}
-
-/**
- * The width of a tree whose labels have at most `most` characters.
- * @param {Entry[]} table
- * @param {number} most
- * @param {number} gap pixels between columns
- */
-function roomFor(table, most, gap) {
-  const { mark, char, left, after } = LOOKS.tree;
-  const widths = columnWidths(table);
-  const labels = widths.reduce((total, width) => total + char * Math.min(width, most), 0);
-  return Math.ceil(left + mark * widths.length + gap * (widths.length - 1) + labels) + after;
 }
 
 /**
@@ -491,11 +485,11 @@ function drawnTree(
     fill = false
   } = {}
 ) {
-  const { top, bottom, pitch, row, heights, gaps, read } = LOOKS.tree;
+  const { top, bottom, pitch, row, heights, read, after } = LOOKS.tree;
   const lines = Math.floor((height - top - bottom) / pitch[0]);
   const table = treeTable(graph, kinds, lines, [...kept, ...first]);
   if (early) for (const entry of table) Object.assign(entry, { choice: false, border: 1 });
-  const width = Math.max(room, roomFor(table, read, gaps[0]));
+  const width = Math.max(room, Math.ceil(widthOf(columnWidths(table), read)) + after);
   const rings = new Set(marked);
   if (selected !== null) rings.add(selected);
   const own = Math.max(heights[0], top + bottom + rowsOf(table) * row);
