@@ -61,9 +61,11 @@ def differs(model, reason):
     name, rows = re.match(r"(\S+) changes a row's bits at (\d+) rows", reason).groups()
     part = model.get_submodule(name.replace(".N.", ".0."))
     size = getattr(part, "in_features", None) or getattr(part, "nx", 48)
+    generator = torch.Generator().manual_seed(0)
     with torch.inference_mode():
         for _ in range(2000):
-            inputs = torch.randn(1, int(rows), size).to(model.dtype)
+            # wide, as an activation's ends differ where it bends
+            inputs = 3 * torch.randn(1, int(rows), size, generator=generator).to(model.dtype)
             alone = torch.cat([part(row) for row in inputs.split(1, 1)], 1)
             if not torch.equal(part(inputs), alone):
                 return True
