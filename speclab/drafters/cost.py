@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import platform
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib.metadata import version
@@ -113,14 +113,18 @@ def _pass_seconds_of_trees(strategy: Strategy, pair: ModelPair) -> Floats:
     """`[MOST - LEAST + 1]`: seconds of all passes of an iteration, by its nodes, from `LEAST` on."""
     rows = np.arange(LEAST, MOST + 1)
     spent = np.interp(rows, ROWS, pass_seconds(pair.target))
-    # its drafter knows what drafts
-    for draft in strategy.changed(node_budget=MOST).drafter(pair.fresh()).runners:
+    for draft in drafting(strategy, pair):
         # a pass per level, about twice as many nodes in each; a block is one pass
         passes = np.log2(rows)
         if draft.reach:
             passes = np.ones(len(rows))
         spent += passes * np.interp(rows / passes, ROWS, pass_seconds(draft))
     return spent
+
+
+def drafting(strategy: Strategy, pair: ModelPair) -> Sequence[DraftSource]:
+    """What drafts for a strategy: its drafter knows."""
+    return strategy.changed(node_budget=MOST).drafter(pair.fresh()).runners
 
 
 def iteration_seconds(strategy: Strategy, pair: ModelPair, nodes: int) -> float:
@@ -259,26 +263,37 @@ def seconds(runner: DraftSource, rows: int) -> float:
 
 def pass_seconds(runner: DraftSource) -> Times:
     """Seconds of a pass for each number in `ROWS`, never falling: from memory, disk, or a new measurement."""
-    import torch
-
-    conditions = (
-        runner.name,
-        getattr(runner, "forward_name", "lean"),
-        str(runner.dtype),
-        str(runner.device),
-        str(torch.get_num_threads()),
-    )
+    conditions = _conditions(runner)
     with _one_at_a_time:
-        measured = _known.setdefault(runner.model, {})
-        before = measured.get(conditions)
+        before = _known.get(runner.model, {}).get(conditions)
         now = before or _load(_path(runner, conditions))
         if now is None or now.until < time():
             now = _measure(runner, _path(runner, conditions))
             # other work only makes a pass slower, so the faster time is the better one
             if before is not None:
                 now = _Measured(tuple(map(min, before.times, now.times)), now.until)
-        measured[conditions] = now
+        _known.setdefault(runner.model, {})[conditions] = now
         return now.times
+
+
+def is_timed(runner: DraftSource) -> bool:
+    """Whether `pass_seconds` knows its passes, so that it measures nothing."""
+    conditions = _conditions(runner)
+    known = _known.get(runner.model, {}).get(conditions) or _load(_path(runner, conditions))
+    return known is not None and known.until >= time()
+
+
+def _conditions(runner: DraftSource) -> tuple[str, ...]:
+    """Under which its passes take as long."""
+    import torch
+
+    return (
+        runner.name,
+        getattr(runner, "forward_name", "lean"),
+        str(runner.dtype),
+        str(runner.device),
+        str(torch.get_num_threads()),
+    )
 
 
 def _measure(runner: DraftSource, path: Path) -> _Measured:

@@ -104,7 +104,7 @@ export function compareFigure(names, rates) {
 
 /** @param {Context} context @returns {Partial<FeaturePage>} */
 function comparePage(context) {
-  const { kernel, dispatch } = context;
+  const { kernel, dispatch, send, state } = context;
   if (!kernel) return {};
   const { element, update } = compareOf(context);
   return {
@@ -119,7 +119,10 @@ function comparePage(context) {
     },
     next: () => ({
       label: WORDS.next.compare,
-      go: () => dispatch({ type: "tab", name: "compare" })
+      go() {
+        dispatch({ type: "tab", name: "compare" });
+        send({ do: "compare", names: [state().catalog.current, "Autoregressive"] });
+      }
     })
   };
 }

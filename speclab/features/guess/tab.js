@@ -92,9 +92,13 @@ function guessPage({ state, dispatch }) {
   const flip = () => dispatch({ type: "guessing", on: !state().guess.on });
   const entry = entryOf("Guess first", flip, WORDS.controls.guess);
   const show = () => dispatch({ type: "guessing", on: false });
+  const ask = () => {
+    if (!state().guess.on) flip();
+    dispatch({ type: "next" }); // the question is about the next iteration
+  };
   return {
     entries: () => [entry],
-    next: () => ({ label: WORDS.next.guess, go: flip }),
+    next: () => ({ label: WORDS.next.guess, go: ask }),
     update: now => entry.setAttribute("aria-pressed", String(Boolean(now.guess.on))),
     score: ({ guess }) => (guess.tries ? [words("score", "guessed", guess)] : []),
     story(now) {

@@ -22,13 +22,15 @@ def pace(strategy: Strategy, pair: ModelPair) -> float | None:
     are those of measured passes of as many rows as its trees have at most (not in the papers).
 
     Returns:
-        None if the strategy's trees have no budget of nodes.
+        None if the strategy's trees have no budget of nodes, or a pass would have to be timed first,
+        which takes seconds (`node_budget="auto"` does, when a text begins).
     """
-    settled = cost.with_node_budget(strategy, pair)
-    budget = getattr(settled, "node_budget", None)
-    if budget is None:
+    if not hasattr(strategy, "node_budget"):
         return None
-    nodes = min(budget, _nodes_of_shape(settled), cost.MOST)
+    if not all(map(cost.is_timed, (pair.target, *cost.drafting(strategy, pair)))):
+        return None
+    settled = cost.with_node_budget(strategy, pair)
+    nodes = min(settled.node_budget, _nodes_of_shape(settled), cost.MOST)
     tokens = float(cost.yields(type(strategy).__name__, pair).tokens()[nodes - 1])
     plain = cost.seconds(pair.target, 1)
     return tokens * plain / cost.iteration_seconds(strategy, pair, nodes)

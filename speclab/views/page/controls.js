@@ -151,7 +151,19 @@ function menuOf({ state, dispatch, live }, features, until) {
     ...features.all("entries")
   );
   const summary = made("summary", WORDS.controls.more, "⋯");
-  return made("details", WORDS.controls.menu, summary, entries);
+  const menu = made("details", WORDS.controls.menu, summary, entries);
+  /** @param {Event} event a press beside the open menu, or Escape, closes it */
+  const leave = event => {
+    if (event.type === "pointerdown" && event.composedPath().includes(menu)) return;
+    if (event instanceof KeyboardEvent && event.key !== "Escape") return;
+    menu.open = false;
+  };
+  menu.addEventListener("toggle", () => {
+    const change = menu.open ? addEventListener : removeEventListener;
+    change("pointerdown", leave, true);
+    change("keydown", leave, true);
+  });
+  return menu;
 }
 
 /** @param {Context} context @returns {(event: any) => void} */

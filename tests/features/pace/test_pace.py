@@ -17,6 +17,7 @@ def passes(monkeypatch, pair):
         seconds = {id(pair.target.model): tuple(1.0 + a_row * rows for rows in cost.ROWS)}
         free = (0.0,) * len(cost.ROWS)
         monkeypatch.setattr(cost, "pass_seconds", lambda one: seconds.get(id(one.model), free))
+        monkeypatch.setattr(cost, "is_timed", lambda _: True)
 
     return take
 
@@ -33,6 +34,11 @@ def test_many_rows_pay_where_they_are_free_and_not_where_each_costs_a_pass(passe
 def test_a_strategy_without_a_budget_of_nodes_has_none(passes, pair):
     passes(1.0)
     assert pace(speclab.PromptLookup(), pair) is None
+
+
+def test_nothing_is_timed_while_a_person_waits(monkeypatch, pair):
+    monkeypatch.setattr(cost, "_measure", lambda *_: pytest.fail("passes are timed"))
+    assert pace(speclab.DynaTree(), pair.fresh()) is None
 
 
 def test_trees_that_were_accepted_count(passes, pair):
