@@ -1,7 +1,7 @@
 """The cause of wrong answers: runs changed passes, and names a cause only if it wins.
 
-A change wins if it brings most wrong rows of the iteration to what rounding alone would give, and to
-at most a third of the right pass's gap. The best fit of all is named. If nothing wins, the finding says
+A change wins if it brings most wrong rows of the iteration to what rounding alone would give, and all
+rows together to half of the right pass's cost. The best fit of all is named. If nothing wins, the finding says
 what was measured.
 """
 
@@ -22,17 +22,16 @@ from speclab.trace.records import Finding, Step
 from speclab.tree import Floats
 
 AT_LEVEL = 4.0
-"""A row is at the level of rounding if its gap is below this many times the expected one: healthy rows
-reached 4.1 times, and half of a run's stay below once."""
+"""A row is at the level of rounding if its gap is below this many times the expected one. Of 90 runs, most in
+bfloat16, 1 in its place left 40 faults without a name, and 2 one."""
 MOST = 0.6
 """Share of the wrong rows that a cause must bring to the level: faults that overlap leave the rest."""
-THIRD = 1 / 3
-"""Of the right pass's gap: a cause must bring a row below it."""
 HALVED = 0.5
-"""Of the right pass's cost: a cause must cost less. Of 14 planted faults of the mini family the right cause cost
-up to .08, the best wrong one from .58 on."""
+"""Of the right pass's cost: a cause must cost less, also by the rows that were right. Of 14 planted faults of the
+mini family the right cause cost up to .08, the best wrong one from .58 on."""
 CLEAR = 0.15
-"""Below this share of the right pass's cost nothing else is tried."""
+"""Below this share of the right pass's cost nothing else is tried. Without it positions that were one off in
+bfloat16 got the name of a prefix."""
 
 ALL_WRONG = "All {n} rows have wrong answers"
 ONE_WRONG = "Row {rows} of {n} has a wrong answer"
@@ -95,19 +94,19 @@ def explain_answers(oracle: Oracle, run: Sequence[Measured], first: int) -> Caus
 
 def _best_fit(oracle: Oracle, passes: Passes) -> Fit | None:
     """The change that explains the recorded answers best; None if none explains them."""
+    right = _cost(passes.measured, passes.measured.gaps)
     # the right pass runs on the rows that were accepted before, whatever was committed
     best = _fit(passes, Change("commit", KEPT_PATH, lambda: passes.logits))
-    if best.wins:
+    explained = best.wins and best.cost < HALVED * right
+    if explained:
         return best
-    right = _cost(passes.measured, passes.measured.gaps)
-    explained = False
     for group in OF_HEADS if oracle.head else GROUPS:
         for changes in group:
             for change in changes(passes):
                 fit = _fit(passes, change)
                 if fit.cost < best.cost:
                     best = fit
-        explained = best.wins and best.cost <= HALVED * right
+        explained = best.wins and best.cost < HALVED * right
         if explained and best.cost <= CLEAR * right:
             break
     return best if explained else None
@@ -120,8 +119,7 @@ def _fit(passes: Passes, change: Change) -> Fit:
     if change.ranks:
         step = _with_own_ids(step, right)
     gaps = passes.oracle.gaps(step, right)
-    most = np.minimum(AT_LEVEL * measured.levels, THIRD * measured.gaps)
-    wins = np.mean((gaps <= most)[passes.wrong]) >= MOST
+    wins = np.mean((gaps <= AT_LEVEL * measured.levels)[passes.wrong]) >= MOST
     return Fit(change, gaps, _cost(measured, gaps) + change.weight, bool(wins))
 
 

@@ -27,15 +27,18 @@ from speclab.trace.records import Finding, Step, Trace
 ALPHA = 1e-4
 """Probability that a lossless run is reported (speclab default)."""
 MIN_VARIANCE = 9.0
-"""Variance of a sum below which it is not tested, because a normal distribution fits it badly."""
+"""Variance of a sum below which it is not tested, because a normal distribution fits it badly. With 1 in its
+place a header of 2.2 for a temperature of 1.2 was missed in 60 passes: the correction is for more tests."""
 SCALE = sqrt(12)
 """Ranks are counted in standard deviations of a uniform rank."""
 ROUNDING = 3.0
-"""A recorded answer is off by at most so many times the usual size of rounding."""
+"""A recorded answer is off by at most so many times the usual size of rounding; a token at the edge of a cut
+is not judged. 0 and 10 in its place change none of 26 runs."""
 UNLIKELY = 1e-4
 """Stands for probability 0: a token at the edge of a cut, which rounding may move."""
 OTHERS = 64
-"""Tokens that stand for those that are not recorded: less probable than the recorded ones."""
+"""Tokens that stand for those that are not recorded: less probable than the recorded ones. As one token they
+would be the best, and a min-p of 0.3 lost its name; 1,000 name the same."""
 HEATS = (0.5, 0.6, 0.7, 0.84, 1.2, 1.4, 1.7, 2.0)
 """Factors of the temperature that are tried, beside its square and 1."""
 TWICE = "the temperature were applied twice"
