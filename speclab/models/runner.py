@@ -202,6 +202,7 @@ class Runner(DraftSource):
     def _by_own_path(self, tokens: Tensor, positions: Tensor, visible: Bools | None) -> Tensor:
         """Logits `[m, V]` of rows that read by own path, in passes of at most `own_rows`."""
         count = len(tokens)
+        causal = visible is None
         if visible is None:
             visible = np.tri(count, dtype=np.bool_)
         before = visible.shape[1] - count  # columns of drafted rows that ran before
@@ -214,7 +215,8 @@ class Runner(DraftSource):
             parts.append(
                 self._stored(tokens[start:stop], positions[start:stop], own, last_only=False)
             )
-        self._given = (paths, count, self.length + count)
+        if not causal:  # what is read back is a tree's
+            self._given = (paths, count, self.length + count)
         return torch.cat(parts)
 
     def _answer(self, rows: Tensor, topk: int) -> Answer:

@@ -106,6 +106,8 @@ def test_where_passes_are_bit_for_bit_a_near_tie_is_a_fault():
         session = decoded(exact, max_new_tokens=24, **drawn)
         assert clinic.report(session).gaps.gap.max() < 1e-6
         assert clinic.check(session) == ()
+        drafted = decoded(exact, speclab.DynaTree(root="drafted"), **drawn)
+        assert clinic.check(drafted) == ()
     # a row off the path, as if its second best token were its best
     trace = decoded(exact, max_new_tokens=24).trace
     near = {}
