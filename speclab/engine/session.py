@@ -366,7 +366,7 @@ class Session:
             note = ""
             if strategy_there != other:
                 learned = None
-                if not other.by_hand and getattr(other, "history", "") != "off":
+                if not other.by_hand and getattr(other, "history", "off") != "off":
                     note = FRESH
             elif at == self._shared:
                 note = self._note

@@ -137,6 +137,15 @@ def test_a_fork_may_change_settings_of_the_session_and_of_the_strategy():
     assert session.settings.temperature == 0.0
 
 
+def test_a_fork_says_that_it_has_no_history_where_its_strategy_would_keep_one():
+    session = session_of(speclab.FixedTree(depth=2, branching=2))
+    session.step()
+    keeps = speclab.DynaTree(history="iteration")
+    for other, said in ((keeps, True), (speclab.FixedTree(depth=1, branching=2), False)):
+        fork = session.fork(1, other)
+        assert bool(fork.step().note) == said
+
+
 def test_a_text_that_ended_at_eos_can_be_forked_to_go_on():
     eos = own_text()[9]
     session = session_of(pair=pair_of(eos=eos))
