@@ -50,7 +50,7 @@ _OPENING = """<style>@keyframes speclab-bar {{ to {{ background-position: -200% 
 .speclab-former img {{ min-width: 0 }}</style>
 <div class="speclab-saved speclab-opening"><div class="speclab-stages"><p>{stages}</p>
 <div style="height: 4px; width: 240px; background: linear-gradient(90deg, #1976d2 40%, #1976d233 40%)
-0 0 / 200% 100%; animation: speclab-bar 2s linear infinite"></div></div>
+0 0 / 200% 100%; animation: speclab-bar 2s steps(20) infinite"></div></div>
 <div class="speclab-former">{pictures}</div></div>"""
 """Until the page is there: one line, a bar that moves, and the pictures of the saved notebook."""
 _PICTURE = re.compile(r'<img src="data:image/png;base64,([\w+/=]+)" alt="([\w ]+)" width="(\d+)"')

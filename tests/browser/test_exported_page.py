@@ -95,7 +95,11 @@ def test_iterations_and_phases_are_reached_by_keyboard_and_by_mouse(page):
         page.keyboard.press("]")
         shows(page, 1, tick)
     page.click("[data-phase=verify]")
-    shows(page, 1, int(RUN.steps[0].tree.depth.max()) + 2)
+    verify = int(RUN.steps[0].tree.depth.max()) + 2
+    shows(page, 1, verify)
+    for key, tick in (("ArrowRight", verify + 1), ("ArrowLeft", verify)):
+        page.keyboard.press(key)  # along the row of phases
+        shows(page, 1, tick)
     box = page.locator(".speclab-timeline .nsewdrag").bounding_box()
     bar = page.evaluate("document.querySelector('.speclab-timeline')._fullLayout.xaxis.d2p(3)")
     page.mouse.click(box["x"] + bar, box["y"] + 0.9 * box["height"])
