@@ -93,6 +93,26 @@ def test_the_stage_and_its_controls_are_on_the_first_screen_and_can_be_read(firs
     assert first.page.evaluate(STOPS) <= 15
 
 
+def test_the_first_buttons_do_what_they_say_and_the_menu_closes(lab):
+    page = lab.page
+    for leave in (lambda: page.keyboard.press("Escape"), lambda: page.click(".speclab-status b")):
+        page.click(".sl-more summary")
+        lab.wait("document.querySelector('.sl-more').open")
+        leave()
+        lab.wait("!document.querySelector('.sl-more').open")
+    page.click("text=Guess the next")
+    lab.at_iteration(2, 2)
+    assert page.is_disabled("[data-phase=accept]"), "the next iteration is asked for"
+    page.click("text=Just show it")
+    lab.wait("!document.querySelector('[data-phase=accept]').disabled")
+    page.evaluate("speclab.dispatch({ type: 'set', values: { used: false } })")
+    page.click("text=Compare with plain")
+    lab.wait("(speclab.state().compared?.rows ?? []).length === 2")
+    assert "Autoregressive" in lab.read(PANEL)
+    lab.rest()
+    lab.fresh(FRESH)
+
+
 def test_step_changes_every_picture_and_back_restores_them(lab):
     lab.page.set_viewport_size({"width": 1440, "height": 1300})
     first = lab.read(TREE), lab.read(MASK)
