@@ -137,9 +137,13 @@ def _judged(oracle: Oracle, run: Sequence[Measured], usual: float) -> list[Measu
 
 def _median(parts: Sequence[Floats]) -> float:
     """The median of the gaps that are not 0."""
-    every = np.concatenate(parts) if parts else np.zeros(1)
+    if not parts:
+        return 0.0
+    every = np.concatenate(parts)
     compared = every[every > 0]
-    return float(np.median(compared)) if len(compared) else 0.0
+    if not len(compared):
+        return 0.0
+    return float(np.median(compared))
 
 
 def _beyond(gaps: Floats, levels: Floats, excess: float) -> list[int]:

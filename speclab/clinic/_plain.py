@@ -192,9 +192,11 @@ class Oracle:
         self.steps = _from_the_text(trace, pads)
         own = str(self.runner.dtype).removeprefix("torch.")
         recorded = str(trace.models.get("target_dtype") or own)
+        if recorded == "float32":
+            recorded = own
         self.dtype = ""
         if recorded in DTYPES:
-            self.dtype = own if recorded == "float32" else recorded
+            self.dtype = recorded
         self.model = self.runner.model
         if own != "float32":
             self.model = deepcopy(self.model).float()
