@@ -90,7 +90,7 @@ def answers(passes: Passes) -> Iterator[Change]:
     yield Change("ids", OTHER_IDS.format(off), lambda: logits.roll(off, -1))
     says = MIXED_IDS.format(_mixed_ids(passes))
     yield Change("ids", says, lambda: logits, weight=1.0, ranks=True)
-    if len(top) > 1:
+    if len(top) > 2:  # two values fit some temperature, whatever they are
         given = torch.tensor(list(top.values())).clamp_min(1e-30).log()
         spread = logits[passes.first, tokens].std(correction=0) / given.std(correction=0)
         heat = float(spread)

@@ -80,12 +80,12 @@ def test_the_command_takes_a_draft_and_heads(tmp_path, monkeypatch):
         assert done.exit_code == status, done.output
 
 
-def greedy(change):
+def greedy(change, width=8):
     """What is proposed of a drafter's logits, after a change of them and of the ids."""
 
     def propose(logits):
         logits, ids = change(logits)
-        rows = [(ids[each], value) for each, value in topk(logits[None], 8)[0] if value > -50]
+        rows = [(ids[each], value) for each, value in topk(logits[None], width)[0] if value > -50]
         return *rows[0], rows
 
     return propose
@@ -125,6 +125,15 @@ def test_a_draft_may_differ_in_its_settings_and_not_in_its_ids(name, tmp_path):
     for finding in report.findings:
         assert "(ids)" in finding.sentence
     assert clinic.control(report.trace).passed == (drafter == "target")
+
+
+@pytest.mark.parametrize("width", [2, 3])
+def test_two_values_a_row_name_no_temperature(width, tmp_path):
+    change, *_ = CHANGES["own temperature"]
+    model = pair_of("llama").draft.model
+    report = clinic.report(*chains(tmp_path / "run", model, greedy(change, width), matched))
+    assert report.findings == ()
+    assert [note for note in report.notes if "0.64" in note] == list(report.notes)[: width - 2]
 
 
 def test_a_draft_that_has_no_token_for_the_target_s_choices_is_said(tmp_path):
