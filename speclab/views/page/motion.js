@@ -52,13 +52,21 @@ function fly(stage, text, way, delay, look = "") {
   motion.onfinish = () => sign.remove();
 }
 
-/** The words of the tree become rows of the mask. @param {Values} parts */
-function flyToRows({ stage, tree, mask }) {
+/**
+ * Milliseconds from one row to the next: a large tree takes no longer.
+ * @param {Step} step
+ */
+function paceOf(step) {
+  return Math.min(LOOKS.rhythm.row, LOOKS.rhythm.whole / step.nodes.length);
+}
+
+/** The words of the tree become rows of the mask. @param {Values} parts @param {Step} step */
+function flyToRows({ stage, tree, mask }, step) {
   const labels = new Map(tree.figure.table.map((/** @type {Entry} */ one) => [one.id, one.label]));
   for (const { id, x0, y0 } of tree.figure.hits) {
     if (!Number.isInteger(id)) continue;
     const way = [onStage(stage, tree, x0, y0), onStage(stage, mask, mask.figure.start, id - 0.5)];
-    fly(stage, labels.get(id), way, LOOKS.rhythm * id);
+    fly(stage, labels.get(id), way, paceOf(step) * id);
   }
 }
 
@@ -68,7 +76,7 @@ function lightRows({ stage, mask }, step) {
   const here = [0, 0];
   for (const row of step.nodes.keys()) {
     const box = boxOn(stage, mask, [start, row - 0.5, size - 0.5, row + 0.5]);
-    fly(stage, "", [here, here], LOOKS.rhythm * row, `${box};background:var(--sl-light)`);
+    fly(stage, "", [here, here], paceOf(step) * row, `${box};background:var(--sl-light)`);
   }
 }
 
@@ -80,7 +88,7 @@ function slideCells({ stage, cache }) {
     const [from, to] = slide.map((/** @type {number[]} */ [x, y]) => onStage(stage, cache, x, y));
     const way = [from, to].map(point => [point[0] - from[0], point[1] - from[1]]);
     const look = boxOn(stage, cache, [x - 0.5, y - 0.5, x + 0.5, y + 0.4]) + paint;
-    fly(stage, "", way, LOOKS.rhythm * index, look);
+    fly(stage, "", way, LOOKS.rhythm.row * index, look);
   }
 }
 
@@ -95,7 +103,7 @@ export function animate(parts, step, now) {
   const { stage, tree } = parts;
   for (const sign of stage.querySelectorAll(".sl-flying")) sign.remove();
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-  if (now.phase === "flatten") flyToRows(parts);
+  if (now.phase === "flatten") flyToRows(parts, step);
   if (now.phase === "verify") lightRows(parts, step);
   if (now.phase === "commit" && step.caches.length) slideCells(parts);
   appear(tree, step, now);
@@ -114,7 +122,7 @@ function appear(tree, step, now) {
     tree.querySelectorAll(name).forEach((/** @type {Element} */ mark, /** @type {number} */ at) => {
       const { id, depth } = shown[at] ?? { depth: 0 }; // the lines below the labels come last
       const answer = !shown[at] && now.phase === "verify"; // with the row of its node
-      const delay = whole ? 45 * depth : LOOKS.rhythm * (at - shown.length) * Number(answer);
+      const delay = whole ? 45 * depth : paceOf(step) * (at - shown.length) * Number(answer);
       if (whole || added.has(id) || answer)
         mark.animate({ opacity: [0, 1] }, { ...LOOKS.motion, delay });
     });
