@@ -103,17 +103,17 @@ def node_budget(strategy: Strategy, pair: ModelPair) -> int:
 
 def _best_budget(strategy: Strategy, pair: ModelPair) -> int:
     rows = np.arange(LEAST, MOST + 1)
-    passes = _pass_seconds_of_trees(strategy, pair)
+    passes = _pass_seconds_of_trees(pair, drafting(strategy, pair))
     counted = yields(type(strategy).__name__, pair)
     counted.passes = passes
     return int(rows[np.argmax(counted.tokens()[rows - 1] / (passes + counted.besides))])
 
 
-def _pass_seconds_of_trees(strategy: Strategy, pair: ModelPair) -> Floats:
+def _pass_seconds_of_trees(pair: ModelPair, drafts: Sequence[DraftSource]) -> Floats:
     """`[MOST - LEAST + 1]`: seconds of all passes of an iteration, by its nodes, from `LEAST` on."""
     rows = np.arange(LEAST, MOST + 1)
     spent = np.interp(rows, ROWS, pass_seconds(pair.target))
-    for draft in drafting(strategy, pair):
+    for draft in drafts:
         # a pass per level, about twice as many nodes in each; a block is one pass
         passes = np.log2(rows)
         if draft.reach:
@@ -127,10 +127,15 @@ def drafting(strategy: Strategy, pair: ModelPair) -> Sequence[DraftSource]:
     return strategy.changed(node_budget=MOST).drafter(pair.fresh()).runners
 
 
-def iteration_seconds(strategy: Strategy, pair: ModelPair, nodes: int) -> float:
+def iteration_seconds(
+    strategy: Strategy, pair: ModelPair, drafts: Sequence[DraftSource], nodes: int
+) -> float:
     """Seconds of an iteration with a tree of so many nodes, from `LEAST` to `MOST`: its passes, as
-    measured, and what the last iterations took besides."""
-    passes = _pass_seconds_of_trees(strategy, pair)
+    measured, and what the last iterations took besides.
+
+    `drafts`: of `drafting`, which copies the pair.
+    """
+    passes = _pass_seconds_of_trees(pair, drafts)
     besides = yields(type(strategy).__name__, pair).besides
     return float(passes[max(nodes, LEAST) - LEAST]) + besides
 

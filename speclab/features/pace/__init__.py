@@ -27,13 +27,16 @@ def pace(strategy: Strategy, pair: ModelPair) -> float | None:
     """
     if not hasattr(strategy, "node_budget"):
         return None
-    if not all(map(cost.is_timed, (pair.target, *cost.drafting(strategy, pair)))):
+    if not cost.is_timed(pair.target):
+        return None
+    drafts = cost.drafting(strategy, pair)
+    if not all(map(cost.is_timed, drafts)):
         return None
     settled = cost.with_node_budget(strategy, pair)
     nodes = min(settled.node_budget, _nodes_of_shape(settled), cost.MOST)
     tokens = float(cost.yields(type(strategy).__name__, pair).tokens()[nodes - 1])
     plain = cost.seconds(pair.target, 1)
-    return tokens * plain / cost.iteration_seconds(strategy, pair, nodes)
+    return tokens * plain / cost.iteration_seconds(strategy, pair, drafts, nodes)
 
 
 def _nodes_of_shape(strategy: Strategy) -> int:
