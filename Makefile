@@ -82,18 +82,19 @@ model: $(TESTS) ## tests on trained and random models and on a device double, an
 
 notebooks: $(TESTS) $(SITE) ## run every notebook, and the tests of its exercises
 	SPECLAB_QUICK=1 $(PYTEST) --dist loadfile --no-loadscope-reorder -W default $(NBVAL) --nbval-lax $(LESSONS)
-	$(PYTEST) --dist worksteal -p no:nbval -m 'not night' tests/notebooks
+	$(PYTEST) --dist loadfile -p no:nbval -m 'not night' tests/notebooks
 
 strict: $(TESTS) ## run every notebook and compare what it prints and shows with what is saved
 	$(PYTEST) --dist loadfile -W default $(NBVAL) --nbval notebooks
 
-browser: $(TESTS) $(SITE) ## drive the lab, the exported page and the site in headless Chromium
+browser: $(TESTS) ## drive the lab and the exported page in headless Chromium
 	@sh tests/browser/chromium.sh $(BIN)/python
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -p no:nbval -m 'not night' tests/browser
 
-night: strict ## what other programs make of notebooks and lab: graders, Voilà, Notebook 7, marimo; lessons at full length
+night: strict $(SITE) ## every case of every test; graders, Voilà, Notebook 7, marimo; the wheel, the site; lessons at full length
 	@sh tests/browser/chromium.sh $(BIN)/python
-	$(PYTEST) --dist loadfile -p no:nbval -m night tests/notebooks tests/browser tests/features
+	$(PYTEST) --dist worksteal -p no:nbval -m night --ignore=tests/double --ignore=tests/browser
+	$(PYTEST) --dist loadfile -p no:nbval -m night tests/browser
 
 bare: $(TESTS) ## run some tests as on a machine without browser, Node and home
 	bash scripts/bare.sh $(PYTEST) --dist loadfile -p no:nbval $(BARE)

@@ -3,6 +3,7 @@
 import gc
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ TIERS = {
     "notebooks": "notebook",
 }
 """The tier of all tests of a folder; elsewhere a test that needs a model is marked."""
+
+BY_DAY = 3
+"""Every so-manieth case of a test that is marked `wide` runs by day; the others run at night."""
 
 gc.disable()  # what is imported stays: looking at it again and again takes 2 s
 
@@ -67,10 +71,16 @@ def pass_seconds():
 
 
 def pytest_collection_modifyitems(items):
+    seen = Counter()
     for item in items:
         tier = TIERS.get(item.path.relative_to(Path(__file__).parent).parts[0])
         if tier is not None:
             item.add_marker(tier)
+        if item.get_closest_marker("wide"):
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % BY_DAY:
+                item.add_marker("night")
+            seen[test] += 1
 
 
 def pytest_collection_finish():

@@ -19,7 +19,7 @@ import speclab
 ADDRESS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 MOST_BYTES = 60_000_000
 """Of a wheel; package indexes take 100 MB. The models and heads are 57 MB of it."""
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.night]
 COURSE = f"speclab_decoding-{speclab.__version__}.data/data/share/speclab/notebooks/"
 RECORDS = f"speclab_decoding-{speclab.__version__}.dist-info/"
 

@@ -16,6 +16,7 @@ from serving import served
 
 import speclab
 
+pytestmark = pytest.mark.night
 ROOT = Path(__file__).parents[2]
 LESSONS = [
     path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != "00_lab"

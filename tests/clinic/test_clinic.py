@@ -50,6 +50,7 @@ def test_each_fault_is_found_by_its_own_detector_and_by_no_other(injected):
     assert named == {injected} - {"healthy"}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize(
     "sampling", [{}, {"temperature": 0.8, "seed": 3}], ids=["greedy", "sampled"]

@@ -73,6 +73,7 @@ def test_a_right_rule_has_no_finding(rule, tmp_path):
     assert clinic.check(*sampled_chains(tmp_path / "run.jsonl", rule)) == ()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [("softmax", ""), ("no top-k", ""), ("coin", ""), ("no q", "q were left out")],
@@ -123,6 +124,7 @@ HEALTHY = [
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("cut", HEALTHY, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_proposals_that_are_drawn_from_what_is_claimed_have_no_finding(cut, dtype, tmp_path):
@@ -134,6 +136,7 @@ def test_proposals_that_are_drawn_from_what_is_claimed_have_no_finding(cut, dtyp
     assert report.notes == (), "the proposals are those of the pair's draft"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "cut", "said"),
     [

@@ -33,6 +33,7 @@ def assert_found(path, fault, family="llama", **more):
         assert f" {shift[1]} " in report.cause.sentence
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_found_and_explained(fault, tmp_path):
     assert_found(tmp_path / "run", fault, "mistral" if fault == "window" else "llama")
@@ -61,6 +62,7 @@ def test_the_right_rows_in_another_order_give_the_same_answers(tmp_path):
     assert clinic.explain(trace, pair) is None, "the answers are right"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "family", ["llama", "gpt2", "mistral", "gemma2", "gemma3_text", "opt", "qwen3", "gpt_neox"]
 )
@@ -169,6 +171,7 @@ LIBRARY = {
 }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("how", LIBRARY)
 @pytest.mark.parametrize("pads", [0, 3])
 def test_the_library_s_own_assisted_generation_is_healthy(how, pads, tmp_path):

@@ -73,6 +73,7 @@ EVERY = PATHS | {name: kind() for name, kind in speclab.strategies(by_hand=False
 del EVERY["DDTree"], EVERY["Retrieval"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", EVERY)
 def test_greedy_text_is_the_librarys_own(name):
     """Every strategy, with some family and some of what a call may ask for."""

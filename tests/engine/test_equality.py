@@ -79,6 +79,7 @@ CASES = [
 every way to draft with heads and with two drafts."""
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("strategy", "make", "family"), CASES)
 def test_the_text_is_the_targets_own_and_the_caches_are_fresh(strategy, make, family):
     """In a fork before the last iteration, too."""
@@ -93,6 +94,7 @@ def test_the_text_is_the_targets_own_and_the_caches_are_fresh(strategy, make, fa
     assert paths_of(session.steps[-1].tree) == paths_of(twin.steps[-1].tree)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @every_path
 def test_tensors_name_their_device_whatever_the_default_is(strategy, temperature):

@@ -39,6 +39,7 @@ def run(pair, seed, strategy, **sampling):
     return session
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("strategy", "sampling"), RUNS.values(), ids=RUNS)
 def test_a_healthy_target_raises_no_alarm_whatever_the_seed(pair, strategy, sampling):
     for seed in range(3 if sampling else 1):

@@ -82,6 +82,7 @@ ROWS = [
 """Strategies whose rows see their own paths: of a tree, of one with a drafted root, of a window, of merged trees."""
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("place", range(len(ASKED)), ids=ASKED)
 def test_greedy_text_is_what_generate_writes(place):
     """Every setting with plain decoding and another strategy, every strategy with many settings."""

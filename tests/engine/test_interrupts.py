@@ -55,6 +55,7 @@ TEXTS = {
 """Families and strategies that together run every kind of pass."""
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", TEXTS)
 def test_any_call_of_a_module(name):
     """Whichever model runs out of memory is named."""
@@ -71,6 +72,7 @@ def test_any_call_of_a_module(name):
         assert_cache_is_fresh(run.pair.target, run.prompt_ids + run.token_ids)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "name", ["a window", "states of the target", "a block", "paths of a draft"]
 )
@@ -80,6 +82,7 @@ def test_any_line_of_the_engine_and_the_models(name):
     assert len(stopped_everywhere(text_of(pair_of(family), strategy), stop, 16)[0]) > 15
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", EVERY)
 def test_any_line_of_a_drafter(name):
     """And of what reads the texts of tokens, for records."""
@@ -92,6 +95,7 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["dynatree", "drafted root", "goose", "lookahead"])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_stopped_iteration_is_not_in_the_trace_even_if_undoing_it_is_stopped(

@@ -57,6 +57,7 @@ def logits(after):
     return next_logits(pair("model").target.model, [*PROMPT, *after])
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "drafting"),
     [

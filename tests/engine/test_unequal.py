@@ -61,6 +61,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", PAIRS)
 def test_strategies_write_the_targets_text_and_leaves_fresh_caches(name):
     """Every third strategy; the prompt has the target's last id, which a smaller draft lacks."""

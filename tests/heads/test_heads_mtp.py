@@ -134,6 +134,7 @@ for place, (family_of, layers_of) in enumerate(KINDS):
     RUNS.append((family_of, layers_of, NAMES[(place + 2) % 5]))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("family", "layers", "name"), RUNS)
 def test_the_text_is_the_target_s_and_every_cache_as_after_one_pass(load, family, layers, name):
     pair = load(family, layers, heads=["mtp", random_head(tiny("llama", vocab=SMALL))])

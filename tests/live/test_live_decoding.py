@@ -89,6 +89,7 @@ def test_token_ids_and_texts_are_the_tokenizers(pair):
     assert dict(enumerate(told["texts"])) == pair.token_texts(range(len(told["texts"])))
 
 
+@pytest.mark.night
 def test_what_ships_reads_as_text(pair):
     """No half characters, and no token that repeats itself, in what the first 60 tokens say."""
     page = (ROOT / "speclab/live/index.html").read_text(encoding="utf-8")

@@ -111,6 +111,7 @@ def test_a_chain_moves_nothing():
 # Whole passes
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("family", EVERY)
 def test_rows_and_texts_have_the_bits_of_the_library_or_the_reason_is_said(family, dtype):

@@ -26,6 +26,7 @@ from speclab.models.runner import Runner
 from speclab.pair import ModelPair
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("name", "family"), CASES)
 def test_no_text_is_the_old_models_or_a_mixture(name, family):
     now = "UnsupportedModelError" if name == "offloaded" else "right"

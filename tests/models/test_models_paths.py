@@ -48,6 +48,7 @@ def assert_holds(runner: Runner, text: list[int]) -> None:
     )
 
 
+@pytest.mark.wide
 @every_family
 @pytest.mark.parametrize("turn", range(2))
 def test_texts_caches_and_forks_of_every_family(family, turn):

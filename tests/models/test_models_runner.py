@@ -29,6 +29,7 @@ def failing(error):
     return patch("speclab.models.runner.check_finite", side_effect=error)
 
 
+@pytest.mark.wide
 @every_family
 @given(
     prefix=token_lists(max_size=3 * WINDOW),
@@ -126,6 +127,7 @@ def assert_is_fresh_prefill(runner: Runner, committed: list[int]) -> None:
     runner.crop(len(committed))
 
 
+@pytest.mark.wide
 @every_family
 @given(prefix=token_lists(max_size=12), actions=st.lists(ACTIONS, min_size=1, max_size=4))
 @settings(max_examples=10)

@@ -18,6 +18,7 @@ def mini():
     return speclab.load_pair()
 
 
+@pytest.mark.wide
 @pytest.mark.model
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda one: type(one).__name__)
 def test_an_iteration_of_16_nodes_has_500_characters_and_60_tokens_have_3500(strategy, mini):

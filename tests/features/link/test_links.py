@@ -35,6 +35,7 @@ def _committed(step):
     return [step.texts[token] for token in step.committed]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", view_samples.runs())
 def test_an_iteration_of_each_strategy_is_drawn_as_in_the_lab(name):
     run = view_samples.runs()[name]
@@ -50,6 +51,7 @@ def test_an_iteration_of_each_strategy_is_drawn_as_in_the_lab(name):
             assert _close(shown, drawn), (index, phase)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", view_samples.runs())
 def test_a_run_has_every_iteration(name):
     run = view_samples.runs()[name]

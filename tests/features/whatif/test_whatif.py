@@ -70,6 +70,7 @@ def assert_agrees(found, real):
         assert found.bonus in {real.bonus, None}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_steps_own_settings_give_its_own_tree(name, temperature):
