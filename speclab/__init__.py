@@ -7,7 +7,6 @@ without torch, transformers or Jupyter. ``__init__.pyi`` lists them, for type ch
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,12 @@ __all__ = ["__version__", *_HOME]
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module 'speclab' has no attribute {name!r}{_meant(name)}")
+        from speclab.errors import meant
+
+        says = f"module 'speclab' has no attribute {name!r}"
+        if near := meant(name, __all__):
+            says += f": did you mean {near}?"
+        raise AttributeError(says)
     try:
         value = vars(import_module(home)).get(name) or import_module(f"{home}.{name}")
     except ModuleNotFoundError as error:
@@ -46,15 +50,6 @@ def __getattr__(name: str) -> Any:
         raise absent(error, f"speclab.{name}") from error
     globals()[name] = value
     return value
-
-
-def _meant(name: str) -> str:
-    """The public name that a misspelt one resembles, whatever its case."""
-    lower = {known.lower(): known for known in __all__}
-    near = get_close_matches(name.lower(), lower, n=1)
-    if not near:
-        return ""
-    return f": did you mean {lower[near[0]]}?"
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 LONGEST = 500
 """Most characters of a sentence.
 
@@ -16,6 +22,13 @@ def named(value: object) -> str:
     if value is None or isinstance(value, str | int | float):
         return repr(value)
     return f"an object of type {type(value).__name__}"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The known name that a misspelt one resembles, whatever its case; "" if none does."""
+    lower = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    return lower[near[0]] if near else ""
 
 
 def first_line(error: Exception, most: int) -> str:

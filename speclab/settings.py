@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from speclab.errors import SettingsError
+from speclab.errors import SettingsError, meant
 
 
 class Settings(BaseModel):
@@ -110,10 +109,9 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
     first = errors[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        near = get_close_matches(name, kind.model_fields)
         way_out = f"its settings are {', '.join(kind.model_fields) or 'none'}"
-        if near:
-            way_out = f"did you mean {near[0]}?"
+        if near := meant(name, kind.model_fields):
+            way_out = f"did you mean {near}?"
         return f"{subject} has no setting {name!r}: {way_out}"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])

@@ -16,6 +16,7 @@ from support.view_samples import five_nodes, trace
 
 import speclab
 from speclab import DraftTree, DynaTree, TreeEdit, views
+from speclab.drafters import from_str
 from speclab.errors import (
     ContextExceededError,
     FinishedError,
@@ -114,10 +115,12 @@ ROWS = [
     *[(SettingsError, str(index), moved("goto", index), moved("fork", index)) for index in (-1, 99, "1", 1.0)],
     *[(SettingsError, *changes, moved("fork", **changes)) for changes in (
         {"max_new_tokens": 3}, {"max_new_tokens": True}, {"temperature": math.nan}, {"seed": 2**63},
-        {"colour": "blue"}, {"root": "\0\ud800"}, {"low_confidence": 0.95},
+        {"colour": "blue"}, {"stratgy": PLAIN}, {"root": "\0\ud800"}, {"low_confidence": 0.95},
     )],
     (SettingsError, "strategy=", moved("fork", speclab.Goose())),
+    (SettingsError, "max_new_tokens", moved("fork", max_new_token=3)),
     (SettingsError, "Did you mean", moved("run", until="acepted < 2")),
+    (SettingsError, "==", moved("run", until="iteration = 3")),
     # trees by hand
     (SettingsError, "no node", *[edited("add", node, 7) for node in (2, -1, True, "1")]),
     (SettingsError, "token id", *[edited("add", 0, token) for token in (-1, "the", 1.5, 1 << 31)]),
@@ -139,6 +142,10 @@ ROWS = [
     (SettingsError, "load_trace", *[partial(speclab.nodes, wrong) for wrong in (["run.json"], "run.json", None)]),
     (SettingsError, "Expected", partial(speclab.what_if, 3, DynaTree()),
      lambda: speclab.what_if(five_nodes(), DynaTree)),
+    (SettingsError, "speclab.Session", lambda: speclab.replay(finished().trace, PLAIN)),
+    (SettingsError, "from 0", lambda: speclab.link(finished().trace, first=99)),
+    (SettingsError, "a link as text", partial(speclab.open_link, 5)),
+    (SettingsError, "DynaTree?", partial(from_str, "DynaTreee")),
     (SettingsError, "no setting 'nonsense'", partial(curves.span, DynaTree(), "nonsense")),
     # pictures
     (NotRecordedError, "nothing was drafted", drawn("marginals", lambda: {"plain": [finished(PLAIN)]})),

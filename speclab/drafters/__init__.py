@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from speclab.drafters.base import DEFINED, Strategy
-from speclab.errors import NotRecordedError, SettingsError
+from speclab.errors import NotRecordedError, SettingsError, meant
 from speclab.trace.records import Step
 
 __all__ = ["Strategy", "from_str", "in_force", "setting_names", "strategies"]
@@ -52,6 +52,8 @@ def from_str(text: str) -> Strategy:
     name, settings = _parsed(call)
     kinds = strategies()
     if name not in kinds:
+        if near := meant(name, kinds):
+            raise SettingsError(f"There is no strategy {name!r}: did you mean {near}?")
         raise SettingsError(
             f"Expected a strategy such as DynaTree(base_depth=3), got {text!r}. The names are "
             f"{', '.join(kinds)}."

@@ -21,6 +21,7 @@ from speclab.errors import (
     ExactnessError,
     FinishedError,
     SettingsError,
+    meant,
 )
 from speclab.models.answer import KEPT, TopTokens
 from speclab.pair import ModelPair, checked_pair
@@ -458,8 +459,11 @@ class Session:
         for name, value in changes.items():
             if name in SessionSettings.model_fields:
                 own[name] = value
-            else:
-                rest[name] = value
+                continue
+            rest[name] = value
+            near = meant(name, ["strategy", *SessionSettings.model_fields])
+            if near and name not in type(strategy).model_fields:
+                raise SettingsError(f"A session has no setting {name!r}: did you mean {near}?")
         if rest:
             strategy = strategy.changed(**rest)
         return self.settings.changed(**own), strategy

@@ -29,7 +29,7 @@ from speclab.lab._worker import Worker
 from speclab.loading.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
 from speclab.settings import SessionSettings
-from speclab.trace.records import Trace
+from speclab.trace.records import Trace, trace_of
 from speclab.views import export_html
 from speclab.views.modules import page_with_features
 from speclab.views.run_data import plotly_js, style
@@ -111,6 +111,8 @@ class Lab(AnyWidget):
     ) -> None:
         choice = None
         given = None
+        if trace is not None:
+            trace = trace_of(trace)
         if pair is None:
             choice = ModelChoice("mini" if PRESETS[REAL].missing else REAL)
         elif isinstance(pair, str):

@@ -45,6 +45,8 @@ def one_sentence(name: str, what: str) -> Iterator[None]:
             text = "the disk is full: free some space, or set SPECLAB_CACHE to another disk"
         elif "trust_remote_code" in text:
             text = "it needs its own code, which speclab does not run: choose another model"
+        elif "model_type" in text:
+            text = "it has no config.json of a model: name the folder into which it was saved"
         elif isinstance(error, ConnectionError) or re.search("connect to|internet|outgoing", text):
             kind = OfflineError
         elif isinstance(error, OSError | SafetensorError):

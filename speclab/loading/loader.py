@@ -26,6 +26,7 @@ from transformers import (
 from transformers.utils import logging
 
 from speclab.errors import (
+    ModelNotFoundError,
     OfflineError,
     SettingsError,
     UnsupportedModelError,
@@ -33,7 +34,7 @@ from speclab.errors import (
 )
 from speclab.loading import gguf
 from speclab.loading.library_errors import one_sentence
-from speclab.loading.presets import MINI
+from speclab.loading.presets import MINI, PRESETS
 from speclab.models.runner import Runner
 from speclab.models.transfers import check_placed, is_spread
 
@@ -73,6 +74,11 @@ def locate(source: ModelPath, report: Report = silent, what: str = "model") -> P
     if folder is not None:
         return folder
     name = str(source)
+    path = gguf.local(source)
+    if path is not None and path.is_file():
+        raise ModelNotFoundError(
+            f"{name[:100]} is a file without a model: give a folder, a GGUF file or a name of the hub."
+        )
     report(f"Looking for {name[:100]} on the hub…")
     return _from_hub(name, what)
 
@@ -92,9 +98,10 @@ def _from_hub(name: str, what: str) -> Path:
             return Path(download())
         with suppress(LocalEntryNotFoundError):
             return Path(download(local_files_only=True))
+    pairs = f" The pairs are {', '.join(PRESETS)}." if "/" not in name else ""
     raise OfflineError(
         f"The {what} of {name[:100]} is not on this machine, and the hub does not answer "
-        f"({silence[:100]}): check the connection, or name a folder that has the model."
+        f"({silence[:100]}): check the connection, or name a folder that has the model.{pairs}"
     )
 
 
@@ -248,10 +255,8 @@ def parse_device(device: str | torch.device | None) -> torch.device | None:
             return parsed
     except (RuntimeError, TypeError):
         pass
-    raise SettingsError(
-        f"There is no device {device!r} among this machine's CPU and {torch.cuda.device_count()} "
-        'GPUs: use "cpu", "cuda" or "cuda:1".'
-    )
+    present = ["cpu"] + [f"cuda:{gpu}" for gpu in range(torch.cuda.device_count())]
+    raise SettingsError(f"There is no device {device!r} here: choose one of {', '.join(present)}.")
 
 
 def parse_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:

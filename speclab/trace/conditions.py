@@ -12,12 +12,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from numbers import Real
 from types import CodeType
 from typing import Any
 
-from speclab.errors import ExpressionError, SettingsError
+from speclab.errors import ExpressionError, SettingsError, meant
 from speclab.trace.records import PHASES, Step
 
 Condition = Callable[[Step], bool] | str
@@ -117,7 +116,7 @@ def parse(text: str, settings: Collection[str] = ()) -> Expression:
         raise
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise ExpressionError(
-            f"{text!r} cannot be read as an expression: enter one such as {EXAMPLE}."
+            f"{text!r} cannot be read as an expression: enter one such as {EXAMPLE}; == means equal."
         ) from None
     return Expression(text, code, names.readers)
 
@@ -149,8 +148,8 @@ class _Names(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name | ast.Attribute) -> ast.AST:
         name = ast.unparse(node)
         if name not in self._known:
-            near = get_close_matches(name, self._known, n=1) or ["accepted"]
-            raise ExpressionError(f"Unknown name {name!r}. Did you mean {near[0]!r}?")
+            near = meant(name, self._known) or "accepted"
+            raise ExpressionError(f"Unknown name {name!r}. Did you mean {near!r}?")
         self.readers[name] = self._known[name]
         return ast.Name(name, ast.Load())
 

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from speclab.drafters import strategies
-from speclab.errors import SettingsError, TraceError
+from speclab.errors import SettingsError, TraceError, named
 from speclab.settings import SessionSettings
 from speclab.trace.files import checked
 from speclab.trace.records import Step, Trace, step_of, trace_of
@@ -60,7 +60,7 @@ def link(run: Any, *, first: int | None = None, last: int | None = None) -> str:
         last = len(steps) - 1
     if not 0 <= first <= last < len(steps):
         raise SettingsError(
-            f"There are no iterations {first} to {last} in a run of {len(steps)}: count from 0."
+            f"This run has the iterations 0 to {len(steps) - 1}, and not {first} to {last}: count from 0."
         )
     answer = call("linkChoices", header, steps, first, last, _defaults(header, steps))
     text = ""
@@ -108,6 +108,8 @@ def packed(data: Data) -> str:
 
 def unpacked(text: str) -> Any:
     """The JSON of a link."""
+    if not isinstance(text, str):
+        raise SettingsError(f"Expected a link as text, got {named(text)}.")
     if len(text) > MOST_READ:
         raise TraceError(f"{NAME} has more than {MOST_READ:,} characters: open the run as a file")
     match = _DATA.search(text.strip())

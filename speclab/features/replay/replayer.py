@@ -177,7 +177,10 @@ class Replayer:
 
     def __init__(self, session: Session | Text, *, ask_target: bool = False) -> None:
         if not isinstance(session, Session | Text):
-            raise SettingsError(f"Expected a session to replay, got {named(session)}.")
+            raise SettingsError(
+                f"Expected a session to replay, got {named(session)}: decode the text with "
+                "speclab.Session(pair, strategy, prompt)."
+            )
         if isinstance(session, Session):
             self._text = Text(session)
             _check(self._text)
