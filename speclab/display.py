@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -53,9 +53,9 @@ def view(name: str, value: object) -> dict[str, Any]:
     return {"text/html": shown._repr_html_()}
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> dict[str, Any]:
-    """A small HTML table, one row per record."""
+def table(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A small HTML table: a row for each record, whose values are named by their columns."""
     from pandas import DataFrame
 
-    frame = DataFrame(rows, columns=list(columns))
+    frame = DataFrame(rows)
     return {"text/html": frame.to_html(index=False, float_format="{:.3g}".format)}

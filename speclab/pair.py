@@ -78,8 +78,10 @@ class ModelPair:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         facts = self.describe()
-        rows = [(role, facts[role], f"{count:,}") for role, count in self._parameters.items()]
-        return table(("role", "name", "parameters"), rows)
+        rows = []
+        for role, count in self._parameters.items():
+            rows.append({"role": role, "name": facts[role], "parameters": f"{count:,}"})
+        return table(rows)
 
     @property
     def runners(self) -> dict[str, Runner]:

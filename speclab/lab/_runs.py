@@ -18,10 +18,11 @@ from speclab.drafters import cost, setting_names
 from speclab.errors import SettingsError
 from speclab.lab._commands import command
 from speclab.lab._form import FORM, LabConfig, ModelChoice, short_name
-from speclab.lab._state import PHASES, LabState
+from speclab.lab._state import LabState
 from speclab.lab._worker import Worker
 from speclab.trace.conditions import Condition, compiled
 from speclab.trace.records import Step, Trace
+from speclab.views.drawing import Phase, position
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
@@ -243,10 +244,9 @@ class Runs:
             part.moved()
         self.state.moved()
 
-    def show_phase(self, name: str) -> None:
+    def show_phase(self, name: Phase) -> None:
         """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
-        if name not in PHASES:
-            raise SettingsError(f"There is no phase {name!r}: choose one of {', '.join(PHASES)}.")
+        position(name, level=None)  # raises if there is no such phase
         self.state.phase = name
 
     def select(self, node: int | None) -> None:

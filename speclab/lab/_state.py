@@ -25,8 +25,6 @@ from speclab.views.run_data import run_header, step_data
 if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
-PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
-
 
 class LabState(HasTraits):
     """The state of a lab. The worker's thread changes it, and the outbox sends the changes to the

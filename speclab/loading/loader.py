@@ -119,7 +119,6 @@ class Loader:
             model = self._moved(source)
         else:
             model = self._loaded(source)
-        model.eval()
         return Runner(model, shown_name(model))
 
     def tokenizer(self, source: ModelPath) -> PreTrainedTokenizerBase | None:

@@ -82,10 +82,10 @@ def _tree(value: Any) -> DraftTree:
     columns = adapter(Columns).validate_python(value)
     if not all(value <= MOST_LOG_PROB for value in columns.log_prob):  # NaN too
         raise ValueError("has a log-probability that is above 0 or not a number")
-    return DraftTree(
-        np.asarray(columns.token),
-        np.asarray(columns.parent),
-        np.asarray(columns.log_prob),
+    return DraftTree.of(
+        columns.token,
+        columns.parent,
+        columns.log_prob,
         columns.source,
         columns.candidate_sampling,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from speclab.pair import ModelPair
 
 
-_COLUMNS = ("strategy", "tokens", "tokens_per_iteration", "target_calls", "draft_calls", "problem")
+_FIGURES = ("tokens_per_iteration", "target_calls", "draft_calls")
 
 
 @dataclass(frozen=True)
@@ -84,18 +84,16 @@ class Comparison:
         return line("Comparison", tokens_per_iteration=rates, stopped=self.stopped or None)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return table(_COLUMNS, self._rows())
-
-    def _rows(self) -> Iterator[list[str]]:
+        rows = []
         for run in self.runs:
-            row = [run.name, str(len(run.token_ids))]
-            for name in _COLUMNS[2:-1]:
-                figure = "-"
+            row = {"strategy": run.name, "tokens": str(len(run.token_ids))}
+            for name in _FIGURES:
+                row[name] = "-"
                 if run.trace is not None:
-                    figure = f"{run.trace.metrics.as_dict()[name]:.4g}"
-                row.append(figure)
-            row.append(run.problem)
-            yield row
+                    row[name] = f"{run.trace.metrics.as_dict()[name]:.4g}"
+            row["problem"] = run.problem
+            rows.append(row)
+        return table(rows)
 
 
 def compare(

@@ -72,7 +72,7 @@ class Replay:
         return line("Replay", **self._facts())
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return table(tuple(self._facts()), [tuple(self._facts().values())])
+        return table([self._facts()])
 
     def _facts(self) -> dict[str, Any]:
         return {

@@ -21,11 +21,10 @@ from speclab.drafters.draft_pass import DRAFT, TOP_K
 from speclab.drafters.grow import BLANK, CONTEXT, Grown, GrownStrategy, Nodes, grow
 from speclab.errors import NotRecordedError
 from speclab.settings import SessionSettings
-from speclab.trace.records import Event, Step, step_of
+from speclab.trace.records import UNKNOWN, Event, Step, step_of
 from speclab.tree import CandidateSampling, DraftTree
 from speclab.views.run_data import Data, tree_data
 
-_UNKNOWN = -1
 _OF_A_NODE = ("expand", "stop")
 """Kinds of events: each node has one."""
 
@@ -53,7 +52,7 @@ class WhatIf:
         return line("WhatIf", **self._facts())
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return table(tuple(self._facts()), [tuple(self._facts().values())])
+        return table([self._facts()])
 
     def data(self) -> Data:
         """The tree as the page draws it."""
@@ -250,7 +249,7 @@ def _verified(
     def choice(node: int) -> int:
         row = recorded[node]
         if row is None:
-            return _UNKNOWN
+            return UNKNOWN
         return step.nodes[row].target_choice
 
     path = sample_and_match(tree, choice, step.root_choice)
@@ -266,7 +265,7 @@ def _verified(
         or (last not in unknown and (recorded[last] is not None or not tree.children[last]))
     )
     bonus = None
-    if settled and not ended and path.bonus != _UNKNOWN:
+    if settled and not ended and path.bonus != UNKNOWN:
         bonus = path.bonus
     return WhatIf(
         tree, tuple(events), tuple(recorded), tuple(sorted(unknown)), accepted, settled, bonus
