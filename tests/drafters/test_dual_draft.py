@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.eagle2 import best_paths, mean_confidence
 from support.pairs import models_pair
-from support.records import assert_same, paths_of
+from support.records import paths_of
 from support.strategies import draft_trees
 from support.table_runner import mixed_probs, random_probs, table_pair
 
@@ -69,7 +69,7 @@ def test_the_tree_of_the_larger_mean_confidence_is_verified(seed):
         assert values["margin"] == pytest.approx(abs(means[0] - means[1]), abs=1e-5)
         assert [one.chosen for one in step.proposals] == [place == chosen for place in (0, 1)]
         assert values["chosen"] == ("first", "second")[chosen]
-        assert_same(step.proposals[chosen].tree, step.tree)
+        assert step.proposals[chosen].tree == step.tree
 
 
 @given(draft_trees(), draft_trees(vocab=6))

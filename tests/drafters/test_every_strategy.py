@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 from support.every_strategy import ALONE, DRAFTED, NEW, PROMPT, pair_of
-from support.records import assert_consistent, assert_same
+from support.records import assert_consistent, assert_same_drafts
 
 import speclab
 from speclab.drafters.base import Context
 
 EVERY = ALONE | DRAFTED | {"drafted root, gathered": speclab.DynaTree(root="drafted")}
-alone = pytest.mark.parametrize("strategy", ALONE.values(), ids=ALONE)
 every_strategy = pytest.mark.parametrize("strategy", EVERY.values(), ids=EVERY)
 
 
@@ -75,10 +74,7 @@ def test_the_text_is_the_targets_own_at_one_pass_an_iteration(strategy, sampling
         twin = session.fork(at=at)
         twin.run()
         assert twin.token_ids == plain.token_ids
-        for mine, its in zip(session.steps, twin.steps, strict=True):
-            assert_same(mine.tree, its.tree)
-            assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
-            assert (mine.events, mine.committed) == (its.events, its.committed)
+        assert_same_drafts(session, twin)
 
 
 @every_strategy
@@ -90,6 +86,13 @@ def test_no_row_lies_beyond_the_context(strategy):
         )
         session.run()
         assert len(session.token_ids) == room
+
+
+COPYING = {
+    "goose, sure": speclab.Goose(node_budget=60, bypass="graded"),
+    "goose without a bypass": speclab.Goose(node_budget=60, bypass="off"),
+}
+WITHOUT_A_MODEL = ALONE | COPYING
 
 
 class Counted(list):
@@ -106,13 +109,15 @@ class Counted(list):
         raise AssertionError("a scan of the whole text")
 
 
-@alone
+@pytest.mark.parametrize("strategy", WITHOUT_A_MODEL.values(), ids=WITHOUT_A_MODEL)
 def test_a_draft_without_a_model_reads_no_more_of_a_longer_text(strategy):
+    """However often a chain is matched again at its end."""
     drafter = strategy.drafter(pair_of())
     text = Counted([1, 2, 3, 4, 5, 6, 7, 8] * 512)
     drafter.draft(Context(text, 1000, lambda: None))
     for token in (1, 2, 3):
         text.append(token)
         Counted.read = 0
-        drafter.draft(Context(text, 1000, lambda: None))
-        assert Counted.read <= 80
+        tree = drafter.draft(Context(text, 1000, lambda: None)).tree
+        assert len(tree) > 10 or strategy not in COPYING.values()
+        assert Counted.read <= 200

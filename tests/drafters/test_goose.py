@@ -63,35 +63,6 @@ def filled(strategy, rows, seed):
     return drafter, plain
 
 
-class Read(list):
-    """A text that counts how many of its tokens are read."""
-
-    count = 0
-
-    def __getitem__(self, index):
-        part = super().__getitem__(index)
-        self.count += len(part) if isinstance(index, slice) else 1
-        return part
-
-    def __iter__(self):
-        self.count += len(self)
-        return super().__iter__()
-
-
-@pytest.mark.parametrize("bypass", ["graded", "off"])
-def test_a_copy_costs_what_the_new_tokens_cost(bypass):
-    """However long the text is, and however often a chain is matched again at its end."""
-    strategy = speclab.Goose(node_budget=60, bypass=bypass, longest_ngram=3, shortest_ngram=2)
-    drafter = strategy.drafter(PAIR)
-    text = Read([1, 2, 3, 4] * 500)
-    for new in (1, 2, 3):
-        text.append(new)
-        text.count = 0
-        tree = drafter.draft(Context(text, 100, lambda: None)).tree
-        assert len(tree) > 10
-    assert text.count < 200
-
-
 def breadth_first(tree: reference.Tree) -> list:
     """Paths level by level; siblings in the order in which they were added."""
     order = [()]

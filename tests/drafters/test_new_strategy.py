@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.records import assert_same
 from support.refusals import refused
 from support.table_runner import mixed_probs, random_probs, table_pair
 
@@ -85,12 +84,12 @@ def test_it_works_everywhere(code, name, tmp_path):
     twin = session.fork(at=2)
     twin.run()
     assert twin.token_ids == session.token_ids == plain.token_ids
-    assert_same(speclab.load_trace(session.trace.save(tmp_path / "run")), session.trace)
+    assert speclab.load_trace(session.trace.save(tmp_path / "run")) == session.trace
     step = session.steps[1]
     assert in_force(step) == strategy
     if name == "Funnel":
         other = kind(widest=2, levels=2)
-        assert_same(what_if(step, other).tree, session.fork(at=1, strategy=other).step().tree)
+        assert what_if(step, other).tree == session.fork(at=1, strategy=other).step().tree
     else:
         with pytest.raises(speclab.NotRecordedError, match=name):
             what_if(step, strategy)

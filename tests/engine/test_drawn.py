@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from reference.decoding import transformed
-from support.records import assert_consistent, assert_same
+from support.records import assert_consistent, assert_same_drafts
 from support.table_runner import mixed_probs, random_probs, table_pair
 from support.variants import DRAWN, VARIANTS
 
@@ -90,7 +90,7 @@ def test_a_copy_is_verified_but_not_expanded():
 @every_drawn
 def test_at_temperature_0_candidates_are_the_most_probable_and_the_walk_is_greedy(strategy):
     top = strategy.changed(candidates="top")
-    assert_same(drafted(strategy).tree, drafted(top).tree)
+    assert drafted(strategy).tree == drafted(top).tree
     one = finished(strategy, temperature=0.0)
     assert one.token_ids == finished(top, temperature=0.0).token_ids
     assert {step.rule for step in one.steps} == {"greedy"}
@@ -106,7 +106,7 @@ def test_a_seed_gives_its_text_again_with_consistent_records_that_can_be_saved(t
     steps = session.steps
     for step in steps:
         assert_consistent(step)
-    assert_same(load_trace(session.trace.save(tmp_path / "t")), session.trace)
+    assert load_trace(session.trace.save(tmp_path / "t")) == session.trace
     assert (
         speclab.generate(PAIR, strategy, PROMPT, max_new_tokens=NEW, seed=5, **WARM).token_ids
         == text
@@ -116,8 +116,7 @@ def test_a_seed_gives_its_text_again_with_consistent_records_that_can_be_saved(t
         twin = session.fork(at)
         twin.run()
         assert twin.token_ids == text
-        for mine, its in zip(steps, twin.steps, strict=True):
-            assert_same(mine.tree, its.tree)
+        assert_same_drafts(session, twin)
 
 
 def test_the_residual_is_what_the_rule_left_of_the_targets_distribution():

@@ -11,7 +11,7 @@ from support.every_strategy import ALONE, DRAFTED
 from support.heads import random_block, random_head
 from support.interrupts import at_call, at_line, stopped_everywhere
 from support.pairs import assert_cache_is_fresh, noisy
-from support.records import assert_repeated, assert_same
+from support.records import assert_alike
 from support.tiny import tiny
 
 import speclab
@@ -113,7 +113,7 @@ def test_a_stopped_iteration_is_not_in_the_trace_even_if_undoing_it_is_stopped(
             patch.setattr(decode.Decoding, "restore", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run.step()
-    assert_same(run.trace, before)
+    assert run.trace == before
     run.run()
     for mine, its in zip(run.steps, whole.steps, strict=True):
-        assert_repeated(mine, its)
+        assert_alike(mine, its)

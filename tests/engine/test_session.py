@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.every_strategy import DRAFTED, PROMPT, finished, own_text, pair_of, session_of
-from support.records import assert_same
+from support.records import assert_same_drafts
 from support.refusals import refused
 
 import speclab
@@ -87,7 +87,7 @@ def test_cancel_ends_a_run_with_whole_iterations(role, name):
     if role == "draft":
         with refused(speclab.CancelledError, "step again"):
             session.step()
-        assert_same(session.trace, before)
+        assert session.trace == before
         assert session.pair.target.calls == asked
     assert len(session.steps) in {1, 2}
     whole = [*session.prompt_ids, *session.token_ids]
@@ -120,7 +120,7 @@ def test_a_fork_runs_at_most_one_token_again_and_leaves_the_first_untouched(stra
         assert (twin.pair.target.rows, twin.pair.draft.rows) <= (1, 0)
         assert all(mine is its for mine, its in zip(session.steps, twin.steps, strict=False))
         twin.run()
-    assert_same(session.trace, before)
+    assert session.trace == before
     assert calls(session) == spent
 
 
@@ -164,9 +164,7 @@ def test_a_fork_takes_what_its_own_strategy_had_learned_there():
     fork.run()
     back = fork.fork(7, strategy)
     back.run()
-    for mine, its in zip(first.steps, back.steps, strict=True):
-        assert_same(mine.tree, its.tree)
-        assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
+    assert_same_drafts(first, back)
     changed = first.fork(6, max_new_tokens=70, seed=9).fork(4, temperature=0.0)
     assert changed.settings.max_new_tokens == 70
     assert changed.step().settings == first.steps[4].settings

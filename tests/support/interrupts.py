@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from support.records import assert_repeated
+from support.records import assert_alike
 
 import speclab
 
@@ -90,9 +90,9 @@ def stopped_everywhere(begin, stop, tries, kinds=(KeyboardInterrupt,)):
                     raised.append(error)
                     number += max(1, most // tries)
             if len(run.steps) == index:
-                assert_repeated(run.fork().step(), forks[index])
+                assert_alike(run.fork().step(), forks[index])
                 run.step()
             run.goto(index + 1)
-            assert_repeated(run.steps[index], whole.steps[index])
+            assert_alike(run.steps[index], whole.steps[index])
         assert run.token_ids == whole.token_ids
     return raised, run

@@ -16,26 +16,8 @@ def paths_of(tree):
     }
 
 
-def assert_same(one, other, where="trace"):
-    """Field by field: trees and masks hold arrays, which have no single truth value."""
-    assert type(one) is type(other), where
-    if dataclasses.is_dataclass(one):
-        for f in dataclasses.fields(one):
-            assert_same(getattr(one, f.name), getattr(other, f.name), f"{where}.{f.name}")
-    elif isinstance(one, np.ndarray):
-        assert one.dtype == other.dtype, where
-        assert one.shape == other.shape, where
-        assert (one == other).all(), where
-    elif isinstance(one, tuple):
-        assert len(one) == len(other), where
-        for place, (a, b) in enumerate(zip(one, other, strict=True)):
-            assert_same(a, b, f"{where}[{place}]")
-    else:
-        assert one == other, where
-
-
-def assert_repeated(one, other, where="step"):
-    """The same record of the same iteration, decoded again: within rounding, and whatever the time."""
+def assert_alike(one, other, where="step"):
+    """The same record, decoded again or elsewhere: within rounding, and whatever the time."""
     if dataclasses.is_dataclass(one):
         one = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
         other = {name: getattr(other, name) for name in one}
@@ -45,15 +27,22 @@ def assert_repeated(one, other, where="step"):
     if isinstance(one, Mapping):
         assert one.keys() == other.keys(), where
         for name in one.keys() - {"seconds"}:
-            assert_repeated(one[name], other[name], f"{where}.{name}")
+            assert_alike(one[name], other[name], f"{where}.{name}")
     elif isinstance(one, list | tuple):
         assert len(one) == len(other), where
         for place, (mine, its) in enumerate(zip(one, other, strict=True)):
-            assert_repeated(mine, its, f"{where}[{place}]")
-    elif isinstance(one, float):
+            assert_alike(mine, its, f"{where}[{place}]")
+    elif isinstance(other, float):
         assert math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-3), where
     else:
         assert one == other, where
+
+
+def assert_same_drafts(run, other):
+    """Two runs drafted the same for the same reasons, and committed the same."""
+    for mine, its in zip(run.steps, other.steps, strict=True):
+        for name in ("tree", "settings", "adaptation", "events", "committed"):
+            assert getattr(mine, name) == getattr(its, name)
 
 
 def assert_consistent(step):

@@ -6,7 +6,7 @@ import json
 
 from support.engine import evaluated
 from support.every_strategy import PROMPT, pair_of
-from support.node import assert_equal
+from support.records import assert_alike
 
 import speclab
 from speclab.errors import NotRecordedError
@@ -58,5 +58,5 @@ def test_previews_are_those_of_the_kernel():
             answered += 1
         elif case["step"]["root_choice"] is not None:
             continue  # the page previews no drafted root
-        assert_equal(page, kernel, 1e-3, str(case["wanted"]))
+        assert_alike(page, kernel, str(case["wanted"]))
     assert answered > 50
