@@ -5,6 +5,7 @@ from importlib import import_module
 
 import plotly.io
 import pytest
+from support.records import ran
 from support.refusals import refused
 
 import speclab
@@ -52,8 +53,7 @@ def test_the_arguments_of_a_session_are_named_and_have_their_defaults(decode):
 def _objects():
     pair = speclab.load_pair()
     tree = speclab.DynaTree(node_budget=12)
-    session = speclab.Session(pair, tree, PROMPT, max_new_tokens=16)
-    session.run()
+    session = ran(pair, tree, PROMPT, max_new_tokens=16)
     replayer = speclab.Replayer(session)
     *_, curve = speclab.curves.sweep(replayer, tree, "max_branches", (2, 3))
     return {

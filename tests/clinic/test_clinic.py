@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.pairs import PROMPT, headed_pair, pair_of
+from support.records import ran
 from support.refusals import refused
 from support.tiny import tiny
 from support.variants import VARIANTS
@@ -31,9 +32,7 @@ def found(session: speclab.Session) -> set[str]:
 
 
 def decoded(pair, strategy=STRATEGIES[2], prompt=PROMPT, **more) -> speclab.Session:
-    session = speclab.Session(pair, strategy, prompt, **({"max_new_tokens": 12} | more))
-    session.run()
-    return session
+    return ran(pair, strategy, prompt, **({"max_new_tokens": 12} | more))
 
 
 @pytest.mark.parametrize("injected", ["healthy", *clinic.FAULTS])

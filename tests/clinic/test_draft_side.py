@@ -8,6 +8,7 @@ from support.command import speclab_command
 from support.heads import random_head
 from support.pairs import block_pair, headed_pair, pair_of, target_of
 from support.recordings import chains, kinds, recorded_session
+from support.records import ran
 
 import speclab
 from speclab import clinic
@@ -30,9 +31,7 @@ EXTEND = HeadRunner.extend
 
 
 def decoded(pair, strategy, prompt=TEXT):
-    session = speclab.Session(pair, strategy, prompt, max_new_tokens=20)
-    session.run()
-    return session
+    return ran(pair, strategy, prompt, max_new_tokens=20)
 
 
 def late(self, tokens, states, topk=0):

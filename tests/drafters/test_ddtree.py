@@ -7,7 +7,7 @@ from math import log
 import pytest
 from support.heads import random_block, random_head
 from support.pairs import BLOCKS, PROMPT, block_pair, library_text, target_of
-from support.records import paths_of
+from support.records import paths_of, ran
 from support.refusals import refused
 from support.tiny import tiny
 
@@ -43,10 +43,9 @@ def prompt_of() -> list[int]:
 
 @pytest.mark.model
 def test_a_tree_is_made_of_one_pass_and_the_record_holds_the_block_and_the_heaps_order():
-    session = speclab.Session(
+    session = ran(
         block_pair("llama"), speclab.DDTree(node_budget=10), prompt_of(), max_new_tokens=12
     )
-    session.run()
     for step in session.steps:
         assert step.counts.draft_calls == 1
         blocks = [event for event in step.events if event.kind == "marginal"]
@@ -68,8 +67,7 @@ def test_a_tree_is_made_of_one_pass_and_the_record_holds_the_block_and_the_heaps
 @every_shape
 def test_a_tree_of_another_budget_follows_from_the_record_as_far_as_it_goes(shape):
     strategy = speclab.DDTree(node_budget=10)
-    run = speclab.Session(block_pair("llama", **shape), strategy, prompt_of(), max_new_tokens=20)
-    run.run()
+    run = ran(block_pair("llama", **shape), strategy, prompt_of(), max_new_tokens=20)
     whole = 0
     for step in run.steps:
         for budget in (1, 4, 10, 14):
@@ -93,8 +91,7 @@ def test_the_next_tokens_depend_on_the_parent_only_with_a_bias():
     runs = {}
     for condition in ("auto", "none"):
         strategy = speclab.DDTree(node_budget=12, condition=condition)
-        session = speclab.Session(pair, strategy, prompt_of(), max_new_tokens=12)
-        session.run()
+        session = ran(pair, strategy, prompt_of(), max_new_tokens=12)
         runs[condition] = session.trace
     assert runs["auto"].token_ids == runs["none"].token_ids
     for condition, shared in (("auto", False), ("none", True)):
@@ -108,10 +105,7 @@ def test_the_next_tokens_depend_on_the_parent_only_with_a_bias():
 def test_a_tree_ends_where_the_context_does():
     model = tiny("gpt2", n_positions=16, vocab=VOCAB)
     pair = speclab.load_pair(target=model, heads=random_block(model, 1, block_size=7))
-    session = speclab.Session(
-        pair, speclab.DDTree(node_budget=20), prompt_of()[:8], max_new_tokens=8
-    )
-    session.run()
+    session = ran(pair, speclab.DDTree(node_budget=20), prompt_of()[:8], max_new_tokens=8)
     assert session.token_ids == library_text(model, prompt_of()[:8], 8)
     assert all(step.prefix_length + int(step.tree.depth[-1]) < 16 for step in session.steps)
 
@@ -129,8 +123,7 @@ def test_which_head_drafts():
         (speclab.DraftHead(node_budget=8), {"prose"}),
         (speclab.DualDraft(node_budget=8, mode="merge"), {"prose", "code", "both"}),
     ):
-        session = speclab.Session(pair, strategy, prompt_of(), max_new_tokens=12)
-        session.run()
+        session = ran(pair, strategy, prompt_of(), max_new_tokens=12)
         assert {name for step in session.steps for name in step.tree.source[1:]} <= used
     for wrong, named in ((0, "head 0"), (3, "head 3")):
         with refused(speclab.NoDraftError, "DDTree", named):

@@ -9,7 +9,7 @@ from reference.eagle2 import best_paths, head_probs
 from support.heads import random_head
 from support.pairs import SMALL as VOCAB
 from support.pairs import pair_of
-from support.records import paths_of
+from support.records import paths_of, ran
 from support.table_runner import random_probs, table_pair
 from support.tiny import tiny
 
@@ -73,8 +73,7 @@ def test_why_each_node_was_expanded_or_not_and_what_was_not_kept():
     pair = table_pair(random_probs(8, 4), random_probs(8, 3), 8)
     for budget in (4, 12):
         strategy = speclab.DraftHead(node_budget=budget, depth=3, children=3)
-        session = speclab.Session(pair, strategy, [1, 2, 3], max_new_tokens=30)
-        session.run()
+        session = ran(pair, strategy, [1, 2, 3], max_new_tokens=30)
         for step in session.steps:
             dropped = {event.node: event.values for event in step.events if event.kind == "prune"}
             decided = [event for event in step.events if event.kind != "prune"]
@@ -96,8 +95,7 @@ def test_why_each_node_was_expanded_or_not_and_what_was_not_kept():
 def test_a_setting_says_which_head_drafts_where_there_is_a_draft_model_too():
     pair = pair_of("llama")
     for head, name in ((None, "draft"), (0, "prose"), (1, "code")):
-        session = speclab.Session(pair, speclab.FixedTree(head=head), PROMPT, max_new_tokens=12)
-        session.run()
+        session = ran(pair, speclab.FixedTree(head=head), PROMPT, max_new_tokens=12)
         assert {source for step in session.steps for source in step.tree.source[1:]} == {name}
         used = [runner.calls > 0 for runner in (session.pair.draft, *session.pair.heads)]
         assert used == [head is None, head == 0, head == 1]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.eagle2 import best_paths, mean_confidence
 from support.pairs import models_pair
-from support.records import paths_of
+from support.records import paths_of, ran
 from support.strategies import draft_trees
 from support.table_runner import mixed_probs, random_probs, table_pair
 
@@ -26,8 +26,7 @@ SMALL = {"node_budget": 12, "depth": 3, "children": 4}
 @pytest.mark.parametrize("mode", ["route", "merge"])
 def test_both_parts_keep_the_rows_of_the_path_whichever_was_chosen(mode):
     strategy = speclab.DualDraft(mode=mode, **SMALL)
-    session = speclab.Session(models_pair("gpt_neox"), strategy, PROMPT, max_new_tokens=24)
-    session.run()
+    session = ran(models_pair("gpt_neox"), strategy, PROMPT, max_new_tokens=24)
     for step in session.steps:
         held = [cache.after for cache in step.caches[1:]]
         assert min(held) >= step.prefix_length

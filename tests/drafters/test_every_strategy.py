@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.every_strategy import ALONE, DRAFTED, NEW, PROMPT, pair_of
-from support.records import assert_consistent, assert_same_drafts
+from support.records import assert_consistent, assert_same_drafts, ran
 
 import speclab
 from speclab.drafters.base import Context
@@ -81,10 +81,7 @@ def test_the_text_is_the_targets_own_at_one_pass_an_iteration(strategy, sampling
 def test_no_row_lies_beyond_the_context(strategy):
     """The runner of a table fails where one does."""
     for room in range(1, 8):
-        session = speclab.Session(
-            pair_of(len(PROMPT) + room), strategy, PROMPT, max_new_tokens=room
-        )
-        session.run()
+        session = ran(pair_of(len(PROMPT) + room), strategy, PROMPT, max_new_tokens=room)
         assert len(session.token_ids) == room
 
 

@@ -1,7 +1,7 @@
 """Graft: the draft's part is DynaTree's, and only its leaves go on with other sources."""
 
 from support.every_strategy import PROMPT, pair_of
-from support.records import paths_of
+from support.records import paths_of, ran
 
 import speclab
 
@@ -10,8 +10,7 @@ RULES = speclab.DynaTree(node_budget=14, base_depth=1, stop_probability=0.3, dee
 
 
 def test_the_drafts_part_is_the_tree_of_its_rules_and_the_rest_hangs_below_its_leaves():
-    session = speclab.Session(pair_of(), GRAFT, PROMPT, max_new_tokens=24)
-    session.run()
+    session = ran(pair_of(), GRAFT, PROMPT, max_new_tokens=24)
     sources = set()
     for step in session.steps[:-4]:
         tree = step.tree

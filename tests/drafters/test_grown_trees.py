@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import dynatree as reference
+from support.records import ran
 from support.table_runner import TableRunner, mixed_probs, random_probs, table_pair
 from support.variants import dynatrees
 
@@ -195,8 +196,7 @@ def test_history_a_prompt_is_the_published_codes():
     expected = strategy.model_dump()
     for _ in range(7):
         expected = reference.adjust(expected, shares)
-        session = speclab.Session(pair, strategy, TEXT, max_new_tokens=30)
-        session.run()
+        session = ran(pair, strategy, TEXT, max_new_tokens=30)
         for step in session.steps:
             assert [step.settings[name] for name in ADAPTED] == pytest.approx(
                 [expected[name] for name in ADAPTED], abs=1e-4

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.records import ran
 from support.refusals import refused
 from support.table_runner import mixed_probs, random_probs, table_pair
 
@@ -79,8 +80,7 @@ def test_it_works_everywhere(code, name, tmp_path):
     assert speclab.strategies()[name] is kind
     assert from_str(repr(strategy)) == strategy
     plain = speclab.generate(pair(), speclab.Autoregressive(), PROMPT, max_new_tokens=30)
-    session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=30, check=True)
-    session.run()
+    session = ran(pair(), strategy, PROMPT, max_new_tokens=30, check=True)
     twin = session.fork(at=2)
     twin.run()
     assert twin.token_ids == session.token_ids == plain.token_ids

@@ -7,16 +7,13 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.table_runner import mixed_probs, random_probs, table_pair
+from support.every_strategy import DRAFT, PROBS, PROMPT, VOCAB
+from support.records import ran
+from support.table_runner import table_pair
 
 import speclab
 from speclab.drafters.base import Context
 from speclab.theory import sequoia_shape
-
-VOCAB = 12
-PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-1:]), 0.8)
-DRAFT = mixed_probs(PROBS, random_probs(VOCAB, 5), 0.2)
-PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4, 3]
 
 
 @given(
@@ -52,8 +49,7 @@ def test_a_draft_tree_has_the_shape_of_the_theory_at_a_pass_a_level(rates, budge
 def test_the_shape_follows_what_is_measured():
     """The rate of rank 1 is what was right among what was tried, after eight tries at 0.4."""
     pair = table_pair(PROBS, None, VOCAB)
-    session = speclab.Session(pair, speclab.SequoiaTree(node_budget=12), PROMPT, max_new_tokens=80)
-    session.run()
+    session = ran(pair, speclab.SequoiaTree(node_budget=12), PROMPT, max_new_tokens=80)
     firsts = [
         s.tree.children[n][0] in s.accepted
         for s in session.steps

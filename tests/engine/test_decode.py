@@ -1,7 +1,7 @@
 """The loop on models from a table: how many passes an iteration takes, and where a text ends."""
 
 import pytest
-from support.records import assert_consistent
+from support.records import assert_consistent, ran
 from support.table_runner import mixed_probs, random_probs, table_pair
 from support.variants import PATHS
 
@@ -23,8 +23,7 @@ def agreeing(eos=None):
 def test_a_text_ends_at_eos_or_at_its_length_inside_an_accepted_path(strategy):
     whole = speclab.generate(agreeing(), strategy, PROMPT, max_new_tokens=16).token_ids
     for eos in sorted(set(whole))[:3]:
-        session = speclab.Session(agreeing(eos), strategy, PROMPT, max_new_tokens=16)
-        session.run()
+        session = ran(agreeing(eos), strategy, PROMPT, max_new_tokens=16)
         assert session.token_ids == whole[: whole.index(eos) + 1]
         assert (session.done, session.trace.finished) == (True, "end of text")
         for step in session.steps:

@@ -20,7 +20,7 @@ from support.pairs import (
     run_and_check_caches,
     target_of,
 )
-from support.records import paths_of
+from support.records import paths_of, ran
 from support.refusals import refused
 from support.tiny import BORDER, tiny
 from support.variants import DRAWN, PATHS, VARIANTS
@@ -101,12 +101,10 @@ def test_tensors_name_their_device_whatever_the_default_is(strategy, temperature
     """As under torch.set_default_device("cuda"): a tensor without a device would land elsewhere."""
     pair = pair_of("llama", NOISE)
     settings = {"max_new_tokens": NEW, "temperature": temperature}
-    want = speclab.Session(pair, strategy, PROMPT, **settings)
-    want.run()
+    want = ran(pair, strategy, PROMPT, **settings)
     torch.set_default_device("meta")
     try:
-        session = speclab.Session(pair, strategy, PROMPT, **settings)
-        session.run()
+        session = ran(pair, strategy, PROMPT, **settings)
     finally:
         torch.set_default_device("cpu")
     assert session.token_ids == want.token_ids
@@ -116,8 +114,7 @@ def test_tensors_name_their_device_whatever_the_default_is(strategy, temperature
 def test_generate_is_the_session_without_records_and_a_check_passes(strategy):
     pair = pair_of("qwen3", NOISE)
     for settings in ({}, {"temperature": 1.0, "top_p": 0.9}):
-        session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=NEW, **settings)
-        session.run()
+        session = ran(pair, strategy, PROMPT, max_new_tokens=NEW, **settings)
         for check in (False, True):
             result = speclab.generate(
                 pair, strategy, PROMPT, max_new_tokens=NEW, check=check, **settings
@@ -184,8 +181,7 @@ def test_longrope_decodes_up_to_where_it_would_change_all_angles(strategy):
     pair = speclab.load_pair(target=tiny("phi3"), draft=tiny("phi3", seed=3))
     # so n-grams match
     prompt = torch.randint(0, 4, (20,), generator=torch.Generator().manual_seed(20)).tolist()
-    session = speclab.Session(pair, strategy, prompt, max_new_tokens=BORDER - 20, check=True)
-    session.run()
+    session = ran(pair, strategy, prompt, max_new_tokens=BORDER - 20, check=True)
     assert session.token_ids == library_text(pair.target.model, prompt, BORDER - 20)
     with refused(speclab.ContextExceededError, "32 tokens: set max_new_tokens to 12 or less"):
         session.fork(max_new_tokens=13)

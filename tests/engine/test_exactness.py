@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.pairs import PROMPT
+from support.records import ran
 from support.tiny import tiny
 
 import speclab
@@ -32,11 +33,7 @@ def pair(request):
 
 
 def run(pair, seed, strategy, **sampling):
-    session = speclab.Session(
-        pair, strategy, PROMPT, max_new_tokens=24, seed=seed, check=True, **sampling
-    )
-    session.run()
-    return session
+    return ran(pair, strategy, PROMPT, max_new_tokens=24, seed=seed, check=True, **sampling)
 
 
 @pytest.mark.wide

@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 import torch
 from support.pairs import PROMPT, library_text, pair_of, target_of
+from support.records import ran
 from support.tiny import tiny
 from support.variants import VARIANTS
 from transformers import GenerationConfig
@@ -108,8 +109,7 @@ def test_a_fork_goes_on_by_the_same_config_and_the_same_prompt(root):
     strategy = speclab.DynaTree(root=root)
     with asking(min_new_tokens=16, repetition_penalty=1.3, eos_token_id=bare()[4]):
         own = library()
-        session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=NEW, check=True)
-        session.run()
+        session = ran(pair(), strategy, PROMPT, max_new_tokens=NEW, check=True)
         twin = session.fork(at=1, strategy=VARIANTS["lookahead"])
         twin.run()
         assert twin.token_ids == own

@@ -6,6 +6,7 @@ from types import FunctionType, ModuleType
 import numpy as np
 import pytest
 import torch
+from support.records import ran
 from support.table_runner import random_probs, table_pair
 from support.tiny import tiny
 
@@ -42,10 +43,9 @@ def test_probabilities_choices_and_entropies_are_those_of_the_logits(settings, l
         p = whole(path) * (np.arange(12) != 3) if path[-1] != 4 else np.eye(12)[5]
         return p / p.sum()
 
-    session = speclab.Session(
+    session = ran(
         table_pair(probs, None, 12), speclab.Goose(), [1, 2, 4] * 4, max_new_tokens=24, **settings
     )
-    session.run()
     for step, rows in zip(session.steps, logits, strict=True):
         for node in step.nodes:
             p = transform(rows[node.index], chosen).numpy()

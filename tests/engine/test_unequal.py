@@ -10,6 +10,7 @@ from support.every_strategy import ALONE, DRAFTED
 from support.head_folders import weights, write
 from support.heads import random_block, random_head
 from support.pairs import assert_cache_is_fresh, library_text, noisy
+from support.records import ran
 from support.tiny import tiny
 from support.words import word_tokenizer
 
@@ -71,8 +72,7 @@ def test_strategies_write_the_targets_text_and_leaves_fresh_caches(name):
     assert unequal.vocab_size < 90 or max(own) >= 64
     for kind, strategy in [*EVERY.items()][[*PAIRS].index(name) % 3 :: 3]:
         check = kind in ("chain", "prompt lookup")
-        session = speclab.Session(unequal, strategy, prompt, max_new_tokens=NEW, check=check)
-        session.run()
+        session = ran(unequal, strategy, prompt, max_new_tokens=NEW, check=check)
         assert session.token_ids == own, kind
         draft = session.pair.draft
         for runner in (session.pair.target, draft, *session.pair.heads):
@@ -111,8 +111,7 @@ def test_transformers_and_the_clinic_take_a_draft_of_another_size():
     text = library_text(own, ids[0].tolist(), NEW, custom_generate=inside)
     assert text == library_text(own, ids[0].tolist(), NEW)
     pair = speclab.load_pair(target=own, draft=draft)
-    session = speclab.Session(pair, speclab.DynaTree(), ids[0], max_new_tokens=NEW)
-    session.run()
+    session = ran(pair, speclab.DynaTree(), ids[0], max_new_tokens=NEW)
     assert speclab.clinic.explain(session.trace, pair) is None
     assert speclab.clinic.report(session).findings == ()
 
@@ -146,8 +145,7 @@ def test_a_head_of_another_size_drafts(tmp_path, name, vocab, context, changes):
     pair = speclab.load_pair(target=target(vocab), heads=folder)
     prompt = [*SHORT[:8], vocab - 1]
     strategy = speclab.LinearSpeculation(head=0)
-    session = speclab.Session(pair, strategy, prompt, max_new_tokens=NEW, check=True)
-    session.run()
+    session = ran(pair, strategy, prompt, max_new_tokens=NEW, check=True)
     assert session.token_ids == library_text(target(vocab), prompt, NEW)
     assert pair.heads[0].context == context
     for step in session.steps[:-1]:

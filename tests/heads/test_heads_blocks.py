@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.heads import random_block
 from support.pairs import PROMPT
+from support.records import ran
 from support.tiny import tiny
 from transformers import GenerationConfig, MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
 from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator
@@ -95,10 +96,7 @@ def test_blocks_and_text_equal_those_of_transformers(shape, monkeypatch):
         generation_config=settings,
     )[0].tolist()
     pair = speclab.load_pair(target=model, heads=head)
-    session = speclab.Session(
-        pair, speclab.LinearSpeculation(draft_tokens=5), prompt, max_new_tokens=40
-    )
-    session.run()
+    session = ran(pair, speclab.LinearSpeculation(draft_tokens=5), prompt, max_new_tokens=40)
     assert session.prompt_ids + session.token_ids == text
     assert len(seen) > 20
     assert session.metrics.counts.accepted > 0

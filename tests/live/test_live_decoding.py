@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.checkout import ROOT
 from support.live import MINI, RUNS, decoded, in_node
-from support.records import assert_alike
+from support.records import assert_alike, ran
 
 import speclab
 from speclab.prompts import examples
@@ -55,8 +55,7 @@ def runs():
 def test_steps_are_those_of_a_session(pair, runs):
     """Everything in a trace but seconds, to 1e-3."""
     for strategy, prompt, live in runs:
-        session = speclab.Session(pair, strategy, prompt, max_new_tokens=TOKENS)
-        session.run()
+        session = ran(pair, strategy, prompt, max_new_tokens=TOKENS)
         own = json.loads(adapter(Trace).dump_json(session.trace))
         for trace in (own, live):
             trace.pop("models", None)
@@ -97,8 +96,7 @@ def test_what_ships_reads_as_text(pair):
     for link in re.findall(r'"(\?[^"]+)"', page):
         texts.update(parse_qs(urlsplit(unescape(link)).query).get("prompt", []))
     for text in texts:
-        session = speclab.Session(pair, speclab.DynaTree(node_budget=16), text, max_new_tokens=60)
-        session.run()
+        session = ran(pair, speclab.DynaTree(node_budget=16), text, max_new_tokens=60)
         assert "\ufffd" not in session.text, text
         assert max(len([*group]) for _, group in groupby(session.token_ids)) < 4, text
 

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pairs import PROMPT, library_text
+from support.records import ran
 from support.refusals import refused
 from support.runners import run_tree
 from support.strategies import draft_trees
@@ -140,8 +141,7 @@ def test_rows_and_texts_have_the_bits_of_the_library_or_the_reason_is_said(famil
     own = library_text(model, PROMPT, 24)
     fit = [each for each in VARIANTS.values() if not each.missing(pair.offer)]
     for strategy in fit if family in ("llama", "mistral") else fit[::5]:
-        session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=24, check=True)
-        session.run()
+        session = ran(pair, strategy, PROMPT, max_new_tokens=24, check=True)
         assert session.token_ids == own
         assert session.ties == 0
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.pairs import PROMPT, library_text
+from support.records import ran
 from support.refusals import refused
 from support.tiny import tiny
 from torch import nn
@@ -43,8 +44,7 @@ def test_eight_bits_draft_and_the_text_is_the_targets(family, dtype):
     assert {id(tensor) for tensor in pair.draft.model.parameters()} == ours
     eight = [part for part in pair.draft.model.modules() if isinstance(part, EightBit)]
     assert sum(part.eight.nbytes for part in eight) == sum(part.weight.numel() for part in eight)
-    session = speclab.Session(pair, CHAIN, PROMPT, max_new_tokens=24, check=True)
-    session.run()
+    session = ran(pair, CHAIN, PROMPT, max_new_tokens=24, check=True)
     assert session.metrics.acceptance_hazard > 0.2
 
 

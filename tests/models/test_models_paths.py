@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.heads import random_head
 from support.pairs import PROMPT, library_text, noisy
-from support.records import assert_consistent
+from support.records import assert_consistent, ran
 from support.refusals import refused
 from support.tiny import BY_PATHS, tiny
 
@@ -108,8 +108,7 @@ def test_a_hybrid_drafts_for_another_target(family):
 
 def test_what_if_and_the_clinic_read_a_hybrids_steps():
     pair = pair_of("falcon_h1")
-    session = speclab.Session(pair, STRATEGIES[0], TEXT, max_new_tokens=12)
-    session.run()
+    session = ran(pair, STRATEGIES[0], TEXT, max_new_tokens=12)
     assert speclab.clinic.check(session) == ()
     replayed = speclab.replay(session, speclab.LinearSpeculation(draft_tokens=2))
     assert replayed.passes

@@ -1,4 +1,4 @@
-"""Comparing records, and what every step must tell without contradicting itself."""
+"""Whole runs, comparing records, and what every step must tell without contradicting itself."""
 
 import dataclasses
 import math
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+import speclab
 from speclab.trace.edit import HAND
 
 
@@ -36,6 +37,13 @@ def assert_alike(one, other, where="step"):
         assert math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-3), where
     else:
         assert one == other, where
+
+
+def ran(*given, **settings):
+    """A session at the end of its text."""
+    session = speclab.Session(*given, **settings)
+    session.run()
+    return session
 
 
 def assert_same_drafts(run, other):

@@ -84,26 +84,15 @@ class TableRunner(DraftSource):
         assert [position for _, position in self.slots] == list(range(len(self.slots)))
         return [token for token, _ in self.slots]
 
-    def extend(self, tokens):
-        start = len(self.slots)
-        count = len(tokens)
-        visible = np.tril(np.ones((count, count), bool))
-        return self._pass(tokens, range(start, start + count), visible)[-1]
-
-    def forward(self, tokens, positions, visible):
+    def logits(self, tokens, positions=None, visible=None, *, topk=0):
         length = len(self.slots)
         count = len(tokens)
-        logits = self._pass(tokens, positions, visible)
+        if positions is None:
+            causal = np.tri(count, dtype=bool)
+            return Answer(self._pass(tokens, range(length, length + count), causal)[-1:])
+        answer = Answer(self._pass(tokens, positions, visible))
         self._given = (self._whole[:, length:].copy(), self._whole[:, :length].sum(axis=1).tolist())
-        assert len(logits) == count
-        return logits
-
-    def logits(self, tokens, positions=None, visible=None, *, topk=0):
-        return Answer(
-            self.extend(tokens)[None]
-            if positions is None
-            else self.forward(tokens, positions, visible)
-        )
+        return answer
 
     def _pass(self, tokens, positions, visible):
         tokens = [int(t) for t in tokens]

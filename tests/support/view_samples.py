@@ -6,6 +6,7 @@ from math import log
 from xml.etree import ElementTree
 
 from support.every_strategy import ALONE, DRAFTED, PROMPT, pair_of
+from support.records import ran
 
 import speclab
 from speclab.tree import DraftTree
@@ -40,8 +41,7 @@ def with_texts(run, texts):
 
 def decoded(strategy, tokens=9, temperature=0.0):
     settings = {"max_new_tokens": tokens, "temperature": temperature}
-    session = speclab.Session(pair_of(), strategy, PROMPT, **settings)
-    session.run()
+    session = ran(pair_of(), strategy, PROMPT, **settings)
     return with_texts(session.trace, TEXTS)
 
 

@@ -1,6 +1,7 @@
 """A link fits where links go: into a chat, a slide, an issue."""
 
 import pytest
+from support.records import ran
 
 import speclab
 
@@ -23,8 +24,7 @@ def mini():
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda one: type(one).__name__)
 def test_an_iteration_of_16_nodes_has_500_characters_and_60_tokens_have_3500(strategy, mini):
     prompt = "Once upon a time there lived a poor miller who had three daughters."
-    session = speclab.Session(mini, strategy, prompt, max_new_tokens=60)
-    session.run()
+    session = ran(mini, strategy, prompt, max_new_tokens=60)
     trace = session.trace
     for step in trace.steps:
         if len(step.tree) <= 16:

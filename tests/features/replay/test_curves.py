@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.pairs import PROMPT, pair_of
+from support.records import ran
 
 import speclab
 from speclab.drafters.ranges import COUNT
@@ -26,9 +27,7 @@ DYNATREE = speclab.DynaTree(prune_probability=0.1, base_depth=3, node_budget=12)
 
 
 def finished(strategy=DYNATREE, pair=None):
-    run = speclab.Session(pair or pair_of("llama"), strategy, PROMPT, max_new_tokens=24)
-    run.run()
-    return run
+    return ran(pair or pair_of("llama"), strategy, PROMPT, max_new_tokens=24)
 
 
 @pytest.mark.parametrize(("strategy", "names"), RANGES, ids=lambda one: type(one).__name__)

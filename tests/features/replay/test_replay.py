@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.decoding import next_logits
 from support.pairs import PROMPT, SMALL, headed_pair, models_pair, noisy, pair_of
+from support.records import ran
 from support.refusals import refused
 from support.variants import VARIANTS, dynatrees
 
@@ -41,9 +42,7 @@ DYNATREE = speclab.DynaTree()
 def run(pair, strategy, **options):
     prompt = [token % pair.vocab_size for token in PROMPT]
     pair = replace(pair, shared_state={})
-    session = speclab.Session(pair, strategy, prompt, **{"max_new_tokens": COUNT, **options})
-    session.run()
-    return session
+    return ran(pair, strategy, prompt, **{"max_new_tokens": COUNT, **options})
 
 
 def assert_is_run(replay, session):

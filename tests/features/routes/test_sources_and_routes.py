@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.records import ran
 from support.table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
@@ -60,10 +61,7 @@ def test_sources_of_trees_by_hand():
 def test_rates_and_kinds_of_path_of_a_run_add_up_to_its_metrics():
     probs = mixed_probs(random_probs(6, 3), lambda path: random_probs(6, 4)(path[-2:]), 0.8)
     strategy = Goose(bypass="off", node_budget=20)
-    session = speclab.Session(
-        table_pair(probs, None, 6), strategy, [1, 2, 3, 1, 2, 3], max_new_tokens=120
-    )
-    session.run()
+    session = ran(table_pair(probs, None, 6), strategy, [1, 2, 3, 1, 2, 3], max_new_tokens=120)
     rates = source_rates(session.steps)
     kinds = attribution(session.steps)
     counts = session.metrics.counts
@@ -90,9 +88,7 @@ def pair_of():
 
 
 def finished(strategy, **settings):
-    session = speclab.Session(pair_of(), strategy, [1, 2, 3], **{"max_new_tokens": 60, **settings})
-    session.run()
-    return session
+    return ran(pair_of(), strategy, [1, 2, 3], **{"max_new_tokens": 60, **settings})
 
 
 def test_the_statistics_are_sums_over_the_steps():

@@ -6,7 +6,7 @@ import json
 
 from support.engine import evaluated
 from support.every_strategy import PROMPT, pair_of
-from support.records import assert_alike
+from support.records import assert_alike, ran
 
 import speclab
 from speclab.errors import NotRecordedError
@@ -44,8 +44,7 @@ def own(step, strategy):
 def test_previews_are_those_of_the_kernel():
     cases, expected = [], []
     for recorded in RECORDED:
-        session = speclab.Session(pair_of(), recorded, PROMPT, max_new_tokens=30)
-        session.run()
+        session = ran(pair_of(), recorded, PROMPT, max_new_tokens=30)
         for step in session.steps:
             for other in OTHERS:
                 cases.append({"step": step_data(step), "wanted": other.describe()})
