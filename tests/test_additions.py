@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.checkout import copy_or_link
+from support.processes import python
 
 pytestmark = pytest.mark.model
 ROOT = Path(__file__).parents[1]
@@ -87,10 +86,6 @@ TESTS = (
 COMMITTED = "test_no_committed_file_names_a_machine_path_or_a_registry"
 
 
-def _copy(source: str, to: str) -> None:
-    (os.symlink if Path(source).stat().st_size > 1 << 20 else shutil.copy)(source, to)  # weights
-
-
 def _without_layout(copy: Path) -> None:
     """Takes the layout out of a copy, in which no other file knows it."""
     for name in LAYOUT_FILES:
@@ -110,7 +105,7 @@ def _without_layout(copy: Path) -> None:
 
 def test_a_strangers_changes_work_and_pass_the_gates(tmp_path):
     for folder in ("speclab", "tests", "scripts"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, copy_function=_copy)
+        shutil.copytree(ROOT / folder, tmp_path / folder, copy_function=copy_or_link)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     _without_layout(tmp_path)
     for name in LAYOUT_FILES:
@@ -124,19 +119,9 @@ def test_a_strangers_changes_work_and_pass_the_gates(tmp_path):
             text = text.replace(old, new, 1)
         path.write_text(text, encoding="utf-8")
     (tmp_path / "tests/test_tried.py").write_text(TESTED)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    subprocess.run(
-        [sys.executable, "scripts/write_types.py"], cwd=tmp_path, env=environment, check=True
-    )
+    place = {"folder": tmp_path, "PYTHONPATH": str(tmp_path)}
+    python("scripts/write_types.py", **place)
     types = (tmp_path / "speclab/records.d.ts").read_text(encoding="utf-8")
     assert "margin?: (number | null)[];" in types
     gates = ["tests/test_architecture.py", "--deselect", f"tests/test_architecture.py::{COMMITTED}"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:nbval", *TESTS, *gates],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    python("-m", "pytest", "-q", "-p", "no:nbval", *TESTS, *gates, **place)

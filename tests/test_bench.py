@@ -3,14 +3,13 @@
 import distributed
 import pandas as pd
 import pytest
+from support.command import speclab_command
 from support.pairs import PROMPT, pair_of
 from support.refusals import refused
-from typer.testing import CliRunner
 
 import speclab
 from speclab import bench
 from speclab.bench import PLAIN
-from speclab.cli import app
 from speclab.errors import MeasurementError
 from speclab.trace.metrics import loops
 
@@ -176,9 +175,8 @@ def test_the_command_writes_a_picture_and_the_calls_or_refuses_before_it_measure
     chosen = "DynaTree(node_budget=6)"
 
     def called(to, *more):
-        words = ["--repeats", "1", "--max-new-tokens", "4", "--prompts", str(texts)]
-        words += ["--strategy", chosen, "--to", str(to), *more]
-        return CliRunner().invoke(app, ["bench", *words])
+        words = ["--repeats", 1, "--max-new-tokens", 4, "--prompts", texts]
+        return speclab_command("bench", *words, "--strategy", chosen, "--to", to, *more)
 
     assert "missing/bench.html cannot be used" in called(tmp_path / "missing/bench.html").stderr
     assert chosen in called(page, "--where").output

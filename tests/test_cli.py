@@ -1,28 +1,22 @@
 """The command line: what it passes on, and that an error is one sentence."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.command import speclab_command
+from support.processes import python
 from support.refusals import refused
-from typer.testing import CliRunner
 
 import speclab
 from speclab import host
-from speclab.cli import app
 from speclab.errors import SpeclabError
 from speclab.trace.metrics import Counts, Metrics
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 LONG = "x" * 5000
-
-
-@pytest.fixture
-def cli():
-    return lambda *words: CliRunner().invoke(app, list(words))
 
 
 @pytest.fixture
@@ -39,9 +33,11 @@ def engine(monkeypatch):
     return calls
 
 
-def test_run_hands_settings_to_the_engine_and_prints_text_and_metrics(cli, engine):
+def test_run_hands_settings_to_the_engine_and_prints_text_and_metrics(engine):
     text = "DynaTree(base_depth=5, node_budget=9)"
-    done = cli("run", "--strategy", text, "--device", "cpu", "--max-new-tokens", "7", "On")
+    done = speclab_command(
+        "run", "--strategy", text, "--device", "cpu", "--max-new-tokens", "7", "On"
+    )
     assert done.exit_code == 0, done.output
     ((pair, strategy, prompt, settings),) = engine
     models = {"target": None, "draft": None, "device": "cpu", "dtype": None}
@@ -54,8 +50,8 @@ def test_run_hands_settings_to_the_engine_and_prints_text_and_metrics(cli, engin
     assert all(name in done.stdout for name in Metrics(Counts()).as_dict())
 
 
-def test_a_prompt_is_a_message_of_the_user_where_that_is_asked_for(cli, engine):
-    done = cli("run", "Why?", "--chat")
+def test_a_prompt_is_a_message_of_the_user_where_that_is_asked_for(engine):
+    done = speclab_command("run", "Why?", "--chat")
     assert done.stdout.startswith(" and [b]on[/b]\n"), "the answer alone"
     assert engine[-1][2] == ({"role": "user", "content": "Why?"},)
 
@@ -69,9 +65,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=lambda words: " ".join(words)[:24])
-def test_what_is_wrong_is_refused_in_one_short_sentence(cli, words, monkeypatch):
+def test_what_is_wrong_is_refused_in_one_short_sentence(words, monkeypatch):
     monkeypatch.setitem(vars(speclab), "load_pair", lambda *a, **k: pytest.fail("loaded"))
-    done = cli(*words)
+    done = speclab_command(*words)
     assert done.exit_code == 1
     assert isinstance(done.exception, SystemExit)
     assert done.stderr.count("\n") == 1
@@ -88,13 +84,10 @@ for words in ([], *([command.name or command.callback.__name__] for command in a
     assert done.exit_code == 0 and "Usage:" in done.output, (words, done.output)
     assert sys.modules.keys().isdisjoint({"torch", "transformers"}), words
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    assert python("-c", script) == ""
 
 
-def test_the_lab_and_the_app_are_started_with_the_words_that_follow(cli, tmp_path, monkeypatch):
+def test_the_lab_and_the_app_are_started_with_the_words_that_follow(tmp_path, monkeypatch):
     """What would replace this process: a command and its environment."""
     started = []
     monkeypatch.setattr(
@@ -102,8 +95,8 @@ def test_the_lab_and_the_app_are_started_with_the_words_that_follow(cli, tmp_pat
     )
     book = tmp_path / "mine.ipynb"
     book.write_text("{}")
-    for words in (["lab", "--notebook", str(book), "--port", "9999"], ["app", "--no-browser"]):
-        assert cli(*words).exit_code == 0
+    for words in (["lab", "--notebook", book, "--port", 9999], ["app", "--no-browser"]):
+        assert speclab_command(*words).exit_code == 0
     (lab, _), (app, environment) = started
     assert lab[:4] == [sys.executable, "-m", "jupyterlab", str(book)]
     assert lab[-3].endswith("default_url=/lab/tree/mine.ipynb"), "for the address that is printed"
@@ -136,9 +129,6 @@ def test_the_lab_opens_copies_of_the_notebooks_and_never_writes_over_them(tmp_pa
         host.jupyter_command(None, [])
 
 
-def test_the_version_is_printed(cli):
-    assert cli("--version").stdout.split() == ["speclab", speclab.__version__]
-    done = subprocess.run(
-        [sys.executable, "-m", "speclab", "--version"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split()[-1] == speclab.__version__
+def test_the_version_is_printed():
+    assert speclab_command("--version").stdout.split() == ["speclab", speclab.__version__]
+    assert python("-m", "speclab", "--version").split()[-1] == speclab.__version__

@@ -5,9 +5,8 @@ import re
 
 import nbformat
 import pytest
-from typer.testing import CliRunner
+from support.command import speclab_command
 
-from speclab.cli import app
 from speclab.course.export import export
 from speclab.errors import SpeclabError
 
@@ -78,7 +77,7 @@ def test_a_folder_with_files_and_an_unknown_edition_are_refused_in_a_sentence(tm
     (tmp_path / "mine.ipynb").write_text("kept")
     with pytest.raises(SpeclabError, match="not empty"):
         export(tmp_path)
-    result = CliRunner().invoke(app, ["course", "export", str(tmp_path / "new"), "--edition", "x"])
+    result = speclab_command("course", "export", tmp_path / "new", "--edition", "x")
     assert result.exit_code == 1
     assert not (tmp_path / "new").exists()
     assert (tmp_path / "mine.ipynb").read_text() == "kept"

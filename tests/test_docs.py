@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from support.command import speclab_command
 
 import speclab
 from scripts.write_strategies import TABLE, page, written_by_hand
-from speclab.cli import app
 from speclab.loading.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
@@ -162,7 +161,7 @@ def test_the_readmes_python_and_commands_run(capsys):
     lines = re.findall(r"^speclab (run|doctor)(.*)$", text, re.MULTILINE)
     assert {command for command, _ in lines} == {"run", "doctor"}
     for command, rest in lines:
-        done = CliRunner().invoke(app, [command, *shlex.split(rest, comments=True)])
+        done = speclab_command(command, *shlex.split(rest, comments=True))
         assert done.exit_code == 0, done.output
     for fact in ("torch", "cores", "jupyter", "target_forward"):  # the doctor
         assert fact in done.output

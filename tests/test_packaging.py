@@ -1,7 +1,6 @@
 """The three lists of packages agree, nothing names a registry, importing speclab is cheap, its names exist."""
 
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from support.processes import python
 
 import speclab
 from speclab import host
@@ -114,16 +114,12 @@ def test_changes_citation_and_package_are_of_one_version():
     assert released[0] == speclab.__version__
 
 
-def _python(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_importing_speclab_imports_only_what_imports_nothing():
     """Counted, not timed; a whole module comes once it is named."""
     loaded = "print(*sorted(m for m in sys.modules if m.startswith('speclab') or m in {'numpy', 'torch'}))"
-    before, after = _python(f"import sys, speclab; {loaded}; speclab.theory; {loaded}").splitlines()
+    before, after = python(
+        "-c", f"import sys, speclab; {loaded}; speclab.theory; {loaded}"
+    ).splitlines()
     assert {*before.split()} == {
         "speclab",
         *(f"speclab.{name}" for name in ("display", "errors", "features")),
@@ -134,7 +130,7 @@ def test_importing_speclab_imports_only_what_imports_nothing():
 
 def test_a_lab_is_there_before_the_libraries_of_models():
     code = "import sys, speclab; speclab.Lab; print(*sorted({'torch', 'transformers'} & {*sys.modules}))"
-    assert _python(code).split() == []
+    assert python("-c", code).split() == []
 
 
 def test_an_import_leaves_the_process_as_it_was_and_kernels_of_the_lab_soon_stop_spinning(
@@ -144,7 +140,7 @@ def test_an_import_leaves_the_process_as_it_was_and_kernels_of_the_lab_soon_stop
     code = (
         "import os, sys; before = dict(os.environ); sys.modules['ipykernel'] = sys; import speclab"
     )
-    assert _python(f"{code}; print(before == dict(os.environ))").strip() == "True"
+    assert python("-c", f"{code}; print(before == dict(os.environ))").strip() == "True"
     monkeypatch.delenv(host.SPIN, raising=False)
     assert host.jupyter_environment()[host.SPIN] == host.SPINS
     monkeypatch.setenv(host.SPIN, "7")
@@ -167,12 +163,15 @@ LAB = {"plotly", "ipywidgets", "IPython", "ipykernel", "traitlets", "jupyterlab"
 
 
 def test_a_trace_opens_and_is_drawn_without_torch():
-    _python(ABSENT.format(absent=MODELS) + "speclab.load_trace, speclab.views.tree, speclab.theory")
+    python(
+        "-c",
+        ABSENT.format(absent=MODELS) + "speclab.load_trace, speclab.views.tree, speclab.theory",
+    )
 
 
 def test_a_missing_extra_is_one_sentence_with_the_way_out():
     attempt = "try:\n    speclab.Lab\nexcept speclab.SpeclabError as error:\n    print(error)"
-    said = _python(ABSENT.format(absent=LAB) + attempt)
+    said = python("-c", ABSENT.format(absent=LAB) + attempt)
     assert said.strip().removesuffix(".").rpartition("pip install ")[2] in LAB
 
 
@@ -221,7 +220,7 @@ def test_every_command_says_in_one_sentence_what_is_not_installed(absent, tmp_pa
     """The doctor names it and says what it can."""
     monkeypatch.chdir(tmp_path)
     script = ABSENT.format(absent=absent) + COMMANDS.format(lines=LINES)
-    said = _python(script)
+    said = python("-c", script)
     assert {*re.findall(r"pip install (\w+)", said)} & absent
     assert "jupyter " in said, "the doctor's last line"
 
@@ -230,11 +229,11 @@ def test_the_cache_is_where_its_variable_says_or_somewhere_at_least(tmp_path):
     """For models and measured times; without a home, too."""
     cache = "from speclab.files import cache_folder; from speclab.loading.presets import SMOLLM2; "
     named = f"import os; os.environ['SPECLAB_CACHE'] = {str(tmp_path)!r}; {cache}"
-    assert str(tmp_path) in _python(named + "print(SMOLLM2)")
+    assert str(tmp_path) in python("-c", named + "print(SMOLLM2)")
     nobody = (
         "import os, pwd\n"
         "for name in ('HOME', 'SPECLAB_CACHE', 'XDG_CACHE_HOME'): os.environ.pop(name, None)\n"
         "def unknown(uid): raise KeyError(uid)\n"
         "pwd.getpwuid = unknown\n"
     )
-    assert Path(_python(nobody + cache + "print(SMOLLM2)").strip()).is_absolute()
+    assert Path(python("-c", nobody + cache + "print(SMOLLM2)").strip()).is_absolute()

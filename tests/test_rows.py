@@ -5,13 +5,12 @@ import json
 import pandas as pd
 import pytest
 import torch
+from support.command import speclab_command
 from support.refusals import refused
 from support.tiny import tiny
 from torch import nn
-from typer.testing import CliRunner
 
 import speclab
-from speclab.cli import app
 from speclab.errors import SettingsError
 
 pytestmark = pytest.mark.model
@@ -74,11 +73,11 @@ def test_the_table_and_the_picture_have_every_operator(frame):
 def test_the_command_prints_a_table_or_json_and_writes_a_picture(tmp_path):
     page = tmp_path / "rows.html"
     words = ["rows", "mini", "--dtype", "float32", "--rows", "1,2,3"]
-    result = CliRunner().invoke(app, [*words, "--to", str(page)])
+    result = speclab_command(*words, "--to", page)
     assert result.exit_code == 0
     assert "lm_head" in result.output
     assert page.stat().st_size > 1000
-    data = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    data = json.loads(speclab_command(*words, "--json").stdout)
     assert data["rows"] == [1, 2, 3]
     assert {each["dtype"] for each in data["operators"]} == {"float32"}
     assert all(each["first"] in (None, 2, 3) for each in data["operators"])
@@ -91,7 +90,7 @@ def test_rows_that_are_none_are_one_sentence(rows):
 
 
 def test_bad_words_are_one_sentence():
-    result = CliRunner().invoke(app, ["rows", "mini", "--rows", "1,x"])
+    result = speclab_command("rows", "mini", "--rows", "1,x")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
     assert "--rows" in result.stderr

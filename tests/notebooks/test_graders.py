@@ -6,13 +6,13 @@ import csv
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from support.processes import python
 
 from speclab.course.export import export
 
@@ -86,15 +86,7 @@ def _hand_in(lesson: Path, bodies: dict[str, str], to: Path) -> None:
 
 def _run(folder: Path, *command: str) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    result = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+    python("-m", *command, folder=folder, PATH=path)
 
 
 def test_otter_grades(source, tmp_path):

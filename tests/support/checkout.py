@@ -1,5 +1,6 @@
-"""The files that git keeps."""
+"""The files that git keeps, and copies of them."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -7,6 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+def copy_or_link(source, to):
+    """Copies a file for `shutil.copytree`; large ones, which are weights, are links."""
+    (os.symlink if os.path.getsize(source) > 1 << 20 else shutil.copy)(source, to)
 
 
 def kept(*options):

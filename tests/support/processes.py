@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+
+
+def python(*words: object, folder: Path | None = None, **environment: str) -> str:
+    """What Python prints for these arguments, in a folder and with more in its environment."""
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
 
 
 def ended(pid: int) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import local
 
 import pytest
 from support.pictures import said
+from support.processes import python
 from support.refusals import refused
 from support.view_samples import five_nodes, trace
 
@@ -21,8 +21,7 @@ from speclab.views.static_html import describe, snapshot
 
 def test_it_is_loaded_with_the_first_picture():
     code = "import sys, speclab.views; print({'quickjs', 'plotly', 'pandas', 'torch'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    assert python("-c", code).strip() == "set()"
 
 
 def test_threads_draw():
@@ -38,8 +37,7 @@ def test_a_forked_process_draws():
         "child = os.fork()\nif not child: os._exit(call('percent', 1) != first)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "0"
+    assert python("-c", code).strip() == "0"
 
 
 def test_without_it_pictures_say_how_to_install_it_and_the_page_is_whole(monkeypatch, tmp_path):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from support import view_samples
-from typer.testing import CliRunner
+from support.command import speclab_command
 
 import speclab
-from speclab import cli, views
+from speclab import host, views
 from speclab.features import link as links
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
@@ -164,16 +164,16 @@ def test_a_link_has_at_most_1024_nodes():
 def test_the_command_saves_the_run_of_a_link_or_opens_a_notebook(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     link = GOLDEN["a run of DynaTree"]["link"]
-    done = CliRunner().invoke(cli.app, ["open", link, "--to", "run.json.gz"])
+    done = speclab_command("open", link, "--to", "run.json.gz")
     assert done.exit_code == 0, done.output
     assert speclab.load_trace("run.json.gz").steps[2].accepted == (1, 6)
     started = []
-    monkeypatch.setattr(cli.host, "start", started.append)
-    done = CliRunner().invoke(cli.app, ["open", link, "--no-browser"])
+    monkeypatch.setattr(host, "start", started.append)
+    done = speclab_command("open", link, "--no-browser")
     assert done.exit_code == 0, done.output
     (command,) = started
     (cell,) = json.loads(Path(command[3]).read_text(encoding="utf-8"))["cells"]
     assert link in cell["source"]
     assert command[-1] == "--no-browser"
-    wrong = CliRunner().invoke(cli.app, ["open", "nothing"])
+    wrong = speclab_command("open", "nothing")
     assert (wrong.exit_code, len(wrong.output.splitlines())) == (1, 1)

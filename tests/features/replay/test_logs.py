@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.command import speclab_command
 from support.every_strategy import PROMPT, pair_of
 from support.words import word_tokenizer
-from typer.testing import CliRunner
 
 import speclab
 from speclab import views
-from speclab.cli import app
 from speclab.features.replay.logs import replay_texts
 from speclab.trace.log import read_log
 
@@ -114,11 +113,11 @@ def test_the_command_writes_a_table_and_a_picture(tmp_path):
         "\n".join([json.dumps(line | {"kind": kind}) for kind in ("story", "other story")])
     )
     to = tmp_path / "out.html"
-    call = ["replay", str(log), "--strategy", "SuffixDecoding", "--to", str(to)]
-    done = CliRunner().invoke(app, call, catch_exceptions=False)
+    call = ["replay", log, "--strategy", "SuffixDecoding", "--to", to]
+    done = speclab_command(*call)
     assert "SuffixDecoding(node_budget=16)" in done.output
     assert "earlier" in done.output
-    alone = CliRunner().invoke(app, [*call, "--alone"], catch_exceptions=False)
+    alone = speclab_command(*call, "--alone")
     assert "alone" in alone.output
     assert '"showSendToCloud": false' in to.read_text("utf-8")
     assert to.with_suffix(".csv").read_text().count("\n") == 3
