@@ -29,7 +29,7 @@ from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError
 from speclab.prompts import Prompt, PromptInput, as_messages
 from speclab.settings import SessionSettings
-from speclab.trace.metrics import loops
+from speclab.trace.metrics import INTERVAL, drawn_again, loops
 from speclab.views import template
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ OWN_PLAIN = "plain"
 """speclab's own plain decoding: a strategy that is slower does not pay."""
 USUAL = ("LinearSpeculation", "DynaTree", "DraftHead", "DDTree", "PromptLookup", "Goose")
 """Strategies that are compared by default."""
-RESAMPLED = 2000
-"""Draws of the prompts for an interval."""
 PARTS = ["tokens", "rows", "target", "passes", "draft", "python", "outside", "whole"]
 """What is known of an iteration, its times in ms."""
 _OF_ASSISTANT = {
@@ -371,9 +369,8 @@ def _interval(ratios: pd.DataFrame) -> pd.DataFrame:
     ends = pd.DataFrame(np.nan, ratios.index, ["low", "high"])
     prompts = ratios.shape[1]
     if prompts >= 3:
-        drawn = np.random.default_rng(0).integers(prompts, size=(RESAMPLED, prompts))
-        medians = np.median(ratios.to_numpy()[:, drawn], axis=2)
-        ends[:] = np.quantile(medians, (0.025, 0.975), axis=1).T
+        medians = np.median(ratios.to_numpy()[:, drawn_again(prompts)], axis=2)
+        ends[:] = np.quantile(medians, INTERVAL, axis=1).T
     return ends
 
 

@@ -85,12 +85,11 @@ def measure(
 def _runners(model: Any, dtypes: Sequence[str] | None, device: str | None) -> Iterator[Runner]:
     """A runner per dtype, one at a time."""
     from speclab.loading.loader import Loader, parse_device, parse_dtype, unwrapped
-    from speclab.loading.presets import PRESETS, find
+    from speclab.loading.presets import PRESETS
 
     source: Any = model
     if isinstance(model, str) and model in PRESETS:
-        preset = find(model)
-        source = preset.target
+        source = PRESETS[model].target
     source = unwrapped(source)
     in_memory = not isinstance(source, str | PathLike)
     if dtypes is None:

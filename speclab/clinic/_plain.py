@@ -11,7 +11,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -105,19 +104,15 @@ class HeadReading:
     @torch.inference_mode()
     def _proposed(self, head: HeadRunner, text: Sequence[int], step: Step) -> Tensor:
         """One pass, level by level."""
-        tree = SimpleNamespace(
-            token=step.tree.token.tolist(),
-            parent=step.tree.parent.tolist(),
-            depth=step.tree.depth.tolist(),
-        )
-        n = len(tree.depth)
+        tree: Any = step.tree
+        n = len(tree)
         verified = int(0 not in step.drafted)
         answer: Any = head.after_text(text[: step.prefix_length + verified], node=verified - 1)
         logits = torch.zeros(n, head.vocab_size)
         if verified:
             logits[:1] = answer.rows
-        for depth in range(verified, min(max(tree.depth) + 1, head.reach or n)):
-            nodes = [node for node in range(n) if tree.depth[node] == depth]
+        for depth in range(verified, min(int(tree.depth[-1]) + 1, head.reach or n)):
+            nodes = np.flatnonzero(tree.depth == depth).tolist()
             if self.conditions:
                 answer = head.after_nodes(tree, nodes)
             else:

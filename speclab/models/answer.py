@@ -102,10 +102,6 @@ class Answer:
             return best
         return self._ids[best]
 
-    def log_probs(self) -> Tensor:
-        """`[n, V]` float32 on the device, nats; not cached, since reusing memory is twice as fast."""
-        return self.logits.float().log_softmax(-1)
-
     def topk(self, k: int) -> TopTokens:
         """The `k` most probable tokens of each row, or fewer if there are fewer, on the host."""
         if self._top is None or self._top[0].shape[-1] < min(k, self._logits.shape[-1]):

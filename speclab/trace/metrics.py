@@ -7,11 +7,16 @@ from dataclasses import astuple, dataclass, field
 from math import sqrt
 from typing import Any, TypeVar
 
+import numpy as np
+
 from speclab.trace.codecs import Amount, Natural
-from speclab.tree import DraftTree
+from speclab.tree import DraftTree, Ints
 
 Record = TypeVar("Record", bound=Any)
 NGRAM = 4
+DRAWS = 2000
+INTERVAL = (0.025, 0.975)
+"""The ends of a 95 % interval, as quantiles of what `drawn_again` gives."""
 TAIL = 64
 """Tokens at the end of a text that show whether it loops."""
 
@@ -120,6 +125,11 @@ def _wilson(share: float, size: float) -> tuple[float, float]:
     middle = (share + z2 / (2 * size)) / (1 + z2 / size)
     half = sqrt(z2 * share * (1 - share) / size + (z2 / (2 * size)) ** 2) / (1 + z2 / size)
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def drawn_again(count: int) -> Ints:
+    """`[DRAWS, count]`: the numbers of so many cases, drawn again with replacement (the bootstrap)."""
+    return np.random.default_rng(0).integers(count, size=(DRAWS, count))
 
 
 def ratio(part: float, whole: float) -> float:

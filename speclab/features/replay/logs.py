@@ -202,7 +202,7 @@ def read_and_replay(
         PromptError: nothing in the log can be replayed.
     """
     preset = find(pair)
-    tokenizer = Loader(None, None).tokenizer(preset.tokenizer or preset.target)
+    tokenizer = Loader().tokenizer(preset.tokenizer or preset.target)
     frame = replay_texts(read_log(file), map(from_str, strategies), tokenizer, learn=learn)
     refused = "\n".join(frame.refused.unique())
     replayed = frame[frame.refused == ""]

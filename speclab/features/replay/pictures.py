@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from speclab.trace.metrics import INTERVAL, drawn_again
 from speclab.views.drawing import ThemeName, figure, template
 
 if TYPE_CHECKING:
@@ -31,13 +34,9 @@ def replays(frame: pd.DataFrame) -> Figure:
     drawn = px.strip(replayed, "tokens_per_iteration", "strategy", **look)
     for name, own in replayed.groupby("strategy"):
         mean = own.tokens.sum() / own.iterations.sum()
-        rates = []
-        for seed in range(400):
-            drawn_again = own.sample(frac=1, replace=True, random_state=seed)
-            rates.append(drawn_again.tokens.sum() / drawn_again.iterations.sum())
-        rates.sort()
-        low = rates[10]
-        high = rates[-10]
+        rows = drawn_again(len(own))
+        tokens = own.tokens.to_numpy()[rows].sum(axis=1)
+        low, high = np.quantile(tokens / own.iterations.to_numpy()[rows].sum(axis=1), INTERVAL)
         label = f"{name}: {mean:.2f} ({low:.2f} to {high:.2f})"
         ends = {"array": [high - mean], "arrayminus": [mean - low]}
         drawn.add_scatter(x=[mean], y=[name], error_x=ends, name=label)
