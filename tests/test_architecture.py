@@ -13,6 +13,7 @@ from pathlib import Path
 import networkx as nx
 import tree_sitter_javascript
 from support.checkout import kept
+from support.density import COUNTED, too_dense
 from tree_sitter import Language, Parser
 
 import speclab
@@ -76,24 +77,6 @@ SCRIPTS = {"page and lab": 57_500, "live": 12_500}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""
-DENSEST = {
-    "splats in displays": 6,
-    "conditional expressions": 15,
-    "comprehensions": 25,
-    "comprehensions with two for": 0.5,
-    "assignments of tuples": 0.5,
-    "truth used as a number": 0,
-}
-"""Most of each per 1,000 lines of the package: one statement is read at a time."""
-
-COUNTED = {
-    tokenize.NAME,
-    tokenize.OP,
-    tokenize.NUMBER,
-    tokenize.STRING,
-    getattr(tokenize, "FSTRING_START", -1),
-}
-"""Tokens that are code."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}
 MODEL_LIBRARIES = {"torch", "transformers", "tokenizers", "safetensors"}
@@ -262,45 +245,10 @@ def test_package_and_tests_keep_to_their_size():
     assert {name: count for name, count in tokens.items() if count > WHOLE[name]} == {}
 
 
-def _dense(node):
-    """What makes a line hard to read aloud, if the node does."""
-    if isinstance(node, ast.Starred) and isinstance(node.ctx, ast.Load):
-        return "splats in displays"
-    if isinstance(node, ast.IfExp):
-        return "conditional expressions"
-    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-        several = len(node.generators) > 1
-        return "comprehensions with two for" if several else "comprehensions"
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
-        several = any(isinstance(target, ast.Tuple) for target in node.targets)
-        return "assignments of tuples" if several else None
-    if isinstance(node, ast.BinOp):
-        sides = [side for side in (node.left, node.right) if isinstance(side, ast.Compare)]
-        # `|` and `&` of arrays compare them element by element
-        bitwise = isinstance(node.op, ast.BitOr | ast.BitAnd)
-        return "truth used as a number" if sides and not bitwise else None
-    return None
-
-
 def test_lines_are_not_packed():
     """Density is a habit: the same code written plainly is no larger."""
-    found = Counter[str]()
-    lines = set()
-    for path in MODULES.values():
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-        handed = {arg for node in ast.walk(tree) if isinstance(node, ast.Call) for arg in node.args}
-        for node in ast.walk(tree):
-            kind = _dense(node)
-            if kind and node not in handed:
-                found[kind] += 1
-                if "two for" in kind:
-                    found["comprehensions"] += 1
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in COUNTED:
-                lines.add((path, token.start[0]))
-    density = {kind: 1000 * count / len(lines) for kind, count in found.items()}
-    assert {kind: most for kind, most in density.items() if most > DENSEST[kind]} == {}
+    texts = [path.read_text(encoding="utf-8") for path in MODULES.values()]
+    assert too_dense(texts) == {}
 
 
 def _leaves(node):

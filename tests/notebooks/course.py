@@ -6,7 +6,6 @@ import ast
 import dis
 import io
 import re
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -80,32 +79,6 @@ def _globals(code: str) -> tuple[set[str], set[str]]:
             elif line.opname == "STORE_NAME" and part is pending[0]:
                 defined.add(line.argval)
     return read - defined, defined
-
-
-def density(trees: Iterable[ast.AST]) -> Counter[str]:
-    """Statements but docstrings, and what packs them, counted as in the package."""
-    counts = Counter[str]()
-    for tree in trees:
-        nodes = list(ast.walk(tree))
-        arguments = {id(part) for node in nodes if isinstance(node, ast.Call) for part in node.args}
-        for node in nodes:
-            match node:
-                case ast.Expr(value=ast.Constant()):
-                    pass
-                case ast.stmt():
-                    counts["statements"] += 1
-            if id(node) in arguments:
-                continue
-            match node:
-                case ast.Starred(ctx=ast.Load()):
-                    counts["splats"] += 1
-                case ast.IfExp():
-                    counts["conditional expressions"] += 1
-                case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                    counts["comprehensions"] += 1
-                case ast.Assign(value=ast.Tuple(), targets=[ast.Tuple()]):
-                    counts["tuples"] += 1
-    return counts
 
 
 def submitted(path: Path, folder: Path) -> dict[str, list[tuple[str, str]]]:
