@@ -88,6 +88,26 @@ def test_a_node_is_hit_on_its_circle_and_on_its_word_and_no_two_boxes_overlap():
     assert call("pathTo", {"parent": five_nodes().tree.parent.tolist()}, 4) == [4, 1, 0]
 
 
+@pytest.mark.parametrize("width", [330, 900])
+def test_the_lines_below_words_cover_no_mark_and_no_word(width):
+    long = {token: f" choice{token}" for token in range(12)}
+    for step in (*recorded()[::7], large()):
+        figure = views.tree(replace(step, texts=long), phase="verify", width=width)
+        marks, words, lines = figure.data[-3:]
+        low, high = figure.layout.yaxis.range
+        pitch = (figure.layout.height - LOOKS["tree"]["top"]) / (low - high)
+        boxes = []
+        for x, y, size in zip(marks.x, marks.y, marks.marker.size, strict=True):
+            boxes.append((x - size / 2, x + size / 2, y, size / 2))
+        for x, y, word in zip(words.x, words.y, words.text, strict=True):
+            boxes.append((x, x + 7.2 * len(word), y, 5))
+        for x, y, line in zip(lines.x, lines.y, lines.text, strict=True):
+            end = x + 6.6 * len(line)
+            for left, right, row, half in boxes:
+                clear = abs(row - y) * pitch > 4 + half
+                assert clear or end <= left or right <= x, (line, x, y)
+
+
 def test_positions_only_ever_add_nothing_jumps_and_nothing_is_judged_early():
     for step in recorded()[::12]:
         last = nodes(views.tree(step))

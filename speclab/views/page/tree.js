@@ -277,14 +277,19 @@ function treeTraces(table, { width, height, second, rings }) {
   const shown = table.filter(entry => entry.kind);
   const data = linkTraces(table, columns);
   data.push(markTrace(shown, x, rings), labelTrace(shown, columns, width));
-  const noted = shown.filter(({ id, kind }) => second[id] && kind !== "gone");
+  /** @param {Entry} entry */
+  const line = entry => clip(second[entry.id], roomAt(entry, columns, width));
+  const noted = shown.filter(
+    // a line that is cut to a sign says nothing
+    entry => second[entry.id] && entry.kind !== "gone" && columnsOf(line(entry)) > 1
+  );
   if (noted.length) {
-    const texts = noted.map(entry => clip(second[entry.id], roomAt(entry, x, width)));
+    const texts = noted.map(line);
     const signs = Object.values(LOOKS.signs);
     const color = texts.map(text =>
       signs.includes(text[0]) ? "var(--sl-ink)" : "var(--sl-muted)"
     );
-    const y = noted.map(entry => entry.row + 12.5 / pitch);
+    const y = noted.map(entry => entry.row + 11.5 / pitch);
     data.push(textTrace(noted, x, y, texts.map(plotText), { family: LOOKS.mono, size: 11, color }));
   }
   const half = height / pitch / 2;
@@ -297,14 +302,17 @@ function treeTraces(table, { width, height, second, rings }) {
 }
 
 /**
- * The characters that fit on the line of a node: up to its children, if it has any.
+ * The characters that fit beside a node, and below its word: up to where the links to its children
+ * bend, if it has any.
  * @param {Entry} entry
- * @param {number[]} x
+ * @param {Places} columns
  * @param {number} width
  */
-function roomAt({ depth, below }, x, width) {
-  const end = below.length ? x[depth + 1] : width;
-  return Math.max(Math.floor((end - x[depth] - LOOKS.tree.mark) / LOOKS.tree.char), 2);
+function roomAt({ depth, below }, { x, chars }, width) {
+  const { mark, char, free } = LOOKS.tree;
+  const from = x[depth] + mark + char * chars[depth];
+  const end = below.length ? from + free * (x[depth + 1] - from) : width;
+  return Math.max(Math.floor((end - x[depth] - mark) / char), 1);
 }
 
 /**
@@ -361,11 +369,12 @@ function markTrace(shown, x, rings) {
   };
 }
 
-/** @param {Entry[]} shown @param {Places} places @param {number} width */
-function labelTrace(shown, { x, chars }, width) {
+/** @param {Entry[]} shown @param {Places} columns @param {number} width */
+function labelTrace(shown, columns, width) {
+  const { x, chars } = columns;
   const bold = shown.map(({ kind }) => LOOKS.committed.includes(kind));
   const texts = shown.map(entry => {
-    const most = entry.below.length ? chars[entry.depth] : roomAt(entry, x, width);
+    const most = entry.below.length ? chars[entry.depth] : roomAt(entry, columns, width);
     const text = plotText(clip(entry.label, most));
     return entry.kind === "gone" ? `<s>${text}</s>` : text;
   });
