@@ -147,6 +147,37 @@ def test_the_commit_shows_the_caches_beside_the_tree(page):
     page.wait_for_selector(".speclab-mask", state="visible")
 
 
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_a_tab_that_is_opened_below_the_fold_is_scrolled_to_and_nothing_else_is(page, motion):
+    page.set_viewport_size({"width": 820, "height": 700})
+    page.emulate_media(reduced_motion=motion)
+    page.click("[data-tab=metrics]")
+    ends = "[document.querySelector('.sl-panel').getBoundingClientRect().bottom, innerHeight]"
+    page.wait_for_function(f"(([end, high]) => end > 100 && end <= high)({ends})")
+    page.evaluate("scrollTo(0, 0)")
+    page.keyboard.press("ArrowLeft")  # along the row of tabs
+    page.wait_for_function(f"scrollY > 0 && (([end, high]) => end <= high)({ends})")
+    page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
+    page.evaluate("speclab.dispatch({type: 'show', cursor: 3, tab: 'caches'})")  # the kernel's
+    page.evaluate("speclab.dispatch({type: 'go', cursor: 4})")
+    page.wait_for_timeout(400)
+    assert page.evaluate("scrollY") == 0
+
+
+@pytest.mark.parametrize("width", [1440, 820, 390])
+def test_no_line_of_the_screen_covers_another_and_the_tree_fits_or_scrolls(page, width):
+    page.set_viewport_size({"width": width, "height": 844})
+    guess = {"on": False, "tries": 12, "right": 10, "sentence": ""}
+    page.evaluate("guess => speclab.dispatch({type: 'set', values: {guess}})", guess)
+    page.evaluate(FRAMES)
+    cut = "[...document.querySelectorAll('.speclab-score')].filter(one => one.scrollHeight > one.clientHeight).length"
+    assert page.evaluate(cut) == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    tree = page.locator(".speclab-tree")
+    wide, room = tree.evaluate("one => [one.scrollWidth, one.clientWidth]")
+    assert wide == room or width < 640
+
+
 FLOWN = """window.flown = 0, new MutationObserver(changes => {
   for (const { addedNodes } of changes)
     for (const node of addedNodes) if (node.className === "sl-flying") window.flown += 1;

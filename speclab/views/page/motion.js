@@ -92,6 +92,16 @@ function slideCells({ stage, cache }) {
   }
 }
 
+/** Whether this person asked the system for less motion. */
+function isStill() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
+
+/** Scrolls no further than needed to see an element. @param {HTMLElement} element */
+export function reveal(element) {
+  element.scrollIntoView({ block: "nearest", behavior: isStill() ? "instant" : "smooth" });
+}
+
 /**
  * What a step or a phase adds appears, level by level, the links of the path are drawn, and what
  * becomes of nodes, rows and slots moves there.
@@ -102,7 +112,7 @@ function slideCells({ stage, cache }) {
 export function animate(parts, step, now) {
   const { stage, tree } = parts;
   for (const sign of stage.querySelectorAll(".sl-flying")) sign.remove();
-  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  if (isStill()) return;
   if (now.phase === "flatten") flyToRows(parts, step);
   if (now.phase === "verify") lightRows(parts, step);
   if (now.phase === "commit" && step.caches.length) slideCells(parts);

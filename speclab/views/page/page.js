@@ -24,7 +24,7 @@ import {
 import { featuresOf } from "./features.js";
 import { maskFigure } from "./mask.js";
 import { firstShown, timelineFigure } from "./metrics.js";
-import { animate } from "./motion.js";
+import { animate, reveal } from "./motion.js";
 import { blockTable, decidedRows, nodeRows } from "./node.js";
 import { OWN, WHOLE, findingsAt, kindsAt } from "./phases.js";
 import { formOf, settingsOf } from "./settings.js";
@@ -64,12 +64,13 @@ export function mount(element, host, Plotly) {
   const dispatch = event => {
     const [next, messages] = reduce(state, event);
     state = next;
-    for (const message of messages) {
+    for (const message of messages)
       if (message.do === "shown") tell(() => send(message));
       else send(message);
-    }
     features.all("heard", event);
     schedule();
+    // only a person's event has this type; the tab may be below the fold
+    if (event.type === "tab") requestAnimationFrame(() => reveal(parts.panel));
   };
   const context = { state: () => state, dispatch, send, live, kernel };
   globalThis.speclab = context; // for the console
