@@ -208,9 +208,14 @@ def test_five_nodes_slot_by_slot_and_a_long_prompt_folded():
     assert len(figure.layout.shapes) == 2, "framed during the pass and after the commit"
     # a file may name 2**24 slots
     record = replace(step.caches[0], before=2**24 - 9, capacity=2**24, after=2**24 - 5)
-    huge = views.cache(replace(step, prefix_length=2**24 - 9, caches=(record,)), prompt_length=9)
-    assert sum(map(len, huge.data[0].z)) < 2000
-    assert any("slots 0 to" in note.text for note in huge.layout.annotations)
+    long = replace(step, prefix_length=2**24 - 9, caches=(record,))
+    last = 2**24 - 65
+    for prompt, folded in {9: "9–", last: f"0–{last - 1}: ", last + 1: f"0–{last}: "}.items():
+        huge = views.cache(long, prompt_length=prompt)
+        assert sum(map(len, huge.data[0].z)) < 2000
+        (note,) = [note.text for note in huge.layout.annotations if "prompt" in note.text]
+        assert folded in note
+        assert ("committed" in note) == (prompt <= last)
 
 
 def test_by_paths_the_copies_are_thrown_away_and_the_path_runs_again():

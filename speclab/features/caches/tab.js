@@ -13,7 +13,7 @@ register(
       parts(tab, { header }, { step }) {
         if (tab !== "caches" || !step) return [];
         const figure = cacheFigure(step, header.prompt_ids.length);
-        const key = made("p", { class: "sl-key" }, ...keyOf(cacheKey(step), "background"));
+        const key = made("p", { class: "sl-key" }, ...keyOf(cacheKey(figure), "background"));
         return [key, figure, ...cacheLines(step)];
       }
     })

@@ -145,7 +145,7 @@ function addStrip(strips, step, record, prompt) {
   heading(cacheWords(step, record, "heading"));
   const { across } = strips;
   const first = firstSlot(record, prefix, across);
-  if (first) heading(words("cache", "folded", { last: first - 1 }));
+  if (first) heading(foldedWords(first - 1, prompt));
   const landed = new Map(
     record.kept.map((slot, index) => [slot, record.after - record.kept.length + index])
   );
@@ -176,6 +176,17 @@ function addStrip(strips, step, record, prompt) {
   for (const [from, to] of landed)
     if (places[0].has(from) && places[1].has(to))
       strips.slides.push([places[0].get(from), places[1].get(to)]);
+}
+
+/**
+ * Which slots before the strip hold the prompt, if its length is known, and which text.
+ * @param {number} last
+ * @param {number} prompt
+ */
+function foldedWords(last, prompt) {
+  let name = "folded";
+  if (prompt) name = prompt > last ? "folded.prompt" : "folded.both";
+  return words("cache", name, { last, end: prompt - 1, start: prompt });
 }
 
 /**
@@ -245,12 +256,12 @@ function cacheTraces({ cells, signs, slides }) {
 }
 
 /**
- * The legend of the states that occur.
- * @param {Step} step
+ * The legend of the states that a figure shows.
+ * @param {{cells: number[][]} | null} figure
  * @returns {{label: string, color: string, sign: string}[]}
  */
-export function cacheKey(step) {
-  const used = new Set(cacheFigure(step, 1)?.cells.flat());
+export function cacheKey(figure) {
+  const used = new Set(figure?.cells.flat());
   return Object.values(LOOKS.caches).filter((_, code) => used.has(code));
 }
 

@@ -307,7 +307,7 @@ function drawStage(state, parts, plot, context, features) {
   /** @type {Values} */
   const plain = step?.counts.drafted ? {} : { bonus: WORDS.captions.own };
   const signs = looks.map(([name, look]) => ({ ...look, label: plain[name] ?? look.label }));
-  const key = commit ? keyOf(cacheKey(step), "background") : keyOf(signs);
+  const key = commit ? keyOf(cacheKey(parts.cache.figure), "background") : keyOf(signs);
   parts.signs.replaceChildren(...key);
   drawSaid(state, parts, overlay, context, features);
   parts.hover();
