@@ -203,8 +203,20 @@ interface WhatIf {
   sentence?: string;
 }
 
+/** A step as its mask is drawn. */
+interface Masked extends Omit<Step, "mask" | "nodes" | "extra"> {
+  /** Null in a preview, whose mask is the expected one. */
+  mask: string[] | null;
+  nodes: any[];
+  extra: (ExtraRow & { group?: number; part?: number[] })[];
+  /** Of each row its node in the tree that is drawn, if these are others than the step's. */
+  names?: NodeId[];
+}
+
 /** What a figure of a tree draws. */
 interface Drawing {
+  /** The mask of a tree that is not the step's. */
+  masked?: Masked;
   graph: Graph;
   kinds: Kinds;
   /** Lines below the labels, by node. */

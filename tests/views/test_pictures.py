@@ -163,8 +163,9 @@ def test_any_mask_is_drawn_as_it_was_given():
         given = step.mask.copy()
         given[-1, 0] ^= True
         given[0, -1] ^= n > 1
-        figure = views.mask(replace(step, mask=given))
-        codes = np.array(cells(figure))
+        whole = {"phase": "all", "level": None}
+        figure = call("maskFigure", replace(step, mask=given), whole, {"fill": 9000})
+        codes = np.array(figure["cells"])
         assert np.array_equal(np.isin(codes[:n, :n], (ANCESTOR, SELF, EXTRA)), given)
         assert np.array_equal(
             np.isin(codes[:n, :n], (ANCESTOR, SELF, MISSING)), step.tree.ancestor_mask()
@@ -175,9 +176,23 @@ def test_any_mask_is_drawn_as_it_was_given():
 
 
 def test_many_rows_that_are_no_candidates_are_named_by_level():
-    window = speclab.Lookahead(window=12, ngram=4)
-    names = views.mask(decoded(window).steps[0]).layout.yaxis.ticktext
-    assert len([name for name in names if not name.isdigit()]) == 3
+    step = decoded(speclab.Lookahead(window=12, ngram=4)).steps[0]
+    figure = call("maskFigure", step)
+    count = len(step.tree)
+    assert figure["size"] == count + 3, "a row per level"
+    names = figure["layout"]["yaxis"]["ticktext"]
+    assert len(names) == len({*names}) == count + 3
+    assert figure["layout"]["height"] / figure["size"] >= LOOKS["mask"]["named"]
+    for level, row in enumerate(figure["cells"][count:]):
+        below = row[count : count + level]
+        assert row[0]
+        assert row[count + level] == SELF
+        assert all(below)
+        assert not any(row[count + level + 1 :])
+    cell = call("cellAt", figure, {"x": count, "y": count + 1})
+    assert cell["row"] == count + 1
+    assert "node" not in cell, "it cannot be selected"
+    assert figure["cells"][count + 1][count] not in (ANCESTOR, SELF), "only a part"
 
 
 def test_a_wrong_mask_is_marked_and_counted_and_a_shorter_prefix_is_a_shorter_band():

@@ -339,31 +339,35 @@ function drawPictures(
   const step = stepShown(state);
   const now = positionShown(state);
   const width = stage.clientWidth;
-  const node = Number.isInteger(state.node) ? state.node : null;
+  const { node } = state;
   if (trees.hidden || !width) return; // no width while another tab hides the page
-  const what = step.paths.length ? "paths" : "mask";
+  let what = step.paths.length ? "paths" : "mask";
+  if (overlay?.masked) what = "preview";
   given.textContent = WORDS.captions[cache.hidden ? what : "caches"];
   const fill = state.large
     ? Math.max(heightLeft(body, stage, kernel), LOOKS.tree.heights[1])
     : null;
-  const rows = maskFigure(step, now, { selected: node, fill });
   const narrow = !getComputedStyle(stage).gridTemplateColumns.includes(" "); // one column
+  // a preview takes the room that is there, so that nothing moves under the slider
+  const free = narrow ? beside.high : Math.max(beside.high, drawn.high);
+  const most = overlay?.masked && free ? free - CAPTION : undefined;
+  const rows = maskFigure(overlay?.masked ?? step, now, { selected: node, fill, most });
   const whole = narrow ? width : width - rows.layout.width - GAP;
   const half = narrow || !step.proposals.length ? whole : Math.floor((whole - GAP) / 2);
   const other = features.all("second", step, half).find(Boolean);
   const wide = other ? half : whole;
-  // a preview takes the room that is there, so that nothing moves under the slider
   const height = fill ?? (overlay ? drawn.high - CAPTION : LOOKS.tree.heights[1]);
-  const options = { width: wide, height, selected: state.node, overlay, fill: Boolean(fill) };
+  const options = { width: wide, height, selected: node, overlay, fill: Boolean(fill) };
   const key = [step, state.tick, state.preview, width, fill];
-  plot(tree, ["tree", ...key, state.node], () => treeFigure(step, now, options));
+  plot(tree, ["tree", ...key, node], () => treeFigure(step, now, options));
   others.hidden = !other;
   proposed.textContent = other?.layout.meta.caption;
   if (other) plot(second, ["second", ...key], () => other);
   tree.style.width = `${wide}px`; // a wider tree scrolls
   const drafting = now.phase === "draft" ? now.level : null;
   const signs = rows.data.length + rows.layout.annotations.length; // from verify on, of what differs
-  if (cache.hidden) plot(mask, ["mask", step, width, fill, node, drafting, signs], () => rows);
+  const shown = [step, state.preview, width, fill, node, drafting, signs];
+  if (cache.hidden) plot(mask, ["mask", ...shown], () => rows);
   // pictures keep the height of the highest so far: nothing moves from step to step
   const high = [keepHeight(drawn, tree, width), keepHeight(beside, rows, width)];
   stage.style.minHeight = `${narrow ? high[0] + high[1] : Math.max(...high)}px`;

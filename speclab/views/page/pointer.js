@@ -20,13 +20,13 @@ export function hitAt(hits, { x, y }) {
 
 /**
  * A node and all above it.
- * @param {Columns} tree
+ * @param {Columns | undefined} tree
  * @param {NodeId} node
  * @returns {number[]}
  */
 export function pathTo(tree, node) {
   const path = [];
-  for (let at = node; at in tree.parent; at = tree.parent[at]) path.push(at);
+  for (let at = node; tree && at in tree.parent; at = tree.parent[at]) path.push(at);
   return path;
 }
 
@@ -91,6 +91,12 @@ function moveFrames(mask, [across, down], row, column) {
   down.style.cssText = boxOn(mask, mask, [column - 0.5, -0.5, column + 0.5, size - 0.5]);
 }
 
+/** The row of a node in the mask; null without one. @param {any} mask @param {NodeId} node */
+function rowOf(mask, node) {
+  const row = mask.figure?.names.indexOf(node) ?? -1;
+  return row < 0 ? null : row;
+}
+
 /**
  * Hover and click in tree, mask and timeline; returns what shows the hovered part again after a
  * change.
@@ -103,10 +109,9 @@ export function watchPointer({ tree, mask, timeline, body, node: line }, context
   const frames = [div("sl-frame"), div("sl-frame")];
   mask.append(...frames);
   /** @param {Values} hovered */
-  const show = ({ node, column = node, sentence = wordsOf(node) }) => {
-    const [row, over] = [node, column].map(one => (Number.isInteger(one) ? one : null));
-    moveFrames(mask, frames, row, over);
-    const path = row === null ? [] : pathTo(stepShown(state()).tree, row);
+  const show = ({ node, row = rowOf(mask, node), column = row, sentence = wordsOf(node) }) => {
+    moveFrames(mask, frames, row, column);
+    const path = pathTo(stepShown(state())?.tree, node);
     for (const word of body.querySelectorAll("[data-node]"))
       word.classList.toggle("sl-above", path.includes(Number(word.dataset.node)));
     line.textContent = sentence;
@@ -130,9 +135,9 @@ export function watchPointer({ tree, mask, timeline, body, node: line }, context
   );
   follow(
     mask,
-    point => cellAt(stepShown(state()), mask.figure, point),
+    point => cellAt(mask.figure, point),
     hover(cell => cell),
-    ({ node }) => node < stepShown(state()).nodes.length && select(node)
+    ({ node }) => node !== undefined && select(node)
   );
   follow(
     timeline,

@@ -565,7 +565,9 @@ export function overlayOf(step, whatIf) {
   const second = Object.fromEntries(unknown.map(node => [names[node], "→ ?"]));
   const sentence = whatIf.sentence ?? whatIfSentence(step, whatIf);
   const kept = [...graph.keys()].filter(id => !Number.isInteger(id)); // the new ones
-  return { ...PLAIN, graph, kinds, second, sentence, says: sentence, kept };
+  const prefix_seen = names.map(() => step.prefix_length);
+  const masked = { ...step, ...LOOKS.preview, nodes: names, tree, texts, names, prefix_seen };
+  return { ...PLAIN, graph, kinds, second, sentence, says: sentence, kept, masked };
 }
 
 /**

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 from support.pictures import nodes, said, texts
 from support.view_samples import runs
 
 import speclab
 from speclab import views
 from speclab.drafters import in_force
+from speclab.views.drawing import call
 from speclab.views.run_data import LOOKS
 
 
@@ -31,3 +33,16 @@ def test_what_would_be_gone_or_new_is_told_apart():
     assert any(place[4] == new for place in nodes(more).values())
     assert "→ ?" in texts(more)
     assert "is not recorded" in said(more)
+
+
+def test_the_mask_of_a_preview_has_the_rows_of_its_tree():
+    step = next(step for step in runs()["dynatree"].steps if len(step.accepted) == 3)
+    for changes in ({"max_depth": 2, "base_depth": 2}, {"node_budget": 40, "max_branches": 9}):
+        found = speclab.what_if(step, in_force(step).changed(**changes))
+        overlay = call("overlayOf", step, found.data())
+        mask = call("maskFigure", overlay["masked"])
+        assert np.array_equal(np.isin(mask["cells"], (1, 2)), found.tree.ancestor_mask())
+        for row in range(len(found.tree)):
+            cell = call("cellAt", mask, {"x": 0, "y": row})
+            same = found.recorded[row]
+            assert cell["node"] == (f"new {row}" if same is None else same)
