@@ -178,6 +178,15 @@ def test_no_line_of_the_screen_covers_another_and_the_tree_fits_or_scrolls(page,
     assert wide == room or width < 640
 
 
+def test_the_legend_names_every_sign_and_what_sizes_edges_and_rings_are(page):
+    for phase, more in {"draft": 2, "flatten": 1, "verify": 2, "accept": 3, "all": 2}.items():
+        page.click(f"[data-phase={phase}]")
+        page.evaluate(FRAMES)
+        at = call("positions", RUN.steps[1])[page.evaluate("speclab.state().tick")]
+        kinds = {*call("kindsAt", RUN.steps[1], at).values()} - {"root", None}
+        assert page.locator(".sl-signs").first.locator("span").count() == len(kinds) + more, phase
+
+
 FLOWN = """window.flown = 0, new MutationObserver(changes => {
   for (const { addedNodes } of changes)
     for (const node of addedNodes) if (node.className === "sl-flying") window.flown += 1;

@@ -304,9 +304,9 @@ function drawStage(state, parts, plot, context, features) {
   );
   const kinds = new Set(step ? Object.values(overlay?.kinds ?? kindsAt(step, now)) : []);
   const looks = Object.entries(LOOKS.nodes).filter(([name]) => kinds.has(name) && name !== "root");
-  /** @type {Values} */
-  const plain = step?.counts.drafted ? {} : { bonus: WORDS.captions.own };
-  const signs = looks.map(([name, look]) => ({ ...look, label: plain[name] ?? look.label }));
+  const signs = looks.map(([, look]) => look);
+  if (step?.counts.drafted) signs.push(...(LOOKS.marks[now.phase] ?? []));
+  else if (signs.length) signs[0] = { ...signs[0], label: WORDS.captions.own };
   const key = commit ? keyOf(cacheKey(parts.cache.figure), "background") : keyOf(signs);
   parts.signs.replaceChildren(...key);
   drawSaid(state, parts, overlay, context, features);
