@@ -66,13 +66,34 @@ def test_a_tree_from_a_heap_is_drafted_node_by_node_behind_its_block():
 def test_a_node_says_its_probabilities_its_verdict_and_what_the_target_chose():
     step = five_nodes()
     known = call("nodeSentence", step, 2)
-    assert "' the': drafted with 30 %" in known
+    assert "' the'" in known
+    assert "30 %" in known
     assert "rejected, the target chose ' her' (32 %)" in known
     assert "rejected" not in call("nodeSentence", step, 2, {"phase": "draft", "level": None})
     assert "accepted" in call("nodeSentence", step, 1)
     assert "the root" in call("nodeSentence", step, 0)
     (grown,) = [event for event in runs()["dynatree"].steps[0].events if event.node == 0]
     assert f"confidence {grown.values['confidence']:.2f}" in views.event_words(grown)
+    for node in (0, 1):  # a word is explained where it stands, once
+        line = call("nodeSentence", runs()["dynatree"].steps[0], node)
+        assert line.count("the draft gives") == ("confidence" in line)
+
+
+def test_the_title_says_which_model_is_the_target_and_what_drafts():
+    target, draft = "hub/Big-7B", "chat"
+    caches = [{"name": "target"}, {"name": draft}]
+    step = {"caches": caches, "settings": {"strategy": "Chain"}}
+    header = {"models": {"target": target}}
+    long, short = [call("namesOf", header, step, brief) for brief in (False, True)]
+    assert long["target"] == target
+    assert {"target", "Big"} <= {*short["target"].split()}
+    assert {"chat", "draft"} <= {*short["draft"].split()}
+    assert long["draft"].startswith(short["draft"])
+    assert "target" in long["draft"], "what a draft head is"
+    state = {"header": header, "steps": [step], "cursor": 1, "status": {}}
+    title = call("titleOf", state)
+    assert title.startswith(f"{target}, the target")
+    assert long["draft"] in title
 
 
 def test_the_accepted_path_decision_by_decision():

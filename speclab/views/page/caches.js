@@ -268,7 +268,7 @@ export function cacheKey(figure) {
 /** @param {DrawnCache} record */
 function cacheValues(record) {
   // a head has its own name, such as "chat"
-  const name = record.name in WORDS.title ? record.name : `${record.name} head`;
+  const name = record.name in WORDS.title ? record.name : `${record.name} draft head`;
   return {
     ...record,
     name: `${name[0].toUpperCase()}${name.slice(1)}`,

@@ -236,18 +236,19 @@ export function workWords({ busy, began, progress }) {
  * @param {Step | undefined} step
  */
 export function namesOf({ models }, step, short = false) {
-  const drafts = (step?.caches ?? [])
-    .filter(({ name }) => name !== "target")
-    .map(
-      ({ name }) =>
-        (!short && models[name]) || filled(WORDS.title[name] ?? WORDS.title.head, { name })
-    );
+  const runs = (step?.caches ?? []).filter(({ name }) => name !== "target");
+  const head = short || runs.length > 1 ? "head" : "alone";
+  const drafts = runs.map(
+    ({ name }) =>
+      (!short && models[name]) || filled(WORDS.title[name] ?? WORDS.title[head], { name })
+  );
   const said = short ? "" : models.drafts; // a link says who drafted
   const draft = said || drafts.join(" + ") || step?.settings.strategy;
   const verb = drafts.length > 1 ? "draft" : "drafts";
   const whole = models.target ?? "target";
   const [word] = whole.split("/").at(-1).split("-");
-  const target = short || !models.target ? (WORDS.title[word] ?? word) : whole;
+  const named = WORDS.title[word] ?? words("title", "named", { name: word });
+  const target = short || !models.target ? named : whole;
   return { target, draft, verb };
 }
 

@@ -249,6 +249,7 @@ export function nodeSentence(step, node, position = WHOLE) {
   const grown = step.events.filter(event => event.node === node && event.kind !== "prune");
   for (const each of grown.map(event => eventWords(event, step.texts)))
     sentences.push(`${each[0].toUpperCase()}${each.slice(1)}.`);
+  if (grown.some(({ values }) => "confidence" in values)) sentences.push(WORDS.node.confidence);
   return sentences.join(" ");
 }
 
