@@ -106,6 +106,7 @@ def test_the_lines_below_words_cover_no_mark_and_no_word(width):
             for left, right, row, half in boxes:
                 clear = abs(row - y) * pitch > 4 + half
                 assert clear or end <= left or right <= x, (line, x, y)
+            assert (low - y) * pitch > 5, "it is cut at the bottom"
 
 
 def test_positions_only_ever_add_nothing_jumps_and_nothing_is_judged_early():

@@ -40,7 +40,7 @@ export function gainsOf(steps, hidden = null) {
  * @param {number} count
  */
 export function iterationAxis(first, count, least = 1) {
-  const every = [1, 2, 5, 10].find(step => count <= 25 * step || step === 10);
+  const every = [1, 2, 5, 10].find(step => count <= 20 * step || step === 10);
   const numbers = Array.from({ length: count }, (_, index) => first + index + 1).filter(
     number => number % every === 0
   );

@@ -279,10 +279,12 @@ function treeTraces(table, { width, height, second, rings }) {
   data.push(markTrace(shown, x, rings), labelTrace(shown, columns, width));
   /** @param {Entry} entry */
   const line = entry => clip(second[entry.id], roomAt(entry, columns, width));
-  const noted = shown.filter(
-    // a line that is cut to a sign says nothing
-    entry => second[entry.id] && entry.kind !== "gone" && columnsOf(line(entry)) > 1
-  );
+  const noted = shown
+    .filter(({ id, kind }) => second[id] && kind !== "gone")
+    .filter(
+      // what is cut to a sign or two says nothing
+      entry => columnsOf(line(entry)) > 3 || line(entry) === second[entry.id]
+    );
   if (noted.length) {
     const texts = noted.map(line);
     const signs = Object.values(LOOKS.signs);
@@ -494,14 +496,14 @@ function drawnTree(
     fill = false
   } = {}
 ) {
-  const { top, bottom, pitch, row, heights, read, after } = LOOKS.tree;
+  const { top, bottom, below, pitch, row, heights, read, after } = LOOKS.tree;
   const lines = Math.floor((height - top - bottom) / pitch[0]);
   const table = treeTable(graph, kinds, lines, [...kept, ...first]);
   if (early) for (const entry of table) Object.assign(entry, { choice: false, border: 1 });
   const width = Math.max(room, Math.ceil(widthOf(columnWidths(table), read)) + after);
   const rings = new Set(marked);
   if (selected !== null) rings.add(selected);
-  const own = Math.max(heights[0], top + bottom + rowsOf(table) * row);
+  const own = Math.max(heights[0], top + bottom + below + rowsOf(table) * row);
   const high = fill ? height : Math.min(height, own);
   const size = { width, height: high - top - bottom };
   const { data, axes, hits } = treeTraces(table, { ...size, second, rings });
