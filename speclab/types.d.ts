@@ -353,6 +353,8 @@ interface Guess {
   tries: number;
   right: number;
   sentence: string;
+  /** Iterations that were guessed. */
+  done: number[];
 }
 
 /** `tick`: index into the positions of the iteration; `veiled`: index of one whose outcome is hidden.

@@ -10,8 +10,9 @@ import { quoted } from "../../views/page/text.js";
 import { words } from "../../views/page/words.js";
 import GUESS_WORDS from "./words.json" with { type: "json" };
 
+const NOT_VEILED = /** @type {null} */ (null);
 /** @type {Guess} */
-const NO_GUESS = { on: false, tries: 0, right: 0, sentence: "" };
+const NO_GUESS = { on: false, tries: 0, right: 0, sentence: "", done: [] };
 
 /**
  * @param {State} state
@@ -21,7 +22,7 @@ const NO_GUESS = { on: false, tries: 0, right: 0, sentence: "" };
 function guessReduce(state, event) {
   if (event.type === "guessing") {
     const guess = { ...state.guess, on: event.on };
-    const next = { ...state, guess, veiled: /** @type {null} */ (null) };
+    const next = { ...state, guess, veiled: NOT_VEILED };
     return [movedTo(next, state.cursor), [{ do: "guess", on: event.on }]];
   }
   if (event.type === "select" && asking(state)) return guessed(state, event.node);
@@ -38,15 +39,16 @@ function guessed(state, node) {
   if (!Number.isInteger(node)) return [state, []];
   const step = state.steps[state.cursor - 1];
   const right = node === Math.max(lastOnPath(step), 0);
-  const { on, tries, right: before } = state.guess;
+  const { on, tries, right: before, done } = state.guess;
   /** @type {Guess} */
   const guess = {
     on: on === true || Number(on) - 1, // for so many iterations, or until it is turned off
     tries: tries + 1,
     right: before + Number(right),
-    sentence: guessWords(step, node, right)
+    sentence: guessWords(step, node, right),
+    done: [...done, state.cursor - 1]
   };
-  const next = { ...state, node, guess, veiled: /** @type {null} */ (null) };
+  const next = { ...state, node, guess, veiled: NOT_VEILED };
   const moved = movedTo(next, state.cursor, phaseTick(next, "accept", Infinity));
   return [moved, [shownMessage(moved)]];
 }
@@ -68,7 +70,7 @@ function guessWords({ tree, texts, accepted, bonus }, node, right) {
 }
 
 /**
- * Veils a new iteration that has something to guess.
+ * Veils a new iteration that has something to guess, or one that was decoded and not guessed yet.
  * @param {State} state
  * @param {PageEvent} message
  * @param {State} before
@@ -76,15 +78,29 @@ function guessWords({ tree, texts, accepted, bonus }, node, right) {
 function guessAfter(state, message, before) {
   if (message.type === "status" && "guess" in message)
     return { ...state, guess: { ...state.guess, on: message.guess } };
+  if (message.type === "next" || message.type === "along") {
+    if (state.cursor > before.cursor && hasQuestion(state, state.cursor - 1)) return veil(state);
+    return state;
+  }
   if (message.type !== "step" && message.type !== "run") return state;
   if (message.type === "run" && message.id !== undefined && message.id === before.run) return state; // another page said hello
-  const guess = { ...state.guess, sentence: "" };
   const last = state.steps.length - 1;
+  const done = message.type === "run" ? [] : state.guess.done;
+  const next = { ...state, guess: { ...state.guess, sentence: "", done }, veiled: NOT_VEILED };
   // a run that opens at its end was decoded for this page
   const fresh = message.type === "step" || (!message.keep && message.cursor === last + 1);
-  const asks = guess.on && fresh && last >= 0 && state.steps[last].nodes.length > 1;
-  const next = { ...state, guess, veiled: asks ? last : null };
-  return asks ? movedTo(next, state.cursor) : next;
+  return fresh && hasQuestion(next, last) ? veil(next) : next;
+}
+
+/** Whether an iteration has something to guess. @param {State} state @param {number} index */
+function hasQuestion({ guess, steps }, index) {
+  return guess.on && steps[index]?.nodes.length > 1 && !guess.done.includes(index);
+}
+
+/** Before the outcome of the iteration at the cursor. @param {State} state */
+function veil(state) {
+  const guess = { ...state.guess, sentence: "" };
+  return movedTo({ ...state, guess, veiled: state.cursor - 1 }, state.cursor);
 }
 
 /** @param {Context} context @returns {Partial<FeaturePage>} */

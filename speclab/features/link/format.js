@@ -334,13 +334,12 @@ function linkedRun({ m, s, f, b, w, i, t }) {
   if (i && i.length !== words.length) throw new Wrong("i has another length than w");
   /** @type {Record<number, string>} */
   let own = {};
-  const numbers = new Map(words.map((/** @type {string} */ word) => [word, 0]));
-  [...numbers.keys()].forEach((word, number) => numbers.set(word, number));
+  const numbers = [...new Set(words)]; // a text that comes again is the same token
   let at = 0;
   const token = () => {
     if (at >= words.length) throw new Wrong("w has too few texts");
     const word = words[at];
-    const id = i ? i[at] : numbers.get(word);
+    const id = i ? i[at] : numbers.indexOf(word);
     own[id] = word;
     at += 1;
     return id;
@@ -432,7 +431,7 @@ function readStep(fields, index, prefix, next) {
     caches: [],
     seconds: {},
     adaptation: {},
-    counts: countsOfStep(match, accepted, committed, n),
+    counts: countsOfStep(tree, r, accepted, committed, n),
     mask: maskOf(tree),
     prefix_seen: parent.map(() => prefix),
     missing: [...NOT_CARRIED, ...absent(fields)],
@@ -511,22 +510,20 @@ function readNodes({ o, p = "", v }, match, tree, choices, accepted, prefix) {
   });
 }
 
-/** @param {Matched} match @param {number[]} accepted @param {number[]} committed
- *  @param {number} target_calls */
-function countsOfStep({ parent, children, drafted }, accepted, committed, target_calls) {
+/** @param {Columns} tree @param {boolean} drafted @param {number[]} accepted
+ *  @param {number[]} committed @param {number} target_calls */
+function countsOfStep(tree, drafted, accepted, committed, target_calls) {
   const own = Number(drafted);
-  /** @type {number[]} */
-  const depth = [];
-  for (const above of parent) depth.push(above < 0 ? own : depth[above] + 1);
+  const { children, depth } = shapeOf(tree);
   const ended = committed.length === accepted.length;
   const last = accepted.at(-1) ?? 0;
   const judged = children[last].length > 0 || (drafted && !accepted.length);
   return {
     iterations: 1,
     committed: committed.length,
-    drafted: parent.length - 1 + own,
+    drafted: tree.token.length - 1 + own,
     accepted: accepted.length,
-    longest_path: Math.max(...depth),
+    longest_path: Math.max(...depth) + own,
     target_calls,
     draft_calls: 0,
     seconds: 0,

@@ -34,7 +34,7 @@ export function answerOf(state, event) {
 }
 
 /**
- * The state after a message of the kernel, with what features make of it.
+ * The state after a message of the kernel or a step forward, with what features make of it.
  * @param {State} state
  * @param {PageEvent} message
  * @param {State} before

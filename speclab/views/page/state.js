@@ -133,7 +133,7 @@ export function reduce(state, event) {
     case "go":
       return told(movedTo(state, event.cursor, event.tick));
     case "along":
-      return told(along(state, event.by));
+      return told(adjusted(along(state, event.by), event, state));
     case "phase":
       return stepShown(state)
         ? told(movedTo(state, state.cursor, phaseTick(state, event.name)))
@@ -143,7 +143,7 @@ export function reduce(state, event) {
     case "tab":
       return told({ ...state, tab: event.name });
     case "next":
-      return stepped(state);
+      return stepped(state, event);
     case "set":
       return [{ ...state, ...event.values }, []];
     default:
@@ -154,13 +154,14 @@ export function reduce(state, event) {
 /**
  * Step: what is decoded already needs no kernel.
  * @param {State} state
+ * @param {PageEvent} event
  * @returns {[State, Message[]]}
  */
-function stepped(state) {
+function stepped(state, event) {
   const { status } = state;
   if (asking(state)) return [state, []];
   if (state.cursor < state.steps.length && !status.pending?.length) {
-    const next = movedTo(state, state.cursor + 1);
+    const next = adjusted(movedTo(state, state.cursor + 1), event, state);
     return [next, [shownMessage(next)]];
   }
   if (state.gone || status.busy || status.can_step === false) return [state, []];
