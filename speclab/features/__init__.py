@@ -38,6 +38,8 @@ FEATURES = (
 )
 """The features, in the order in which the page shows what they add."""
 PICTURES = {
+    "node": "node",
+    "metrics": "metrics",
     "whatif": "whatif",
     "curve": "replay",
     "replays": "replay",

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from speclab.errors import NotRecordedError
 from speclab.features import PICTURES
 from speclab.files import write_whole
-from speclab.trace.records import Event, Step, Trace, step_of, trace_of
-from speclab.views.drawing import Phase, ThemeName, call, position, template
+from speclab.trace.records import Event, Step, Trace, trace_of
+from speclab.views.drawing import Phase, ThemeName, call, node_of, position, template
 from speclab.views.drawing import figure as _figure
 from speclab.views.exported_page import page
 from speclab.views.networks import graph, node_id, tree_nodes
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from speclab.engine.session import Session
 
 __all__ = [
-    "cache", "event_words", "export_html", "graph", "mask", "metrics", "node", "template", "text",
-    "timeline", "tree", *PICTURES,
+    "cache", "event_words", "export_html", "graph", "mask", "template", "text", "timeline", "tree",
+    *PICTURES,
 ]  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def tree(
     at = position(phase, level)
     options: dict[str, Any] = {"width": width, "height": height}
     if isinstance(step, Step):
-        options["selected"] = _node_of(step, selected)
+        options["selected"] = node_of(step, selected)
         return _figure(theme, "treeFigure", step, at, options)
     nodes = tree_nodes(step)
     if selected is not None:
@@ -96,7 +96,7 @@ def mask(
         phase: how far the iteration has come; before verify, the expected mask of the nodes so far.
         level: as in `tree`.
     """
-    options = {"selected": _node_of(step, selected)}
+    options = {"selected": node_of(step, selected)}
     return _figure(theme, "maskFigure", step, position(phase, level), options)
 
 
@@ -121,20 +121,11 @@ def cache(
     Raises:
         NotRecordedError: the iteration has no record of its caches.
     """
-    selected = _node_of(step, selected)
+    selected = node_of(step, selected)
     if not step.caches:
         raise NotRecordedError("This iteration has no record of its caches.")
     at = position(phase, level)
     return _figure(theme, "cacheFigure", step, prompt_length, selected, at)
-
-
-def node(step: Step, selected: int = 0, *, theme: ThemeName = "light") -> Figure:
-    """The most probable next tokens after a node, for the target and for the draft, side by side.
-
-    Raises:
-        NotRecordedError: there is no such node.
-    """
-    return _figure(theme, "nodeFigure", step, _node_of(step, selected))
 
 
 def timeline(
@@ -149,21 +140,6 @@ def timeline(
     cursor = len(steps) if cursor is None else cursor
     first = call("firstShown", len(steps), cursor)
     return _figure(theme, "timelineFigure", steps, first, None, cursor)
-
-
-def metrics(
-    trace: Trace | Session, cursor: int | None = None, *, theme: ThemeName = "light"
-) -> Figure:
-    """Tokens per iteration, and milliseconds by phase, over the iterations up to `cursor`.
-
-    Raises:
-        NotRecordedError: the run has no iteration yet.
-    """
-    steps = run_steps(trace_of(trace), cursor)
-    if not steps:
-        raise NotRecordedError("This run has no iteration yet: decode one first.")
-    first = call("firstShown", len(steps), len(steps))
-    return _figure(theme, "metricsFigure", steps, first)
 
 
 def export_html(
@@ -196,14 +172,6 @@ def event_words(event: Event, texts: Mapping[int, str] | None = None) -> str:
     """A drafting decision: `2 children: confidence 0.62 between 0.40 and 0.90`."""
     words: str = call("eventWords", event, texts or {})
     return words
-
-
-def _node_of(step: Step, node: int | None) -> int | None:
-    """The node, if the step has it."""
-    n = len(step_of(step).tree)
-    if node is not None and not 0 <= node < n:
-        raise NotRecordedError(f"There is no node {node}: the tree has {n} nodes, from 0.")
-    return node
 
 
 def __getattr__(name: str) -> Any:

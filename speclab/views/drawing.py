@@ -12,7 +12,8 @@ from functools import cache
 from threading import local
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from speclab.errors import SettingsError, SpeclabError
+from speclab.errors import NotRecordedError, SettingsError, SpeclabError
+from speclab.trace.records import Step, step_of
 from speclab.views.modules import page_with_features
 from speclab.views.run_data import SCRIPTS, step_data
 
@@ -101,6 +102,18 @@ def position(phase: Phase, level: int | None) -> Mapping[str, Any]:
             f"The phase {phase!r} has no level {level!r}: draft and accept have levels, from 0."
         )
     return {"phase": phase, "level": level}
+
+
+def node_of(step: Step, node: int | None) -> int | None:
+    """The node, if the step has it.
+
+    Raises:
+        NotRecordedError: it has not.
+    """
+    n = len(step_of(step).tree)
+    if node is not None and not 0 <= node < n:
+        raise NotRecordedError(f"There is no node {node}: the tree has {n} nodes, from 0.")
+    return node
 
 
 @cache

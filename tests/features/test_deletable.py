@@ -56,13 +56,16 @@ def _copy_without(missing: list[str], to: Path) -> None:
 
 
 def _uses_of(feature: str) -> re.Pattern[str]:
-    """What a test has that uses the feature: its module, or a public name that it gives."""
+    """What a test has that uses the feature: its module, a public name or a picture that it gives."""
     stub = (ROOT / "speclab" / "__init__.pyi").read_text(encoding="utf-8")
     module = rf"speclab\.features\.{feature}\b"
     wanted = [module]
     for names in re.findall(module + r"\S* import (\([^)]*\)|.*)", stub):
         for name in re.findall(r"\w+ as (\w+)", names):
             wanted.append(rf"speclab\.{name}\b")
+    for name, owner in PICTURES.items():
+        if owner == feature:
+            wanted.append(rf"(?:views\.|\"){name}\b")
     return re.compile("|".join(wanted))
 
 
