@@ -78,10 +78,10 @@ function guessWords({ tree, texts, accepted, bonus }, node, right) {
 function guessAfter(state, message, before) {
   if (message.type === "status" && "guess" in message)
     return { ...state, guess: { ...state.guess, on: message.guess } };
-  if (message.type === "next" || message.type === "along") {
-    if (state.cursor > before.cursor && hasQuestion(state, state.cursor - 1)) return veil(state);
-    return state;
-  }
+  if (message.type === "next" || message.type === "along")
+    return state.cursor > before.cursor && hasQuestion(state, state.cursor - 1)
+      ? veil(state)
+      : state;
   if (message.type !== "step" && message.type !== "run") return state;
   if (message.type === "run" && message.id !== undefined && message.id === before.run) return state; // another page said hello
   const last = state.steps.length - 1;

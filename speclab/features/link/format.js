@@ -53,7 +53,7 @@ function rankOf(step, node) {
 /** Whether a node is the child that has its parent's choice. @param {Matched} match @param {number} node */
 function isNamed({ parent, children, ranks }, node) {
   const above = parent[node];
-  return above >= 0 && ranks[above] > 0 && children[above][ranks[above] - 1] === node;
+  return children[above]?.[ranks[above] - 1] === node;
 }
 
 /** The accepted nodes, as long as the choice is a child. @param {Matched} match */
@@ -94,10 +94,9 @@ function digitsOf(probs) {
 
 /** A record with its numbers to three digits. @param {any} value @returns {any} */
 function rounded(value) {
-  if (typeof value === "number") return Number(value.toPrecision(3));
-  if (Array.isArray(value)) return value.map(rounded);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, rounded(part)]));
+  /** @param {string} _ @param {any} part */
+  const short = (_, part) => (typeof part === "number" ? Number(part.toPrecision(3)) : part);
+  return JSON.parse(JSON.stringify(value, short));
 }
 
 /** Without the zeros at its end. @param {number[]} values */
@@ -278,7 +277,11 @@ function restOf(step, ids) {
     return [name, rounded(confidence), rounded(score), chosen, counts, digitsOf(prob.slice(1))];
   });
   const n = step.counts.target_calls === 1 ? undefined : step.counts.target_calls;
-  const plain = { ...AS_WRITTEN, mask: maskOf(step.tree), prefix_seen: prefixOf(step) };
+  const plain = {
+    ...AS_WRITTEN,
+    mask: maskOf(step.tree),
+    prefix_seen: step.nodes.map(() => step.prefix_length)
+  };
   const others = Object.entries(plain).filter(
     ([name, value]) => JSON.stringify(/** @type {any} */ (step)[name]) !== JSON.stringify(value)
   );
@@ -304,11 +307,6 @@ function maskOf({ parent }) {
   return rows.map(row => bytes.map(byte => hex(row, byte)).join(""));
 }
 
-/** @param {Step} step */
-function prefixOf({ nodes, prefix_length }) {
-  return nodes.map(() => prefix_length);
-}
-
 // ---- reading
 
 /**
@@ -330,7 +328,7 @@ export function runOfLink(data) {
 /** @param {Values} link @returns {any} */
 function linkedRun({ m, s, f, b, w, i, t }) {
   const [first, count, start] = f;
-  const words = typeof w === "string" ? w.slice(1).split(w[0] ?? "|") : w;
+  const words = typeof w === "string" ? w.slice(1).split(w[0]) : w;
   if (i && i.length !== words.length) throw new Wrong("i has another length than w");
   /** @type {Record<number, string>} */
   let own = {};
@@ -347,7 +345,7 @@ function linkedRun({ m, s, f, b, w, i, t }) {
   let nodes = 0;
   let prefix = start;
   const steps = t.map((/** @type {any} */ fields, /** @type {number} */ index) => {
-    nodes += (fields.k ?? []).reduce(sum, 1);
+    for (const below of [1, ...(fields.k ?? [])]) nodes += below;
     if (nodes > MOST_NODES) throw new Wrong(`it has more than ${MOST_NODES} nodes`);
     own = {};
     const step = { ...readStep(fields, index, prefix, token), settings: s, texts: own };
@@ -373,9 +371,6 @@ function linkedRun({ m, s, f, b, w, i, t }) {
     version: FORMAT
   };
 }
-
-/** @param {number} total @param {number} value */
-const sum = (total, value) => total + value;
 
 /** The parents of the nodes, and the children. @param {number[]} counts */
 function shapeOfCounts(counts) {
