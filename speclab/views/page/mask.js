@@ -260,7 +260,7 @@ export function cellAt({ cells, start, step, names }, { x, y }) {
   const name = before ? "before" : Object.keys(MASK)[code];
   const values = {
     row: rowName(step, row, quoted),
-    column: before ? "" : rowName(step, column, quoted),
+    column: rowName(step, column ?? row, quoted),
     before: seen[row]
   };
   return { node, row, column, sentence: words("mask", `sees ${name}`, values) };

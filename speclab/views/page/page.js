@@ -353,7 +353,7 @@ function drawPictures(
   const most = overlay?.masked && free ? free - CAPTION : undefined;
   const rows = maskFigure(overlay?.masked ?? step, now, { selected: node, fill, most });
   const whole = narrow ? width : width - rows.layout.width - GAP;
-  const half = narrow || !step.proposals.length ? whole : Math.floor((whole - GAP) / 2);
+  const half = whole < 820 || !step.proposals.length ? whole : Math.floor((whole - GAP) / 2);
   const other = features.all("second", step, half).find(Boolean);
   const wide = other ? half : whole;
   const height = fill ?? (overlay ? drawn.high - CAPTION : LOOKS.tree.heights[1]);

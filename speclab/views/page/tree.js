@@ -277,8 +277,13 @@ function treeTraces(table, { width, height, second, rings }) {
   const shown = table.filter(entry => entry.kind);
   const data = linkTraces(table, columns);
   data.push(markTrace(shown, x, rings), labelTrace(shown, columns, width));
+  const signs = Object.values(LOOKS.signs);
   /** @param {Entry} entry */
-  const line = entry => clip(second[entry.id], roomAt(entry, columns, width));
+  const line = entry => {
+    const text = second[entry.id];
+    const share = signs.includes(text[0]) ? 0.85 : LOOKS.tree.free; // a finding may cross links
+    return clip(text, roomAt(entry, columns, width, share));
+  };
   const noted = shown
     .filter(({ id, kind }) => second[id] && kind !== "gone")
     .filter(
@@ -287,7 +292,6 @@ function treeTraces(table, { width, height, second, rings }) {
     );
   if (noted.length) {
     const texts = noted.map(line);
-    const signs = Object.values(LOOKS.signs);
     const color = texts.map(text =>
       signs.includes(text[0]) ? "var(--sl-ink)" : "var(--sl-muted)"
     );
@@ -309,12 +313,13 @@ function treeTraces(table, { width, height, second, rings }) {
  * @param {Entry} entry
  * @param {Places} columns
  * @param {number} width
+ * @param {number} free share of the gap between the columns
  */
-function roomAt({ depth, below }, { x, chars }, width) {
-  const { mark, char, free } = LOOKS.tree;
+function roomAt({ depth, below }, { x, chars }, width, free) {
+  const { mark, char } = LOOKS.tree;
   const from = x[depth] + mark + char * chars[depth];
   const end = below.length ? from + free * (x[depth + 1] - from) : width;
-  return Math.max(Math.floor((end - x[depth] - mark) / char), 1);
+  return Math.max(Math.floor((end - x[depth] - mark) / char + 0.01), 1);
 }
 
 /**
@@ -373,11 +378,10 @@ function markTrace(shown, x, rings) {
 
 /** @param {Entry[]} shown @param {Places} columns @param {number} width */
 function labelTrace(shown, columns, width) {
-  const { x, chars } = columns;
+  const { x } = columns;
   const bold = shown.map(({ kind }) => LOOKS.committed.includes(kind));
   const texts = shown.map(entry => {
-    const most = entry.below.length ? chars[entry.depth] : roomAt(entry, columns, width);
-    const text = plotText(clip(entry.label, most));
+    const text = plotText(clip(entry.label, roomAt(entry, columns, width, 0)));
     return entry.kind === "gone" ? `<s>${text}</s>` : text;
   });
   return textTrace(
