@@ -79,22 +79,19 @@ function guessAfter(state, message, before) {
   if (message.type === "status" && "guess" in message)
     return { ...state, guess: { ...state.guess, on: message.guess } };
   if (message.type === "next" || message.type === "along")
-    return state.cursor > before.cursor && hasQuestion(state, state.cursor - 1)
-      ? veil(state)
-      : state;
+    return state.cursor > before.cursor && hasQuestion(state) ? veil(state) : state;
   if (message.type !== "step" && message.type !== "run") return state;
   if (message.type === "run" && message.id !== undefined && message.id === before.run) return state; // another page said hello
-  const last = state.steps.length - 1;
   const done = message.type === "run" ? [] : state.guess.done;
   const next = { ...state, guess: { ...state.guess, sentence: "", done }, veiled: NOT_VEILED };
   // a run that opens at its end was decoded for this page
-  const fresh = message.type === "step" || (!message.keep && message.cursor === last + 1);
-  return fresh && hasQuestion(next, last) ? veil(next) : next;
+  const fresh = message.type === "step" || (!message.keep && message.cursor === state.steps.length);
+  return fresh && hasQuestion(next) ? veil(next) : next;
 }
 
-/** Whether an iteration has something to guess. @param {State} state @param {number} index */
-function hasQuestion({ guess, steps }, index) {
-  return guess.on && steps[index]?.nodes.length > 1 && !guess.done.includes(index);
+/** Whether the iteration shown has something to guess. @param {State} state */
+function hasQuestion({ guess, steps, cursor }) {
+  return guess.on && steps[cursor - 1]?.nodes.length > 1 && !guess.done.includes(cursor - 1);
 }
 
 /** Before the outcome of the iteration at the cursor. @param {State} state */
@@ -107,7 +104,6 @@ function veil(state) {
 function guessPage({ state, dispatch }) {
   const flip = () => dispatch({ type: "guessing", on: !state().guess.on });
   const entry = entryOf("Guess first", flip, WORDS.controls.guess);
-  const show = () => dispatch({ type: "guessing", on: false });
   const ask = () => {
     if (!state().guess.on) flip();
     dispatch({ type: "next" }); // the question is about the next iteration
@@ -122,7 +118,7 @@ function guessPage({ state, dispatch }) {
       const { sentence } = now.guess;
       return sentence && positionShown(now).phase === "accept" ? [sentence] : [];
     },
-    besideStory: now => (asking(now) ? [button("Just show it", WORDS.controls.link, show)] : [])
+    besideStory: now => (asking(now) ? [button("Just show it", WORDS.controls.link, flip)] : [])
   };
 }
 
