@@ -187,13 +187,13 @@ def A(answer, pair, prompt, seed=0):
     def counted(answer, model, prompt, count):
         tokens, passes = _lengths(models.values(), lambda: plain(answer(models[model], prompt, count)))
         lengths = passes[0] + passes[1]
-        return {"tokens": tokens, "passes": len(lengths), "tokens read in them": sum(lengths)}
+        return {"tokens": tokens, "passes": len(lengths), "tokens read in these passes": sum(lengths)}
 
     def case(model, length, count):
         """The prompt and all that is written but the last token are read once, in as many passes as tokens."""
         start = prompt[:length]
         read = length + count - 1 if count else 0
-        expected = {"tokens": generated(models[model], start, count), "passes": count, "tokens read in them": read}
+        expected = {"tokens": generated(models[model], start, count), "passes": count, "tokens read in these passes": read}
         return model, start, count, expected
 
     def world(random):
