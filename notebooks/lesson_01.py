@@ -193,7 +193,11 @@ def A(answer, pair, prompt, seed=0):
         """The prompt and all that is written but the last token are read once, in as many passes as tokens."""
         start = prompt[:length]
         read = length + count - 1 if count else 0
-        expected = {"tokens": generated(models[model], start, count), "passes": count, "tokens read in these passes": read}
+        expected = {
+            "tokens": generated(models[model], start, count),
+            "passes": count,
+            "tokens read in these passes": read,
+        }
         return model, start, count, expected
 
     def world(random):
