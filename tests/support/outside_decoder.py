@@ -31,6 +31,8 @@ short: prefix; prefix
 long: prefix; text
 stale: prefix; slot
 first rows: order; slot
+first keys: cache
+first layer: cache
 token: token
 temperature: temperature
 rows exchanged: answer
@@ -104,8 +106,11 @@ def decode(
             path.pop()
         kept = [held + row for row in wrong_rows(fault, path, n)]
         slots = [*range(len(text) - 1 if fault == "long" else held), *kept]
-        for layer in cache.layers:
-            layer.keys, layer.values = layer.keys[:, :, slots], layer.values[:, :, slots]
+        first = [*slots[: -len(path)], *range(held, held + len(path))]
+        for number, layer in enumerate(cache.layers):
+            wrong = fault == "first layer" and not number
+            layer.keys = layer.keys[:, :, first if wrong or fault == "first keys" else slots]
+            layer.values = layer.values[:, :, first if wrong else slots]
         places = np.append(places, position)[slots]
         seen = np.hstack([shown, mask])
         more = {"position": position, "mask": seen, "slot": range(held, held + n)}
