@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from installed import ROOT, works
 from support.checkout import kept
+from support.processes import python
 
 import speclab
 
@@ -28,9 +29,7 @@ RECORDS = f"speclab_decoding-{speclab.__version__}.dist-info/"
 def built(tmp_path_factory):
     """An sdist of this tree, and the wheel made from what the sdist holds."""
     out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    python("-m", "build", "--no-isolation", "--outdir", out, ROOT)
     return next(out.glob("*.tar.gz")), next(out.glob("*.whl"))
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from support.command import speclab_command
 from support.refusals import refused
-from support.tiny import tiny
-from torch import nn
+from support.tiny import make_uneven, tiny
 
 import speclab
 from speclab.errors import SettingsError
@@ -16,18 +15,10 @@ from speclab.errors import SettingsError
 pytestmark = pytest.mark.model
 
 
-class Uneven(nn.Module):
-    """An activation whose rows are others beside seven and more others."""
-
-    def forward(self, rows):
-        return rows.relu() * (1.5 if rows.shape[-2] > 7 else 1)
-
-
 @pytest.fixture(scope="module")
 def frame():
     model = tiny("qwen3")
-    for layer in model.model.layers:
-        layer.mlp.act_fn = Uneven()
+    make_uneven(model)
     return speclab.rows.measure(model, dtypes=["float32", "float64"], rows=[1, 2, 4, 8, 12])
 
 

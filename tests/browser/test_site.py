@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from opened import ARTIFACTS, PATIENCE, Opened
 from serving import served
+from support.processes import python
 
 import speclab
 
@@ -104,8 +105,7 @@ def test_a_run_is_in_its_lesson(page, site):
 
 
 def test_slides_need_no_network(browser, site, tmp_path):
-    script = [sys.executable, ROOT / "docs" / "site" / "slides.py", tmp_path / "slides"]
-    subprocess.run(script, capture_output=True, check=True)
+    python(ROOT / "docs" / "site" / "slides.py", tmp_path / "slides")
     context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
     page = context.new_page()
     heard = []

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from support.every_strategy import ALONE, DRAFTED
 from support.head_folders import weights, write
 from support.heads import random_block, random_head
-from support.pairs import assert_cache_is_fresh, library_text, noisy
+from support.pairs import PROMPT, assert_cache_is_fresh, library_text, noisy
 from support.records import ran
 from support.tiny import tiny
 from support.words import word_tokenizer
@@ -18,8 +18,7 @@ import speclab
 
 pytestmark = pytest.mark.model
 
-SHORT = [5, 9, 2, 40, 33, 7, 7, 1, 60, 22, 13, 8, 51]
-LONG = [*SHORT * 3, 11]
+LONG = [*PROMPT * 3, 11]
 NEW = 16
 EVERY = ALONE | DRAFTED | {"ddtree": speclab.DDTree(node_budget=9)}
 
@@ -67,7 +66,7 @@ PAIRS = {
 def test_strategies_write_the_targets_text_and_leaves_fresh_caches(name):
     """Every third strategy; the prompt has the target's last id, which a smaller draft lacks."""
     unequal = PAIRS[name]()
-    prompt = [*(LONG if "longer" in name else SHORT), unequal.vocab_size - 1, 3]
+    prompt = [*(LONG if "longer" in name else PROMPT), unequal.vocab_size - 1, 3]
     own = library_text(unequal.target.model, prompt, NEW)
     assert unequal.vocab_size < 90 or max(own) >= 64
     for kind, strategy in [*EVERY.items()][[*PAIRS].index(name) % 3 :: 3]:
@@ -105,7 +104,7 @@ def test_the_stand_in_of_an_id_that_a_draft_lacks(words, unknown):
 
 def test_transformers_and_the_clinic_take_a_draft_of_another_size():
     own = target(96)
-    ids = torch.tensor([[*SHORT, 95]])
+    ids = torch.tensor([[*PROMPT, 95]])
     draft = resized(64)
     inside = speclab.custom_generate(speclab.DynaTree(), draft)
     text = library_text(own, ids[0].tolist(), NEW, custom_generate=inside)
@@ -143,7 +142,7 @@ def halved(folder):
 def test_a_head_of_another_size_drafts(tmp_path, name, vocab, context, changes):
     folder = halved(write(tmp_path / "head", target(64), name, **changes))
     pair = speclab.load_pair(target=target(vocab), heads=folder)
-    prompt = [*SHORT[:8], vocab - 1]
+    prompt = [*PROMPT[:8], vocab - 1]
     strategy = speclab.LinearSpeculation(head=0)
     session = ran(pair, strategy, prompt, max_new_tokens=NEW, check=True)
     assert session.token_ids == library_text(target(vocab), prompt, NEW)

@@ -8,7 +8,7 @@ from math import sqrt
 import pytest
 import torch
 from safetensors.torch import save_file
-from support.heads import rows_of
+from support.heads import paths_below, rows_of
 from support.pairs import PROMPT, library_text, target_of
 from support.records import assert_consistent, paths_of
 from support.refusals import refused
@@ -16,7 +16,6 @@ from support.refusals import refused
 import speclab
 from speclab.drafters import cost
 from speclab.errors import HeadMismatchError
-from speclab.tree import DraftTree
 
 VOCAB = 16
 STAGES = 3
@@ -111,9 +110,7 @@ def test_rows_are_those_of_the_formula_and_deeper_ones_repeat_the_last_stage(
     heads = folder(tmp_path / "mlp", weights, tied=tied, scale_input=scaled)
     (head,) = speclab.load_pair(target=target(), heads=heads).heads
     states = target()(torch.tensor([TEXT]), output_hidden_states=True).hidden_states[-1][0].detach()
-    tree = DraftTree.of(
-        [TEXT[-1], 3, 9, 4, 1, 7, 7, 2, 5], [-1, 0, 0, 1, 1, 2, 3, 6, 7], [0.0] * 9, "mlp"
-    )
+    tree = paths_below(TEXT[-1])
     _, rows = rows_of(head, TEXT, states[:-1], tree)
     for place, row in enumerate(rows[: len(TEXT) - 2]):  # each place of the text begins anew
         wanted = by_the_formula(tied, states[place], [TEXT[place + 1]], scaled=scaled)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.heads import random_head, rows_of
+from support.heads import paths_below, random_head, rows_of
 from support.pairs import PROMPT, SMALL, assert_cache_is_fresh, library_text, run_and_check_caches
 from support.records import paths_of
 from support.refusals import refused
@@ -22,7 +22,6 @@ from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoePreTrainedMode
 import speclab
 from speclab.errors import UnsupportedModelError
 from speclab.pair import ModelPair
-from speclab.tree import DraftTree
 
 TEXT = [token % SMALL for token in PROMPT]
 KINDS = [
@@ -155,9 +154,7 @@ def test_rows_of_a_tree_are_their_paths_by_transformers(load, family, layers):
     target.watch((-1,))
     target.logits(TEXT)
     states = target.hidden.rows(0, len(TEXT) - 1, (-1,))
-    tree = DraftTree.of(
-        [TEXT[-1], 3, 9, 4, 1, 7, 7, 2, 5], [-1, 0, 0, 1, 1, 2, 3, 6, 7], [0.0] * 9, "mtp"
-    )
+    tree = paths_below(TEXT[-1])
     _, rows = rows_of(head, TEXT, states, tree)
     for path, row in zip(paths_of(tree), rows[-len(tree) :], strict=True):
         wanted = library_logits(mtp, states[None], [*TEXT[1:], *path], len(path))[-1][-1]

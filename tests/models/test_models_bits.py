@@ -13,9 +13,8 @@ from support.records import ran
 from support.refusals import refused
 from support.runners import run_tree
 from support.strategies import draft_trees
-from support.tiny import FAMILIES, tiny
+from support.tiny import FAMILIES, make_uneven, tiny
 from support.variants import VARIANTS
-from torch import nn
 from torch.nn import functional as F
 from transformers import DynamicCache
 
@@ -166,17 +165,9 @@ def test_more_rows_than_hold_run_as_several_passes():
 # The probe
 
 
-class Uneven(nn.Module):
-    """An activation whose rows are others beside four and more others."""
-
-    def forward(self, rows):
-        return rows.relu() * (1.5 if rows.shape[-2] > 4 else 1)
-
-
 def test_the_operator_that_changes_bits_is_named_with_the_number_of_rows():
     model = tiny("qwen3", vocab=VOCAB)
-    for layer in model.model.layers:
-        layer.mlp.act_fn = Uneven()
+    make_uneven(model)
     runner = Runner(model)
     found = {each.name: each.first for each in bits.products(runner, range(2, 9))}
     assert found["model.layers.N.mlp.act_fn"] == 5

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.head_folders import LLAMA3
 from support.runners import CLOSE, run_tree
 from support.strategies import draft_trees, token_lists
 from support.tiny import FAMILIES, tiny
@@ -16,13 +17,6 @@ from speclab.models import products
 from speclab.models.lean import lean_forward
 from speclab.models.runner import Runner
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 1e4,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-}
 VARIANTS = {
     "gpt_neox": ("gpt_neox", {}),
     "gpt_neox, one after the other": ("gpt_neox", {"use_parallel_residual": False}),
@@ -38,7 +32,7 @@ VARIANTS = {
     ),
     "llama 3.1 angles": (
         "llama",
-        {"rope_parameters": LLAMA3 | {"original_max_position_embeddings": 64}},
+        {"rope_parameters": LLAMA3 | {"rope_theta": 1e4}},
     ),
 }
 

@@ -2,11 +2,13 @@
 
 import numpy as np
 import torch
+from support.tiny import make_loud
 
 from speclab.heads.block_head import BlockConfig, BlockHead
 from speclab.heads.eagle import EagleConfig
 from speclab.heads.layout import OUTPUT
 from speclab.heads.runner import HeadRows
+from speclab.tree import DraftTree
 
 
 def random_head(
@@ -33,7 +35,7 @@ def random_head(
         head = made.module(made, {OUTPUT} if own_output else ())
         if ids is not None:
             choose_tokens(head, ids)
-        _make_loud(head)
+        make_loud(head, 0.2)
     return head.eval()
 
 
@@ -63,7 +65,7 @@ def random_block(
         torch.manual_seed(seed)
         sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
         head = BlockHead(BlockConfig(name=name, **sizes, **shape))
-        _make_loud(head)
+        make_loud(head, 0.2)
     if ids is not None:
         choose_tokens(head, ids)
     return head.eval()
@@ -72,6 +74,12 @@ def random_block(
 def choose_tokens(head, ids):
     offsets = torch.tensor(sorted(ids)) - torch.arange(len(ids))
     head.get_buffer("d2t").copy_(offsets)
+
+
+def paths_below(token):
+    """A tree below a token: up to five deep, wide at its first levels, with tokens that come again."""
+    tokens = [token, 3, 9, 4, 1, 7, 7, 2, 5]
+    return DraftTree.of(tokens, [-1, 0, 0, 1, 1, 2, 3, 6, 7], [0.0] * 9, "head")
 
 
 def rows_of(head, text, states, tree):
@@ -92,13 +100,3 @@ def rows_of(head, text, states, tree):
         rows += [*answer.rows]
         features += [*new]
     return torch.stack(features), torch.stack(rows)
-
-
-@torch.no_grad()
-def _make_loud(head):
-    named = sorted(head.named_parameters(), key=lambda pair: "lm_head" in pair[0])
-    for _, parameter in named:
-        if parameter.ndim > 1:
-            parameter.normal_(std=0.2)
-        else:
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)

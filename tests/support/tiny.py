@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 WINDOW = 8
@@ -181,9 +182,23 @@ def tiny(family, seed=0, vocab=64, **overrides):
 
 
 @torch.no_grad()
-def make_loud(model):
-    for parameter in model.parameters():
+def make_loud(model, deviation=0.3):
+    """An output comes last: the other weights are the same with one and without."""
+    named = sorted(model.named_parameters(), key=lambda pair: "lm_head" in pair[0])
+    for _, parameter in named:
         if parameter.ndim > 1:
-            parameter.normal_(std=0.3)
+            parameter.normal_(std=deviation)
         else:
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
+
+
+class Uneven(nn.Module):
+    """An activation whose rows are others beside four and more others."""
+
+    def forward(self, rows):
+        return rows.relu() * (1.5 if rows.shape[-2] > 4 else 1)
+
+
+def make_uneven(model):
+    for layer in model.model.layers:
+        layer.mlp.act_fn = Uneven()

@@ -72,3 +72,13 @@ def trace_of(*steps):
 TREE = DraftTree.of(
     [4, 5, 6, 5], [-1, 0, 0, 2], [0.0, -0.25, -1.5, -2.0], ["target", "draft", "draft", "draft"]
 )
+
+
+def place_in(data, chance, deeper):
+    """A list or object of parsed JSON and a key of it; it lies deeper with a probability."""
+    while True:
+        key = chance.choice([*range(len(data))] if isinstance(data, list) else [*data])
+        inner = data[key]
+        if not (isinstance(inner, dict | list) and inner and chance.random() < deeper):
+            return data, key
+        data = inner

@@ -8,6 +8,7 @@ import random
 import pytest
 from quickjs import JSException
 from support import view_samples
+from support.traces import place_in
 
 import speclab
 from speclab.trace.codecs import adapter
@@ -41,17 +42,12 @@ def _mutated(seed):
     """A run with a value that is wrong or missing."""
     chance = random.Random(seed)
     raw = json.loads(json.dumps(chance.choice(WRITTEN)))
-    target = raw
-    while True:
-        key = chance.choice([*range(len(target))] if isinstance(target, list) else [*target])
-        if isinstance(target[key], dict | list) and target[key] and chance.random() < 0.9:
-            target = target[key]
-        elif chance.random() < 0.2:
-            del target[key]
-            return raw
-        else:
-            target[key] = chance.choice(VALUES)
-            return raw
+    part, key = place_in(raw, chance, 0.9)
+    if chance.random() < 0.2:
+        del part[key]
+    else:
+        part[key] = chance.choice(VALUES)
+    return raw
 
 
 @pytest.mark.parametrize("start", range(0, 400, 100))

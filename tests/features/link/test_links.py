@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support import view_samples
 from support.command import speclab_command
+from support.traces import place_in
 
 import speclab
 from speclab import host, views
@@ -111,14 +112,9 @@ def _mutated(seed):
         return known[:place] + part + known[place + chance.randrange(4) :]
     data = links.unpacked(known)
     values = [None, -1, 10**9, 1e300, "", "zz", [], {}, [[]], True, "<script>", [-1], [9] * 2000]
-    target = data
-    while True:
-        key = chance.choice([*range(len(target))] if isinstance(target, list) else [*target])
-        if isinstance(target[key], dict | list) and target[key] and chance.random() < 0.7:
-            target = target[key]
-        else:
-            target[key] = chance.choice(values)
-            return links.packed(data)
+    part, key = place_in(data, chance, 0.7)
+    part[key] = chance.choice(values)
+    return links.packed(data)
 
 
 def _refusal(text):
