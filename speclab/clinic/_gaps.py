@@ -137,8 +137,6 @@ def _judged(oracle: Oracle, run: Sequence[Measured], usual: float) -> list[Measu
 
 def _median(parts: Sequence[Floats]) -> float:
     """The median of the gaps that are not 0."""
-    if not parts:
-        return 0.0
     every = np.concatenate(parts)
     compared = every[every > 0]
     if not len(compared):

@@ -77,8 +77,6 @@ def _columns(tree: DraftTree) -> Columns:
 
 
 def _tree(value: Any) -> DraftTree:
-    if isinstance(value, DraftTree):
-        return value
     columns = adapter(Columns).validate_python(value)
     if not all(value <= MOST_LOG_PROB for value in columns.log_prob):  # NaN too
         raise ValueError("has a log-probability that is above 0 or not a number")
@@ -96,8 +94,6 @@ def _bits(mask: Bools) -> list[str]:
 
 
 def _mask(rows: Any) -> Bools:
-    if isinstance(rows, np.ndarray):
-        return rows
     n = len(rows) if isinstance(rows, list) else 0
     if not n or not all(isinstance(row, str) and len(row) == 2 * -(-n // 8) for row in rows):
         raise ValueError("must be square: one hexadecimal text per row, one bit per column")
