@@ -31,6 +31,14 @@ def test_half_precision_is_measured_and_no_fault(family, tmp_path):
     assert json.loads(json.dumps(report.as_dict()))["compared"] == report.rows
 
 
+@pytest.mark.parametrize(
+    ("fault", "found"), [("", set()), ("position -1", {"position"}), ("final norm", {"precision"})]
+)
+def test_rounded_weights_are_no_fault_and_what_is_far_beyond_is(fault, found, tmp_path):
+    trace, pair = recorded(tmp_path / "run.jsonl", fault, dtype="int8", whole=False)
+    assert kinds(trace, pair) == found
+
+
 def test_a_tolerance_can_be_given(tmp_path):
     path = tmp_path / "run.jsonl"
     recorded(path, dtype="bfloat16", whole=False)

@@ -53,10 +53,22 @@ for _line in _FAULTS.split("\n")[1:-1]:
 def recorded(path, fault="", family="llama", dtype="float32", **more):
     """The opened run of a family's target, and the pair."""
     pair = pair_of(family)
-    model = copy.deepcopy(pair.target.model).to(getattr(torch, dtype))
+    model = copy.deepcopy(pair.target.model)
+    if dtype == "int8":
+        round_weights(model)
+    else:
+        model.to(getattr(torch, dtype))
     torch.manual_seed(0)
     decode(model, PROMPT, path, fault, dtype=dtype, **more)
     return speclab.load_steps(path, pair), pair
+
+
+@torch.no_grad()
+def round_weights(model):
+    """To a 127th of the largest of a row."""
+    for weights in model.parameters():
+        step = weights.abs().amax(-1, keepdim=True) / 127
+        weights.copy_((weights / step).round() * step)
 
 
 @torch.inference_mode()
