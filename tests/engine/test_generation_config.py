@@ -110,6 +110,7 @@ def test_a_fork_goes_on_by_the_same_config_and_the_same_prompt(root):
     with asking(min_new_tokens=16, repetition_penalty=1.3, eos_token_id=bare()[4]):
         own = library()
         session = ran(pair(), strategy, PROMPT, max_new_tokens=NEW, check=True)
+        assert speclab.clinic.check(session) == ()
         twin = session.fork(at=1, strategy=VARIANTS["lookahead"])
         twin.run()
         assert twin.token_ids == own
