@@ -122,7 +122,9 @@ CONTRADICTIONS = {
     "slot": '{"slot": [5, 5, 6]}',
     "path": '{"accepted": [1, 2], "committed": [8, 9, 4]}',
     "choice": '{"choice": [8, 1, 1]}',
+    "choice, not the best": '{"choice": [9, 1, 4], "topk": [null, null, [[5, -0.1], [4, -3]]]}',
     "commit": '{"committed": [9, 4, 4]}',
+    "commit, of another row": '{"choice": [9, 4, 1]}',
     "text": '{"prefix_length": 9}',
     "answer": '{"topk": [[[9, -0.1]], [[1, NaN]], [[2, -0.1]]]}',
     "position": '{"position": [3, 4, 5]}',
@@ -130,9 +132,10 @@ CONTRADICTIONS = {
 }
 
 
-@pytest.mark.parametrize("kind", CONTRADICTIONS)
-def test_a_record_alone_says_what_is_wrong(kind, tmp_path):
-    first = ROOT | json.loads(CONTRADICTIONS[kind])
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_a_record_alone_says_what_is_wrong(name, tmp_path):
+    kind = name.partition(",")[0]
+    first = ROOT | json.loads(CONTRADICTIONS[name])
     second = ROOT | {"prefix_length": 5, "token": [2, 8, 9]}
     path = written(tmp_path / "run.jsonl", first, second, eos_ids=[2])
     findings = clinic.check(speclab.load_steps(path))
@@ -166,7 +169,7 @@ LIBRARY = {
     "sampled": {"do_sample": True, "temperature": 0.7},
     "penalty": GREEDY | {"repetition_penalty": 1.5},
     "n-grams": GREEDY | {"no_repeat_ngram_size": 2},
-    "ends inside the path": GREEDY | {"max_new_tokens": 9},
+    "ends inside the path": GREEDY | {"eos_token_id": 48},
     "ends with the path": GREEDY | {"max_new_tokens": 11},
 }
 
@@ -190,6 +193,7 @@ def test_the_library_s_own_assisted_generation_is_healthy(how, pads, tmp_path):
     assert [*trace.prompt_ids, *trace.token_ids] == text
     assert trace.settings["temperature"] == more.get("temperature", 0)
     assert trace.models["processed"] == (how in ("penalty", "n-grams"))
+    assert (trace.steps[-1].bonus is None) == (how == "ends inside the path")
     assert clinic.check(trace) == clinic.check(trace, pair) == ()
     assert not model._forward_hooks
 
