@@ -6,6 +6,7 @@ The same changes are tried for the target and for a draft.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
@@ -45,6 +46,9 @@ OTHER_POSITIONS = "rows have wrong positions ({})"
 OTHER_ROWS = "rows answer with other rows {} ({})"
 OTHER_TOKENS = "rows have other tokens ({})"
 PARTLY_KEPT = "{} of the cache kept the first rows"
+REREAD = "the cache kept rows {} of iteration {}, and the committed tokens were read behind them"
+UNREAD = "the draft has not read the newest token"
+FOLLOWING = ", and positions follow its own cache"
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,7 @@ def _wrong_masks(passes: Passes) -> dict[str, Bools]:
         "rows see the siblings before them": own | np.tril(siblings),
         "rows see all of their siblings": own | siblings,
         "rows see all rows of lower depth": (depth[:, None] > depth[None]) | eye,
+        "rows see all rows of their own and of lower depth": depth[:, None] >= depth[None],
         "rows see all rows before them, as in a chain": np.tri(n, dtype=np.bool_),
         "rows see only their parent": eye | above,
         "rows see no other row": eye,
@@ -266,6 +271,38 @@ def kept_rows(passes: Passes) -> Iterator[Change]:
             yield Change("prefix", says, run, "phantom KV rows", 0.2)
 
 
+def reread(passes: Passes) -> Iterator[Change]:
+    """Rows of the iteration before that stayed in a draft's cache, which reads committed tokens again."""
+    if passes.before is None or not passes.oracle.drafts:
+        return
+    count = passes.right.length - passes.start
+    stale = [[row] for row in range(1, count)]
+    stale += [list(range(1, stop)) for stop in range(3, count + 1)]
+    for rows in stale[:MOST]:
+        says = REREAD.format(rows, passes.step.index)
+        yield Change("prefix", says, _pass(passes, partial(passes.reread, rows)), weight=0.2)
+        # positions follow the cache
+        more = len(rows)
+        make = partial(passes.reread, rows, more)
+        yield Change("prefix", says + FOLLOWING, _pass(passes, make, more), weight=0.2)
+
+
+def unread(passes: Passes) -> Iterator[Change]:
+    """A draft that lags one token behind: its root answers as the row before, and no row sees the root."""
+    length = len(passes.text)
+    if not passes.oracle.drafts or not length:
+        return
+    given = deepcopy(passes.own)
+    given.tokens[0] = passes.text[-1]
+    given.positions[0] -= 1
+    given.entries[0] = _without(passes, length - 1, length)
+    given.tree[1:, 0] = False
+    yield Change("prefix", UNREAD, partial(passes.run, given))
+    following = deepcopy(given)
+    following.positions[1:] -= 1
+    yield Change("prefix", UNREAD + FOLLOWING, partial(passes.run, following))
+
+
 def _kept(path: list[int], count: int) -> Iterator[list[int]]:
     """Rows that may have been kept of so many, in the place of those of the path."""
     every = list(range(count))
@@ -326,7 +363,7 @@ def texts(passes: Passes) -> Iterator[Change]:
     text = list(passes.text)
     others = {"the prefix contains the root too": text + [int(passes.own.tokens[0])]}
     if passes.oracle.drafts:
-        others["the draft does not see the newest token"] = text[:-1]
+        others["the token before the newest one is missing in the draft's cache"] = text[:-1]
     if passes.step.index == 0:
         start = getattr(passes.oracle.pair.tokenizer, "bos_token_id", None) or 0
         others["the prompt begins with one start token more"] = [start] + text
@@ -376,7 +413,7 @@ def models(passes: Passes) -> Iterator[Change]:
 
 
 GROUPS = (
-    (answers, positions, masks, prefixes, kept_rows),
+    (answers, positions, masks, prefixes, kept_rows, reread, unread),
     (seen_rows, tokens),
     (texts, caches, models),
 )

@@ -112,6 +112,20 @@ class Passes:
                 getattr(layer, part)[:, :, self.start :] = right[:, :, source]
         return runner
 
+    @torch.inference_mode()
+    def reread(self, rows: Sequence[int], shift: int = 0) -> Runner:
+        """The cache after the root of the step before, with these rows of its tree, and the committed
+        tokens read behind them, with their positions shifted."""
+        runner = self.right.fork(self.right.length, lean=False)
+        runner.keep(self.start, [self.start] + [self.start + row for row in rows])
+        tokens = self.text[self.start + 1 :]
+        if tokens:
+            count = len(tokens)
+            first = self.start + 1 + shift
+            seen = np.tri(count, runner.length + count, runner.length, dtype=np.bool_)
+            runner.logits(tokens, range(first, first + count), seen)
+        return runner
+
     def run(self, rows: Rows, make: Callable[[], Runner] | None = None) -> Tensor:
         """Logits `[n, V]` of a changed pass, not numbers if it cannot be.
 

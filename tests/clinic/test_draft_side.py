@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
 import pytest
 import torch
 from support.command import speclab_command
@@ -12,6 +16,7 @@ from support.records import ran
 
 import speclab
 from speclab import clinic
+from speclab.clinic._faults import TreePasses
 from speclab.heads.runner import HeadRunner
 from speclab.loading.presets import MINI, MINI_HEADS
 from speclab.recorder import topk
@@ -176,6 +181,73 @@ def test_a_head_that_reads_the_position_before_is_found_and_named(tmp_path, monk
     for run in (session, recorded_session(session, tmp_path / "run")):
         assert kinds(run, pair) == {"draft"}
         assert "position before" in clinic.explain(run, pair).sentence
+
+
+def lagging(model):
+    """Has not read the newest token of the text, and counts positions without it."""
+    calls = count()
+
+    def drafter(ids):
+        drafted = next(calls) % 2
+        place = len(ids[0]) - 1 - drafted
+        return model(torch.cat([ids[:, :place], ids[:, place + 1 :]], 1))
+
+    return drafter
+
+
+def littered(model):
+    """Keeps the first guess of each chain in its cache, and reads the text behind it."""
+    calls = count()
+    litter = {}
+
+    def drafter(ids):
+        tokens, places = [], []
+        for place, token in enumerate(ids[0].tolist()):
+            tokens.append(token)
+            places.append(place)
+            if place in litter:
+                tokens.append(litter[place])
+                places.append(place + 1)
+        if next(calls) % 2:
+            litter[len(ids[0]) - 2] = int(ids[0, -1])
+        return model(torch.tensor([tokens]), position_ids=torch.tensor([places]))
+
+    return drafter
+
+
+def changing(model):
+    """Is another model from the third pass on."""
+    calls = count()
+    other = target_of("gpt2")
+    return lambda ids: (model if next(calls) < 4 else other)(ids)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "first"), [(lagging, 0), (littered, 1), (changing, 2)], ids=["late", "stale", "other"]
+)
+def test_a_draft_that_reads_wrongly_is_a_finding(wrong, first, tmp_path):
+    drafter = wrong(pair_of("llama").draft.model)
+    report = clinic.report(
+        *chains(tmp_path / "run", drafter, greedy(lambda x: (x, range(64))), matched)
+    )
+    assert [(one.kind, one.iteration) for one in report.findings] == [("draft", first)]
+    assert report.notes == ()
+    named = "No change" not in report.cause.sentence
+    assert named == (wrong is not changing)
+
+
+class Unmasked(TreePasses):
+    """Rows see all rows of their own and of lower depth."""
+
+    def given(self, positions, visible):
+        return positions, np.ones_like(visible)
+
+
+def test_a_draft_without_a_mask_is_a_finding(tmp_path):
+    pair = pair_of("llama")
+    draft = pair.draft.beside(pair.draft.model, Unmasked)
+    session = decoded(replace(pair, draft=draft), TREE)
+    assert kinds(recorded_session(session, tmp_path / "run"), pair) == {"draft"}
 
 
 def test_proposals_of_another_drafter_are_no_finding():
