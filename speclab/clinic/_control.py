@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from speclab.clinic._report import acceptance, by_depth
+from speclab.drafters.draft_pass import DRAFT
 from speclab.engine.session import Session
+from speclab.errors import SettingsError
 from speclab.trace.metrics import Counts
 from speclab.trace.records import Step, Trace, trace_of
 
@@ -16,25 +18,33 @@ DRIFT = 0.2
 SHAPES = {
     "right": "Every drafted token was accepted, as it should be.",
     "first": (
-        "Only the first pass refused: after the prompt the draft's state lags behind, often by one token."
+        "Only the first pass refused: usually the draft lags behind the prompt, often by one token."
     ),
     "deep": (
-        "Nothing was refused at depth 1, and some after it: the draft's own tokens do not reach "
-        "its state (positions, mask or cache within a draft)."
+        "Nothing was refused at depth 1, and some after it: usually positions, mask or cache within "
+        "a draft are wrong, or its state is not carried on."
     ),
     "nowhere": (
-        "Hardly anything was accepted: the draft reads another prompt (a chat or thinking "
-        "template, a missing start token) or writes other ids."
+        "Hardly anything was accepted: usually the draft does not read the newest token, reads another "
+        "prompt (a chat or thinking template, a missing start token) or writes other ids."
     ),
     "drift": (
-        "The second half of the run accepts less than the first: rows that should be gone stay in "
-        "the draft's cache, or its positions drift."
+        "The second half of the run accepts less than the first: usually stale rows stay in the "
+        "draft's cache, or its positions drift."
     ),
     "alike": (
-        "Some are refused at every depth alike: the draft computes otherwise (a quantised cache, "
-        "another precision, another temperature)."
+        "Some are refused at every depth alike: usually the draft's cache has stale rows or is quantised, "
+        "its positions are off, or it has another precision, temperature or template."
     ),
 }
+"""What is said of each shape: what was measured, and usual causes, which docs/steps.md lists. Which of
+them it is, a check with the draft says."""
+OTHER_DRAFT = "{} drafted here, which is not the target"
+NO_DRAFT = "Nothing was drafted here"
+WAY_OUT = (
+    '{}, so this run is not a control: decode with the draft of speclab.load_pair(draft="self"), or name the '
+    "target as the draft in your engine; speclab clinic --draft checks another draft."
+)
 
 
 @dataclass(frozen=True)
@@ -57,12 +67,15 @@ class Control:
 
 def control(run: Trace | Session) -> Control:
     """Judge a run whose draft is its target, such as one of `load_pair(draft="self")`: each drafted
-    token should be accepted. Where some are not, the curve's shape names what it can.
+    token should be accepted. Where some are not, the curve's shape says what to look for.
 
     Raises:
-        SettingsError: `run` is not a run.
+        SettingsError: `run` is not a run; or nothing was drafted, or by another model than the target.
     """
-    steps = trace_of(run).steps
+    trace = trace_of(run)
+    steps = trace.steps
+    if reason := _no_control(trace):
+        raise SettingsError(WAY_OUT.format(reason))
     half = len(steps) // 2
     missed = [step for step in steps if step.counts.looked > step.counts.accepted]
     at_depth_1 = [step for step in missed if not step.counts.accepted]
@@ -78,6 +91,25 @@ def control(run: Trace | Session) -> Control:
     elif _share(steps[:half]) - _share(steps[half:]) > DRIFT:
         shape = "drift"
     return Control(acceptance(steps), shape)
+
+
+def _no_control(trace: Trace) -> str:
+    """Why a run cannot be a control, as far as its record knows the draft; "" if it may be one."""
+    sources = set()
+    for step in trace.steps:
+        sources.update([step.tree.source[node] for node in step.drafted])
+    if not sources:
+        return NO_DRAFT
+    if "format" in trace.models:  # another decoder's record does not name its draft
+        return ""
+    target = trace.models.get("target")
+    draft = trace.models.get("draft")
+    others = sources - {DRAFT}
+    if others:
+        return OTHER_DRAFT.format(min(others))
+    if draft not in (target, f"{target} itself"):
+        return OTHER_DRAFT.format(draft)
+    return ""
 
 
 def _share(steps: tuple[Step, ...]) -> float:
