@@ -23,7 +23,7 @@ from speclab.clinic._draft_side import DraftSide, explain_draft
 from speclab.clinic._faults import BrokenPair
 from speclab.clinic._gaps import SAMPLE, Measured, measure
 from speclab.clinic._plain import Oracle, Progress
-from speclab.clinic._record import contradictions, name, unusual, word
+from speclab.clinic._record import contradictions, from_link, name, unusual, word
 from speclab.clinic._report import Report
 from speclab.clinic._sampled import SampledRun
 from speclab.clinic.steps_file import load_steps
@@ -171,7 +171,8 @@ def load_target(target: str | ModelPair, **options: Any) -> ModelPair:
 
 
 def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelPair | None]:
-    """The trace of a run, and the healthy pair that should have decoded it.
+    """The trace of a run, and the healthy pair that should have decoded it; None for a link, which has
+    too little to run it again.
 
     Raises:
         SettingsError: `run` is not a run, nothing is decoded, or `pair` is not a pair or has another
@@ -187,6 +188,8 @@ def checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelP
     if pair is None:
         return trace, None
     pair = checked_pair(pair)
+    if from_link(trace):
+        return trace, None
     if isinstance(pair, BrokenPair) and pair.healthy is not None:
         pair = pair.healthy
     tokens = {*trace.prompt_ids, *trace.token_ids}

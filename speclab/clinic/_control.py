@@ -103,7 +103,9 @@ def _no_control(trace: Trace) -> str:
     if "format" in trace.models:  # another decoder's record does not name its draft
         return ""
     target = trace.models.get("target")
-    draft = trace.models.get("draft")
+    draft = trace.models.get("draft") or trace.models.get("drafts")
+    if not target:  # a link of one iteration does not name it
+        return ""
     others = sources - {DRAFT}
     if others:
         return OTHER_DRAFT.format(min(others))

@@ -10,6 +10,7 @@ from typing import Any
 
 from speclab.clinic._check import checked, examine
 from speclab.clinic._plain import Progress
+from speclab.clinic._record import from_link
 from speclab.clinic._report import Report, by_depth
 from speclab.engine.session import Session
 from speclab.errors import SettingsError
@@ -94,10 +95,15 @@ def diff(
         progress, close: as `check`.
 
     Raises:
-        SettingsError: they are not two runs of one prompt.
+        SettingsError: they are not two runs of one prompt, or one of them is of a link.
     """
     a, pair = checked(a, pair)
     b, pair = checked(b, pair)
+    if from_link(a) or from_link(b):
+        raise SettingsError(
+            "A link does not carry the prompt's tokens, so runs cannot be aligned: compare the saved "
+            "runs (trace.save)."
+        )
     if a.prompt_ids != b.prompt_ids:
         raise SettingsError("These runs have different prompts: compare two runs of one prompt.")
 

@@ -39,6 +39,11 @@ CHOSEN_ELSEWHERE = (
     "{0} was committed after the path, but the target chose {1} there; it is the choice after {2}."
 )
 
+OF_LINK = (
+    "A link does not carry the tokens before its iterations, so answers are not compared and only its "
+    "record is checked: save the run itself (trace.save) to check it whole."
+)
+
 
 @dataclass(frozen=True)
 class Contradiction:
@@ -355,6 +360,10 @@ def _finding(step: Step, kind: str, problems: Sequence[Contradiction]) -> Findin
 def _before(trace: Trace, pair: ModelPair | None) -> Before:
     """What comes before the first step."""
     text = list(trace.prompt_ids)
+    if from_link(trace):
+        # as long as the first step says: only what follows can be checked
+        text = [UNKNOWN] * trace.steps[0].prefix_length
+        pair = None  # its ids may be others
     room = int(trace.settings.get("max_new_tokens") or 1 << 30)
     if trace.first_token is not None:
         text.append(trace.first_token)
@@ -374,6 +383,11 @@ def _before(trace: Trace, pair: ModelPair | None) -> Before:
     )
 
 
+def from_link(trace: Trace) -> bool:
+    """Whether the run was opened from a link, which has the text before it, but not its tokens."""
+    return "link" in trace.models
+
+
 def position_offset(trace: Trace) -> int:
     """The offset of every position: from the header, else the one that all rows share."""
     if given := int(trace.models.get("position_offset") or 0):
@@ -388,6 +402,8 @@ def position_offset(trace: Trace) -> int:
 def unusual(trace: Trace) -> list[str]:
     """What is unusual in a record and no fault."""
     notes = []
+    if from_link(trace):
+        notes.append(OF_LINK)
     if given := trace.models.get("note"):
         notes.append(str(given))
     if offset := position_offset(trace):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.command import speclab_command
 from support.pairs import PROMPT, headed_pair, pair_of
 from support.records import ran
 from support.refusals import refused
@@ -129,6 +130,38 @@ def test_where_passes_are_bit_for_bit_a_near_tie_is_a_fault():
     ]
     rounded = speclab.load_pair(**models, exact="rounding")
     assert {one.kind for one in clinic.check(other, rounded)} <= {clinic.TIE}
+
+
+OF_LINKS = [
+    (speclab.DynaTree(), {}),
+    (speclab.DynaTree(root="drafted"), {"temperature": 0.8, "seed": 3}),
+    (speclab.PromptLookup(), {"temperature": 0.8, "seed": 3}),
+    (speclab.Lookahead(), {}),
+]
+
+
+@pytest.mark.parametrize(("strategy", "drawn"), OF_LINKS)
+def test_a_link_is_checked_as_far_as_it_goes(strategy, drawn, tmp_path):
+    pair = pair_of("llama")
+    trace = decoded(pair, strategy, **drawn).trace
+    for link in (trace.link(), trace.link(first=2, last=3), trace.steps[2].link()):
+        run = speclab.open_link(link)
+        file = run.save(tmp_path / "run.json.gz")
+        for opened in (run, speclab.load_trace(file)):
+            report = clinic.report(opened, pair)
+            assert clinic.check(opened) == report.findings == ()
+            assert len(report.notes) == 1
+            assert len(clinic.marked(opened, pair).steps) == len(run.steps)
+        with refused(speclab.SettingsError, "trace.save"):
+            clinic.diff(run, trace, pair)
+    done = speclab_command("clinic", file)
+    assert done.exit_code == 0, done.output
+
+
+def test_what_a_link_carries_is_checked():
+    session = decoded(clinic.broken(pair_of("llama"), "sibling visible"))
+    run = speclab.open_link(session.trace.link(first=1, last=2))
+    assert {finding.kind for finding in clinic.check(run)} == {"mask"}
 
 
 def test_the_page_names_every_fault():
