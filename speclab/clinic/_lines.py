@@ -134,7 +134,7 @@ class Pass(BaseModel, extra="forbid", frozen=True, use_attribute_docstrings=True
     """a list of [token id, log-probability] for each row, or null; log-probabilities are at most 0:
     the log-softmax of the target's raw logits"""
     kept_slots: Many[Length] = ()
-    """a list of the slots kept in the cache, in order"""
+    """a list of the slots kept in the cache, in order: this pass's, or with those of the prefix"""
     seconds: dict[str, Amount] = {}
     """an object of phases with seconds of at least 0"""
     request: Label = ""

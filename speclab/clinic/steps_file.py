@@ -209,7 +209,7 @@ def _step(
         root_choice=None,
         settings={},
         events=(),
-        caches=(CacheRecord("target", start, n, line.kept_slots, (), after, end, capacity, 0),),
+        caches=(CacheRecord("target", start, n, _kept(line), (), after, end, capacity, 0),),
         seconds=line.seconds,
         adaptation=Adaptation(),
         counts=_counts(line, tree),
@@ -226,6 +226,14 @@ def _step(
         request=str(line.request) or str(header.request),
         batch=str(line.batch),
     )
+
+
+def _kept(line: Pass) -> tuple[int, ...]:
+    """The kept slots of this pass, also if the whole cache's are recorded."""
+    own = [slot for slot in line.kept_slots if slot in line.slot]
+    if len(line.kept_slots) - len(own) == line.prefix_length:
+        return tuple(own)
+    return tuple(line.kept_slots)
 
 
 def _rule(header: Header, line: Pass) -> str:

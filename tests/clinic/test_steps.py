@@ -167,6 +167,17 @@ def test_a_record_alone_says_what_is_wrong(name, tmp_path):
     assert ("ignore_eos" in finding.sentence) == (kind == "end")
 
 
+@pytest.mark.parametrize(
+    ("kept", "right"),
+    [([3, 5], True), ([0, 1, 2, 3, 5], True), ([3, 4], False), ([0, 1, 2, 3, 4], False)]
+    + [([0, 1, 3, 5], False), ([3, 9], False)],
+)
+def test_kept_slots_are_the_pass_s_or_the_whole_cache_s(kept, right, tmp_path):
+    step = ROOT | {"slot": [3, 4, 5], "kept_slots": kept}
+    trace = speclab.load_steps(written(tmp_path / "run.jsonl", step))
+    assert kinds(trace) == (set() if right else {"slot"})
+
+
 def test_a_refused_token_cannot_be_drawn_again(tmp_path):
     first = ROOT | {"accepted": [], "committed": [4]}
     second = ROOT | {"accepted": [], "committed": [8], "prefix_length": 4, "token": [4, 8, 9]}
