@@ -99,13 +99,7 @@ def diff(
     """
     a, pair = checked(a, pair)
     b, pair = checked(b, pair)
-    if from_link(a) or from_link(b):
-        raise SettingsError(
-            "A link does not carry the prompt's tokens, so runs cannot be aligned: compare the saved "
-            "runs (trace.save)."
-        )
-    if a.prompt_ids != b.prompt_ids:
-        raise SettingsError("These runs have different prompts: compare two runs of one prompt.")
+    _refuse_others(a, b)
 
     # Where texts, proposals and answers part
     along_a = aligned(a)
@@ -144,6 +138,17 @@ def diff(
         passes=(tuple(along_a.passes), tuple(along_b.passes)),
         accepted=(report_a.accepted, report_b.accepted),
     )
+
+
+def _refuse_others(a: Trace, b: Trace) -> None:
+    """Refuse what are not two runs of one prompt, as far as is known."""
+    if from_link(a) or from_link(b):
+        raise SettingsError(
+            "A link does not carry the prompt's tokens, so runs cannot be aligned: compare the saved "
+            "runs (trace.save)."
+        )
+    if a.prompt_ids != b.prompt_ids:
+        raise SettingsError("These runs have different prompts: compare two runs of one prompt.")
 
 
 def _parting(a: Mapping[int, object], b: Mapping[int, object], end: int) -> int | None:
