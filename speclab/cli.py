@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from platform import platform, python_version
 from typing import Annotated, Any
@@ -20,6 +21,9 @@ from speclab import host
 from speclab.errors import SpeclabError, absent
 from speclab.files import read_whole
 from speclab.prompts import as_messages
+
+_JUDGES = ("clinic", "diff", "same")
+"""Commands whose exit status 1 is a fault that they found; what they cannot open has 2."""
 
 
 class _OneSentence(TyperGroup):
@@ -41,7 +45,8 @@ class _OneSentence(TyperGroup):
                 f"{error.filename} cannot be used ({error.strerror}): check the path."
             )
         typer.secho(str(sentence), err=True, fg=typer.colors.RED)
-        raise typer.Exit(1) from sentence
+        status = 2 if ctx.invoked_subcommand in _JUDGES else 1
+        raise typer.Exit(status) from sentence
 
 
 app = typer.Typer(
@@ -319,12 +324,10 @@ def _opened(path: Path, pair: Any) -> Any:
     return speclab.load_steps(path, pair)
 
 
-def _runs_in(file: Path) -> list[Path]:
-    if not file.is_dir():
-        return [file]
-    files = list(file.glob("*.jsonl*")) + list(file.glob("*.json.gz"))
+def _runs_in(folder: Path) -> list[Path]:
+    files = list(folder.glob("*.jsonl*")) + list(folder.glob("*.json.gz"))
     if not files:
-        raise SpeclabError(f"{file} contains no steps (.jsonl) and no saved trace (.json.gz).")
+        raise SpeclabError(f"{folder} contains no steps (.jsonl) and no saved trace (.json.gz).")
     return sorted(files)
 
 
@@ -361,33 +364,58 @@ def clinic(
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
-    """Check a recorded run; exit status 1 if text or answers are wrong, 3 if only the draft is.
+    """Check a recorded run, or each in a folder. docs/steps.md describes the format.
 
-    docs/steps.md describes the format.
+    Exit status 0 if nothing is wrong, 1 if text or answers are, 2 if a file cannot be checked, 3 if only
+    the draft is wrong; of a folder the first of 1, 2, 3 that a file has.
     """
     if target is None and (draft or heads or report):
         raise SpeclabError("--draft, --heads and --report compare with models: add --target.")
     pair = _loaded(target, draft, heads=heads or None, device=device, dtype=dtype)
-    reports = {}
-    for path in _runs_in(file):
-        trace = _opened(path, pair)
-        reports[path.name] = speclab.clinic.report(
-            trace, pair, _progress, close=close, tables=report
-        )
-        _forget_progress()
-    whole_folder = file.is_dir()
-    if as_json and whole_folder:
-        data = {name: result.as_dict() for name, result in reports.items()}
-        typer.echo(json.dumps(data, indent=1))
+
+    def checked(path: Path) -> Any:
+        try:
+            trace = _opened(path, pair)
+            return speclab.clinic.report(trace, pair, _progress, close=close, tables=report)
+        finally:
+            _forget_progress()
+
+    if file.is_dir():
+        status = _check_each(file, checked, as_json)
     else:
-        for name, result in reports.items():
-            if whole_folder:
-                typer.echo(f"{name}: ", nl=False)
-            _print_result(result, as_json)
-    statuses = {result.exit_status for result in reports.values()}
-    for status in (1, 3):  # a wrong text counts more than a wrong draft
+        result = checked(file)
+        _print_result(result, as_json)
+        status = result.exit_status
+    if status:
+        raise typer.Exit(status)
+
+
+def _check_each(folder: Path, checked: Callable[[Path], Any], as_json: bool) -> int:
+    """Check every run of a folder; the worst status."""
+    data: dict[str, Any] = {}
+    statuses = set()
+    for path in _runs_in(folder):
+        try:
+            result = checked(path)
+        except SpeclabError as error:
+            sentence = str(error)
+            if path.name not in sentence:
+                sentence = f"{path.name}: {sentence}"
+            typer.secho(sentence, err=True, fg=typer.colors.RED)
+            data[path.name] = {"error": sentence, "status": 2}
+            statuses.add(2)
+            continue
+        data[path.name] = result.as_dict()
+        statuses.add(result.exit_status)
+        if not as_json:
+            typer.echo(f"{path.name}: {result}")
+    if as_json:
+        typer.echo(json.dumps(data, indent=1))
+    # a wrong text counts more than a file that cannot be checked, and that more than a wrong draft
+    for status in (1, 2, 3):
         if status in statuses:
-            raise typer.Exit(status)
+            return status
+    return 0
 
 
 @app.command()
@@ -400,13 +428,19 @@ def diff(
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
-    """Compare two runs of one prompt; exit status 1 if one of them is wrong or accepts less, or it is not known."""
+    """Compare two runs of one prompt.
+
+    Exit status 0 if nothing is wrong, 1 if one of them is wrong or accepts less, 2 if it is not known or
+    a file cannot be compared.
+    """
     pair = _loaded(target, device=device, dtype=dtype)
     result = speclab.clinic.diff(_opened(a, pair), _opened(b, pair), pair, _progress, close=close)
     _forget_progress()
     _print_result(result, as_json)
-    if result.verdict in ("fault", "unknown", "acceptance"):
+    if result.verdict in ("fault", "acceptance"):
         raise typer.Exit(1)
+    if result.verdict == "unknown":
+        raise typer.Exit(2)
 
 
 def _print_result(result: Any, as_json: bool) -> None:
@@ -457,19 +491,15 @@ def same(
 
     Exit status 0 if they are the same or a tie, 1 if one is wrong, 2 if it cannot be judged.
     """
-    try:
-        text_a = _text_in(a)
-        text_b = _text_in(b)
-        asked: Any = prompt
-        if prompt.startswith("@"):
-            asked = _text_in(Path(prompt[1:]))
-        if chat:
-            asked = as_messages(asked)
-        pair = _loaded(target, heads=(), device=device)
-        result = speclab.clinic.same(text_a, text_b, pair, asked, dtype=dtype)
-    except SpeclabError as error:
-        typer.secho(str(error), err=True, fg=typer.colors.RED)
-        raise typer.Exit(2) from error
+    text_a = _text_in(a)
+    text_b = _text_in(b)
+    asked: Any = prompt
+    if prompt.startswith("@"):
+        asked = _text_in(Path(prompt[1:]))
+    if chat:
+        asked = as_messages(asked)
+    pair = _loaded(target, heads=(), device=device)
+    result = speclab.clinic.same(text_a, text_b, pair, asked, dtype=dtype)
     _print_result(result, as_json)
     raise typer.Exit(result.exit_status)
 

@@ -10,7 +10,7 @@ import pytest
 from support.command import speclab_command
 from support.outside_decoder import recorded
 from support.pairs import pair_of
-from support.recordings import kinds
+from support.recordings import ROOT, kinds, written
 
 import speclab
 from speclab import clinic
@@ -59,7 +59,38 @@ def test_the_command_checks_folders_and_prints_json(tmp_path):
     done = speclab_command("diff", a, b, "--json")
     assert json.loads(done.output)["verdict"] == "drafts"
     for option in (["--report"], ["--draft", "self"]):  # they need models
-        assert speclab_command("clinic", a, *option).exit_code == 1
+        assert speclab_command("clinic", a, *option).exit_code == 2
+
+
+def test_a_bad_file_of_a_folder_is_said_and_the_others_are_checked(tmp_path):
+    written(tmp_path / "a.jsonl", "broken")
+    written(tmp_path / "b.jsonl", ROOT)
+    done = speclab_command("clinic", tmp_path)
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert "a.jsonl" in done.stderr
+    assert "b.jsonl: " in done.stdout
+    written(tmp_path / "c.jsonl", ROOT | {"prefix_length": 9})
+    done = speclab_command("clinic", tmp_path, "--json")
+    assert done.exit_code == 1
+    statuses = [data["status"] for data in json.loads(done.stdout).values()]
+    assert statuses == [2, 0, 1]
+
+
+def test_a_fault_and_bad_input_have_exit_statuses_of_their_own(tmp_path):
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    written(bad, "broken")
+    written(good, ROOT)
+    for words in (["clinic", bad], ["clinic", tmp_path / "none"], ["diff", good, bad]):
+        done = speclab_command(*words)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1), words
+    assert speclab_command("diff", good, good).exit_code == 0
+    wrong = written(tmp_path / "wrong", ROOT | {"prefix_length": 9})
+    assert speclab_command("clinic", wrong).exit_code == 1
+    assert speclab_command("diff", good, wrong).exit_code == 1
+    # texts that part, without the target
+    other = written(tmp_path / "other", ROOT | {"accepted": [1], "committed": [8, 4]})
+    assert speclab_command("diff", good, other).exit_code == 2
 
 
 class Terminal(io.StringIO):
