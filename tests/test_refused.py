@@ -156,7 +156,8 @@ ROWS = [
      drawn("tree", lambda: views.graph(five_nodes()), 9), drawn("tree", five_nodes, theme="blue"),
      drawn("residual", five_nodes), drawn("metrics", lambda: replace(trace(), steps=())),
      drawn("cache", lambda: replace(five_nodes(), caches=())), drawn("text", five_nodes),
-     *[drawn(name, wrong) for name in ("tree", "mask", "cache", "node", "graph") for wrong in (None, trace)],
+     *[drawn(name, wrong) for name in ("tree", "mask", "cache", "graph") for wrong in (None, trace)],
+     drawn("node", None), drawn("node", trace),
      drawn("timeline", five_nodes), drawn("marginals", {}), drawn("marginals", trace)),
     # questions
     (SettingsError, "", lambda: Prediction(""), lambda: Prediction(ASKED, (1, 1)),

@@ -65,7 +65,7 @@ def _uses_of(feature: str) -> re.Pattern[str]:
             wanted.append(rf"speclab\.{name}\b")
     for name, owner in PICTURES.items():
         if owner == feature:
-            wanted.append(rf"(?:views\.|\"){name}\b")
+            wanted.append(rf"(?:views\.|drawn\(\"){name}\b")
     return re.compile("|".join(wanted))
 
 
