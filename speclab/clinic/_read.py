@@ -25,11 +25,8 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
-
 from speclab.errors import TraceError
 from speclab.files import read_whole
-from speclab.trace.codecs import Natural
 from speclab.trace.metrics import Counts, Survival, survival
 
 if TYPE_CHECKING:
@@ -43,11 +40,14 @@ NAMES = {
     "spec_accept_token_num draft_n_accepted n_accepted n_accept",
     "drafted": "num_draft_tokens spec_num_proposed_drafts spec_proposed_drafts "
     "spec_draft_token_num draft_n n_draft",
+    "verified": "num_spec_steps spec_verify_ct",
+    "written": "completion_tokens",
 }
 """What each engine calls it."""
 DUMP = "a dump"
 SIGNS = {
     "acceptance_histogram": "vLLM",
+    "per_step_accepted": "vLLM",
     "spec_verify_ct": "SGLang",
     "draft_n_accepted": "llama.cpp",
     "n_accepted": DUMP,
@@ -55,13 +55,14 @@ SIGNS = {
 }
 """A field of each object that is read, and its engine."""
 LACKS = {
+    "accepted": "how many drafted tokens were accepted: of the tokens, all but one for each pass, and but "
+    "the first if it came with the prompt's pass",
     "passes": "how many tokens each pass accepted, so there is no acceptance by depth",
     "lengths": "how many tokens each pass drafted; it is taken that all drafted as many",
     "order": "in which order passes came (vLLM: --per-request-spec-decode-metrics detailed)",
     "tokens": "the text's tokens (ask for logprobs)",
     "unlisted": "the passes without a draft, so the text cannot be cut into passes",
 }
-NUMBERS = TypeAdapter(tuple[Natural, ...])
 PARTS = 4
 """Parts of a text by which acceptance is shown."""
 
@@ -71,19 +72,22 @@ class Response:
     """One request: what its engine says.
 
     Attributes:
-        accepted, drafted: tokens in all; `drafted` is 0 if it is not said.
+        accepted, drafted: tokens in all; `accepted` is None, `drafted` 0 if it is not said.
         passes: what each verification pass accepted and looked at, in order if `ordered`.
         tokens: the texts of the tokens, empty if they are not said.
         lacks: what is not said, a key of `LACKS` each.
+        verified, written: the numbers of passes and tokens, 0 if they are not said.
     """
 
     engine: str
-    accepted: int
+    accepted: int | None
     drafted: int
     passes: tuple[Counts, ...]
     ordered: bool
     tokens: tuple[str, ...]
     lacks: tuple[str, ...]
+    verified: int = 0
+    written: int = 0
 
     @property
     def hazards(self) -> dict[int, Survival]:
@@ -120,15 +124,27 @@ class Response:
             start = end + 1
         return written
 
+    def _summary(self) -> str:
+        """Accepted tokens and tokens per pass, as far as they are said."""
+        if self.accepted is None:
+            passes = _counted_noun(self.verified, "pass", "passes")
+            if not self.written:
+                return f"{passes}."
+            tokens = _counted_noun(self.written, "token")
+            length = self.written / self.verified
+            return f"{tokens} in {passes}, {length:.2f} tokens per pass."
+        summary = f"{_counted_noun(self.accepted, 'token')} accepted."
+        if self.drafted:
+            summary = f"{self.accepted} of {self.drafted} drafted tokens accepted."
+        if self.passes:
+            passes = _counted_noun(len(self.passes), "pass", "passes")
+            length = 1 + self.accepted / len(self.passes)
+            summary += f" {passes}, {length:.2f} tokens per pass."
+        return summary
+
     def show(self, free: str = "[{}]") -> str:
         """The report; `free` as in `text`."""
-        summary = f"{self.engine}: {self.accepted} tokens accepted."
-        if self.drafted:
-            summary = f"{self.engine}: {self.accepted} of {self.drafted} drafted tokens accepted."
-        if self.passes:
-            length = 1 + self.accepted / len(self.passes)
-            summary += f" {len(self.passes)} passes, {length:.2f} tokens per pass."
-        lines = [summary]
+        lines = [f"{self.engine}: {self._summary()}"]
         for depth, row in self.hazards.items():
             lines.append(f"  depth {depth}: {_worded(row)}")
         for part, row in enumerate(self.parts, 1):
@@ -167,11 +183,13 @@ def read(path: str | os.PathLike[str], pair: ModelPair | None = None) -> list[Re
                 if SIGNS[sign] != DUMP:
                     responses.append(_response(SIGNS[sign], fields, document, pair))
                 elif not fields.get("replay"):  # a pass that only repeats one
-                    drafted = _number(fields, "drafted") or len(fields.get("pos", ()))
-                    dumped.append(_pass(_number(fields, "accepted"), drafted))
+                    dumped.append(_dumped(fields))
             except (ValueError, TypeError, AttributeError, KeyError) as error:
+                wrong = "the fields beside it are of other kinds"
+                if type(error) is ValueError:
+                    wrong = str(error)
                 raise TraceError(
-                    f"{name}, line {line}: {SIGNS[sign]} writes other numbers ({error!s:.80}): "
+                    f"{name}, line {line}: {SIGNS[sign]} writes {sign} otherwise ({wrong:.90}): "
                     "give the response as the engine returned it."
                 ) from None
     if dumped:
@@ -205,12 +223,15 @@ def _documents(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
         if content in ("", "[DONE]"):
             continue
         try:
-            yield number, json.loads(content)
+            document = json.loads(content)
         except ValueError as error:
             raise TraceError(
                 f"{Path(path).name}, line {number} is not JSON ({error}): give a response, JSON "
                 "lines or a log."
             ) from None
+        responses = document if isinstance(document, list) else [document]
+        for each in responses:
+            yield number, each
 
 
 def _objects(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -229,17 +250,17 @@ def _objects(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _response(
     engine: str, fields: Mapping[str, Any], document: Any, pair: ModelPair | None
 ) -> Response:
-    steps = NUMBERS.validate_python(fields.get("per_step_accepted") or ())
-    lengths = NUMBERS.validate_python(fields.get("per_step_drafted") or ())
-    passes = [_pass(*counts) for counts in zip(steps, lengths, strict=True)]
+    passes = _listed(fields)
     ordered = bool(passes)
     lacks = []
     if not ordered:
         passes = _counted(fields)
         lacks = ["lengths", "order"] if passes else ["passes"]
+    elif "per_step_drafted" not in fields:
+        lacks = ["lengths"]
     total = sum(passes, Counts())
     drafted = _number(fields, "drafted")
-    if ordered and not drafted:
+    if ordered and not drafted and not lacks:
         drafted = total.drafted
     tokens = _texts(document, pair)
     if not tokens:
@@ -249,18 +270,54 @@ def _response(
         most = 1 + total.accepted + len(passes)
         if not most - 1 - passes[-1].accepted < len(tokens) <= most:
             lacks.append("unlisted")
-    accepted = _number(fields, "accepted") or total.accepted
-    return Response(engine, accepted, drafted, tuple(passes), ordered, tokens, tuple(lacks))
+    verified = _number(fields, "verified")
+    accepted: int | None = _number(fields, "accepted") or total.accepted
+    if verified and not passes and _first(fields, "accepted") is None:
+        accepted = None
+        lacks.insert(0, "accepted")
+    written = _number(fields, "written")
+    return Response(
+        engine, accepted, drafted, tuple(passes), ordered, tokens, tuple(lacks), verified, written
+    )
+
+
+def _listed(fields: Mapping[str, Any]) -> list[Counts]:
+    """The passes one by one; where it is not said how many tokens each drafted, it is taken that all
+    drafted as many."""
+    steps = _numbers("per_step_accepted", fields.get("per_step_accepted") or ())
+    most = _whole("num_spec_tokens", fields.get("num_spec_tokens") or max(steps, default=0))
+    lengths = (most,) * len(steps)
+    if "per_step_drafted" in fields:
+        lengths = _numbers("per_step_drafted", fields["per_step_drafted"] or ())
+    if len(lengths) != len(steps):
+        raise ValueError(f"per_step_drafted has {len(lengths)} numbers for {len(steps)} passes")
+    return [_pass(accepted, drafted) for accepted, drafted in zip(steps, lengths, strict=True)]
+
+
+def _dumped(fields: Mapping[str, Any]) -> Counts:
+    """The pass of a line of a dump."""
+    drafted = _number(fields, "drafted")
+    if not drafted:
+        drafts = fields.get("pos", [])
+        if not isinstance(drafts, list):
+            raise ValueError("pos is not a list of drafted tokens")
+        drafted = len(drafts)
+    return _pass(_number(fields, "accepted"), drafted)
 
 
 def _counted(fields: Mapping[str, Any]) -> list[Counts]:
     """The passes of a histogram of accepted tokens; it is taken that all drafted as many."""
     histogram = _first(fields, "histogram") or ()
     if not isinstance(histogram, Mapping):
+        _numbers("a histogram", histogram)
         histogram = dict(enumerate(histogram))
-    times = {int(accepted): int(count) for accepted, count in histogram.items()}
+    times = {}
+    for accepted, count in histogram.items():
+        if isinstance(accepted, str) and accepted.isdecimal():
+            accepted = int(accepted)
+        times[_whole("a histogram", accepted)] = _whole("a histogram", count)
     # vLLM's longest draft; SGLang's histogram ends there
-    drafted = int(fields.get("num_spec_tokens") or max(times, default=0))
+    drafted = _whole("num_spec_tokens", fields.get("num_spec_tokens") or max(times, default=0))
     passes: list[Counts] = []
     for accepted, count in sorted(times.items()):
         passes += [_pass(accepted, drafted)] * count
@@ -283,7 +340,22 @@ def _first(fields: Mapping[str, Any], what: str) -> Any:
 
 
 def _number(fields: Mapping[str, Any], what: str) -> int:
-    return NUMBERS.validate_python([_first(fields, what) or 0])[0]
+    for name in NAMES[what].split():
+        if fields.get(name) is not None:
+            return _whole(name, fields[name])
+    return 0
+
+
+def _whole(name: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} has {value!r:.20}, not a whole number of at least 0")
+    return value
+
+
+def _numbers(name: str, values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{name} is {values!r:.20}, not a list of whole numbers")
+    return tuple([_whole(name, value) for value in values])
 
 
 def _texts(document: Mapping[str, Any], pair: ModelPair | None) -> tuple[str, ...]:
@@ -301,8 +373,15 @@ def _texts(document: Mapping[str, Any], pair: ModelPair | None) -> tuple[str, ..
         tokenizer: Any = pair.tokenizer
         text = message.get("content") or choice.get("text") or document.get("content") or ""
         ids = tokenizer(text, add_special_tokens=False).input_ids
-    texts = pair.token_texts(NUMBERS.validate_python(ids))
+    texts = pair.token_texts(_numbers("ids", ids))
     return tuple([texts[token] for token in ids])
+
+
+def _counted_noun(count: int, noun: str, nouns: str = "") -> str:
+    """`1 token`, `2 tokens`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {nouns or noun + 's'}"
 
 
 def _worded(row: Survival) -> str:

@@ -92,6 +92,31 @@ def test_lines_of_many_requests_are_one_response_each(tmp_path):
     assert [each["accepted"] for each in json.loads(done.output)] == [5, 4, 5]
 
 
+def test_passes_and_tokens_alone_are_what_is_said(responses):
+    text = '{"meta_info": {"completion_tokens": 12, "spec_verify_ct": 5}}'
+    (response,) = responses(text)
+    assert (response.accepted, response.verified, response.written) == (None, 5, 12)
+    assert {"accepted", "passes"} <= {*response.lacks}
+    assert "2.40 tokens per pass" in str(response)
+    assert response.as_dict()["accepted"] is None
+    (response,) = responses(text.replace("}}", ', "spec_num_correct_drafts": 0}}'))
+    assert response.accepted == 0
+
+
+def test_a_list_of_responses_is_read(responses):
+    both = responses(f"[{SGLANG}, {VLLM}]")
+    assert [(each.engine, each.accepted) for each in both] == [("SGLang", 5), ("vLLM", 4)]
+    assert both[1].tokens == tuple(WORDS)
+
+
+def test_passes_alone_have_no_need_of_a_histogram(responses):
+    (response,) = responses('{"per_step_accepted": [3, 0, 1], "per_step_drafted": [3, 3, 2]}')
+    assert (response.accepted, response.drafted, response.lacks) == (4, 8, ("tokens",))
+    (response,) = responses('{"per_step_accepted": [3, 0, 1]}')
+    assert (response.accepted, response.drafted) == (4, 0)
+    assert "lengths" in response.lacks
+
+
 @pytest.mark.model
 def test_ids_are_written_by_the_targets_tokenizer(responses):
     pair = speclab.load_pair()
@@ -109,6 +134,12 @@ WRONG = {
     '{"acceptance_histogram": [1], "per_step_accepted": [2], "per_step_drafted": [1]}': "2 of 1",
     '{"acceptance_histogram": 5}': "vLLM",
     '{"n_accepted": 2, "n_draft": 1}': "2 of 1",
+    '{"n_accepted": 2, "pos": 10}': "pos is not a list",
+    '{"n_accepted": -2, "n_draft": 3}': "n_accepted has -2",
+    '{"acceptance_histogram": [4, -1]}': "histogram has -1",
+    '{"acceptance_histogram": {"two": 1}}': "'two'",
+    '{"per_step_accepted": [1, 1], "per_step_drafted": [3]}': "1 numbers for 2 passes",
+    '{"spec_verify_ct": 2, "choices": [{"logprobs": {"content": [5]}}]}': "SGLang",
 }
 
 
