@@ -11,9 +11,9 @@ proposals that were drawn from them. What fails is compared with what known faul
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import erfc, exp, sqrt
+from math import erfc, exp, log, sqrt
 from typing import Any
 
 import torch
@@ -48,6 +48,11 @@ CLEAR = 10.0
 """Nats by which a fault must explain the draws better than the header does: 1 in 20,000 by chance."""
 FITS = 3.0
 """Standard deviations by which draws may be off what a fault would draw, to be explained by it."""
+LEAST_HEAT = 0.1
+"""The least temperature that is fitted; the highest is its inverse."""
+HALVINGS = 16
+"""They leave 0.01 % of the temperature, and a run's draws 10 %."""
+FITTED = "they were drawn at {:.2g} times the temperature of these probabilities ({:.2g} in place of {:.2g})"
 TEXT = "committed tokens"
 OFF_TEXT = "{} are not drawn from the target's distribution (mean rank {:.2f}, not 0.50"
 OFF_RULE = "{} are not what the acceptance rule gives ({:+.2f} a pass"
@@ -193,17 +198,15 @@ class SampledRun:
             options[f"they were drawn at {part}"] = part
         for cuts in (given, Cuts(top_k=1)):
             options[f"they were drawn at {cuts}"] = cuts
-        test = Test()
-        for top, place in _claims(self.trace):
-            other = max(1.0 - sum(top), 0.0) / OTHERS
-            logits = torch.tensor(top + [other] * OTHERS).log()
-            rows = {}
-            for says, cuts in options.items():
-                probs = cuts.probs(logits)
-                rows[says] = torch.cat([probs[: len(top)], probs[len(top) :].sum()[None]])
-            test.rank(rows, place)
+        claims = list(_claims(self.trace))
+        test = _tested(claims, options)
         if test.variance < MIN_VARIANCE or _tails(test) >= ALPHA:
             return None
+        if not test.cause:
+            own = given.temperature
+            factor = _fitted_heat(claims)
+            says = FITTED.format(factor, factor * own, own)
+            test = _tested(claims, {"": Cuts(), says: Cuts(temperature=factor)})
         cause = "No setting of the header explains it"
         if test.cause:
             cause = f"It is as if {test.cause}, and the probabilities taken before that"
@@ -281,6 +284,42 @@ class SampledRun:
             f"p = {p:.1g} after Bonferroni's correction of {count} tests).{cause}"
         )
         return Finding(0, None, "choice", sentence)
+
+
+def _tested(claims: Sequence[tuple[list[float], int]], options: Mapping[str, Cuts]) -> Test:
+    """The ranks of proposals in what is recorded of them, and how well each of these cuts explains them."""
+    test = Test()
+    for top, place in claims:
+        logits = _logits(top)
+        rows = {}
+        for says, cuts in options.items():
+            probs = cuts.probs(logits)
+            rows[says] = torch.cat([probs[: len(top)], probs[len(top) :].sum()[None]])
+        test.rank(rows, place)
+    return test
+
+
+def _logits(top: list[float]) -> Tensor:
+    """Of recorded probabilities, and of the tokens that stand for the others."""
+    other = max(1.0 - sum(top), 0.0) / OTHERS
+    return torch.tensor(top + [other] * OTHERS).log()
+
+
+def _fitted_heat(claims: Sequence[tuple[list[float], int]]) -> float:
+    """The most likely temperature of what was drawn, where that of the recorded probabilities is 1: at it
+    the mean log-probability of the draws is what it should be, so it is found by halving."""
+    low, high = LEAST_HEAT, 1 / LEAST_HEAT
+    for _ in range(HALVINGS):
+        heat = sqrt(low * high)
+        excess = 0.0
+        for top, place in claims:
+            logits = _logits(top).clamp_min(log(UNLIKELY) - 10)
+            excess += float(logits[place] - (logits / heat).softmax(-1) @ logits)
+        if excess > 0:  # too probable for this temperature
+            high = heat
+        else:
+            low = heat
+    return sqrt(low * high)
 
 
 def _tails(test: Test) -> float:

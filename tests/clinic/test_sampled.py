@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from transformers.generation.candidate_generator import AssistedCandidateGenerat
 
 import speclab
 from speclab import clinic
+from speclab.recorder import topk
 
 pytestmark = pytest.mark.model
 HOT = 1.6
@@ -158,6 +160,27 @@ def test_proposals_that_were_not_drawn_from_what_is_claimed_are_named(
         assert f"drawn at {said}" in findings[0].sentence or f", {said}," in findings[0].sentence
     with pytest.raises(AssertionError, match="log_prob"):
         clinic.assert_lossless(path, pair)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.7])
+def test_the_temperature_that_fits_the_proposals_is_named(factor, tmp_path):
+    random = torch.Generator().manual_seed(0)
+
+    def propose(logits):
+        recorded = (2 * logits / 0.8).log_softmax(-1)
+        token = int(torch.multinomial((recorded / factor).softmax(-1), 1, generator=random))
+        return token, float(recorded[token]), topk(recorded[None], 16)[0]
+
+    def verify(token, logits):
+        return 2, int(torch.multinomial(logits[2].softmax(-1), 1, generator=random))
+
+    model = pair_of("llama").draft.model
+    header = {"rule": "rejection", "temperature": 0.8, "passes": 100}
+    trace, _ = chains(tmp_path / "run.jsonl", model, propose, verify, **header)
+    (finding,) = clinic.check(trace)
+    assert finding.kind == "log_prob"
+    named = re.search("drawn at ([0-9.]+) times", finding.sentence)
+    assert float(named[1]) == pytest.approx(factor, rel=0.2)
 
 
 @pytest.mark.parametrize("choice", [True, False])
