@@ -28,6 +28,13 @@ def short(text: str) -> str:
     return f"{text[: LONGEST - 1]}…"
 
 
+def counted(number: int, noun: str, nouns: str = "") -> str:
+    """`1 token`, `2 tokens`; `nouns`: a plural that is not made with an s."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {nouns or noun + 's'}"
+
+
 _public: list[Callable[[str], Any]] = []
 
 

@@ -156,9 +156,12 @@ def _finding(measured: Measured, kind: str, why: str) -> Finding:
         who = MANY_WRONG
     rows = who.format(n=n, rows=", ".join(map(str, wrong[:6])))
     depths = measured.step.tree.depth[wrong]
+    where = f"at depths {min(depths)} to {max(depths)}"
+    if min(depths) == max(depths):
+        where = f"at depth {min(depths)}"
     gaps = measured.gaps[wrong]
     sentence = (
-        f"{rows} (at depths {min(depths)} to {max(depths)}; gap to the plain pass: median "
+        f"{rows} ({where}; gap to the plain pass: median "
         f"{np.median(gaps):.2g}, largest {max(gaps):.2g}; rounding: {np.median(measured.levels):.1g}). {why}."
     )
     return Finding(measured.step.index, wrong[0], kind, sentence, count=len(wrong))

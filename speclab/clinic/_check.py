@@ -262,7 +262,8 @@ def _joined(cause: Finding, records: list[Finding]) -> Finding:
     for record in records:
         if (record.kind, record.iteration) == (cause.kind, cause.iteration):
             records.remove(record)
-            return replace(cause, sentence=f"{cause.sentence} {record.sentence}")
+            also = record.sentence[:1].upper() + record.sentence[1:]
+            return replace(cause, sentence=f"{cause.sentence} {also}")
     return cause
 
 

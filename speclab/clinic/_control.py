@@ -62,7 +62,7 @@ class Control:
         return self.shape == "right"
 
     def __str__(self) -> str:
-        return f"{SHAPES[self.shape]} Accepted{by_depth(self.acceptance)}."
+        return f"{SHAPES[self.shape]} Accepted: {by_depth(self.acceptance)}."
 
 
 def control(run: Trace | Session) -> Control:

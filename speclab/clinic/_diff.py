@@ -72,7 +72,7 @@ class Diff:
             position, most = max(self.gaps, key=lambda pair: pair[1])
             lines.append(f"  largest difference of an answer: {most:.2g}, at position {position}")
         for name, accepted, acceptance in zip("ab", self.accepted, self.acceptance, strict=True):
-            lines.append(f"  {name}: {accepted:.2f} accepted per pass{by_depth(acceptance)}")
+            lines.append(f"  {name}: {accepted:.2f} accepted per pass; {by_depth(acceptance)}")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:

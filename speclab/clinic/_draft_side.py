@@ -41,8 +41,8 @@ OWN_HEAT = (
 )
 OWN_DRAFT = "The proposals are the target's own: its draft is the target."
 UNLIKE = (
-    "The recorded proposals are unlike those of the pair's draft, {}. With as many children it would have "
-    "been accepted{}; recorded{}."
+    "The recorded proposals are unlike those of the pair's draft, {}. With as many children its "
+    "acceptance would have been: {}. Recorded: {}."
 )
 
 

@@ -25,6 +25,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speclab.display import counted
 from speclab.errors import TraceError
 from speclab.files import read_whole
 from speclab.trace.metrics import Counts, Survival, survival
@@ -127,17 +128,17 @@ class Response:
     def _summary(self) -> str:
         """Accepted tokens and tokens per pass, as far as they are said."""
         if self.accepted is None:
-            passes = _counted_noun(self.verified, "pass", "passes")
+            passes = counted(self.verified, "pass", "passes")
             if not self.written:
                 return f"{passes}."
-            tokens = _counted_noun(self.written, "token")
+            tokens = counted(self.written, "token")
             length = self.written / self.verified
             return f"{tokens} in {passes}, {length:.2f} tokens per pass."
-        summary = f"{_counted_noun(self.accepted, 'token')} accepted."
+        summary = f"{counted(self.accepted, 'token')} accepted."
         if self.drafted:
             summary = f"{self.accepted} of {self.drafted} drafted tokens accepted."
         if self.passes:
-            passes = _counted_noun(len(self.passes), "pass", "passes")
+            passes = counted(len(self.passes), "pass", "passes")
             length = 1 + self.accepted / len(self.passes)
             summary += f" {passes}, {length:.2f} tokens per pass."
         return summary
@@ -375,13 +376,6 @@ def _texts(document: Mapping[str, Any], pair: ModelPair | None) -> tuple[str, ..
         ids = tokenizer(text, add_special_tokens=False).input_ids
     texts = pair.token_texts(_numbers("ids", ids))
     return tuple([texts[token] for token in ids])
-
-
-def _counted_noun(count: int, noun: str, nouns: str = "") -> str:
-    """`1 token`, `2 tokens`."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {nouns or noun + 's'}"
 
 
 def _worded(row: Survival) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from speclab.display import counted
 from speclab.pair import ModelPair
 from speclab.trace.records import UNKNOWN, Finding, Step, Trace
 
@@ -275,9 +276,8 @@ def text(step: Step, before: Before) -> Iterator[Contradiction]:
     held = len(before.text) - verified
     root = int(step.tree.token[0])
     if step.prefix_length != held:
-        sentence = (
-            f"The cache has {step.prefix_length} entries, but the text before the root has {held}."
-        )
+        entries = counted(step.prefix_length, "entry", "entries")
+        sentence = f"The cache has {entries}, but the text before the root has {held}."
         yield Contradiction(0, sentence)
     elif verified and root != before.text[-1]:
         newest = word(step, before.text[-1])
@@ -288,9 +288,7 @@ def end(step: Step, before: Before) -> Iterator[Contradiction]:
     """Nothing is committed beyond the token limit or after an end-of-text token."""
     if len(step.committed) > before.room:
         room = max(before.room, 0)
-        sentence = (
-            f"{len(step.committed)} tokens were committed, but only {room} more were allowed."
-        )
+        sentence = f"The pass committed {counted(len(step.committed), 'token')}, but only {room} more were allowed."
         yield Contradiction(None, sentence)
     followed = before.text[-1:]
     if not before.last or step.note != RECORDED:  # the engine may cut the text later
@@ -340,7 +338,7 @@ def contradictions(trace: Trace, pair: ModelPair | None) -> list[Finding]:
             right = first.text_is_right and other.text_is_right
             first = replace(first, text_is_right=right)
         if others:
-            sentence = f"{first.sentence.removesuffix('.')}; and in {len(others)} more iterations."
+            sentence = f"{first.sentence.removesuffix('.')}; and in {counted(len(others), 'more iteration')}."
             first = replace(first, sentence=sentence)
         findings.append(first)
     return findings

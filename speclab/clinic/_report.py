@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from speclab.display import counted
 from speclab.trace.metrics import survival
 from speclab.trace.records import TIE, Finding, Step, Trace
 
@@ -110,12 +111,13 @@ class Report:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.accepted:.2f} tokens accepted per pass{by_depth(self.acceptance)}."]
+        lines = [f"{self.accepted:.2f} tokens accepted per pass; {by_depth(self.acceptance)}."]
         missed, beyond = self.misses
         if beyond:
+            misses = counted(missed, "miss", "misses")
             lines.append(
-                f"Of {missed} misses at depth 1 {beyond} have a choice that the draft cannot "
-                "propose: its vocabulary has no such token."
+                f"In {beyond} of {misses} at depth 1 the draft cannot propose the choice: its vocabulary "
+                "has no such token."
             )
         wrong = 0
         for finding in self.findings:
@@ -127,8 +129,8 @@ class Report:
             lines.append(f"Note: {note}")
         ties = len(self.findings) - wrong
         lines.append(
-            f"{len(self.trace.steps)} iterations, answers of {len(self.gaps)} of {self.rows} rows "
-            f"compared: {wrong} findings, {ties} ties."
+            f"{counted(len(self.trace.steps), 'iteration')}, answers of {len(self.gaps)} of "
+            f"{counted(self.rows, 'row')} compared: {counted(wrong, 'finding')}, {counted(ties, 'tie')}."
         )
         if self.with_tables and len(self.gaps):
             dtype = self.trace.models.get("target_dtype")
@@ -147,10 +149,8 @@ def acceptance(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
 
 
 def by_depth(acceptance: Mapping[int, tuple[int, int]]) -> str:
-    """`; at depth 1 0.80 (8 of 10), at depth 2 …`."""
-    words = ""
-    separator = ";"
+    """`at depth 1 0.80 (8 of 10), at depth 2 …`."""
+    words = []
     for depth, (hits, looked) in acceptance.items():
-        words += f"{separator} at depth {depth} {hits / looked:.2f} ({hits} of {looked})"
-        separator = ","
-    return words
+        words.append(f"at depth {depth} {hits / looked:.2f} ({hits} of {looked})")
+    return ", ".join(words) or "nothing was drafted"

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from speclab.clinic._record import BLOCK, MATCH, REJECTION, name, word
+from speclab.display import counted
 from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.trace.records import Finding, Step, Trace
@@ -255,7 +256,7 @@ class SampledRun:
             iteration, node, token = self.impossible[0]
             step = self.trace.steps[iteration]
             sentence = (
-                f"{len(self.impossible)} of {self.tests[TEXT].draws} committed tokens have probability 0 under "
+                f"{counted(len(self.impossible), 'token')} of {self.tests[TEXT].draws} committed cannot be drawn under "
                 f"the header's {self.cuts}; the first is {word(step, token)} after {name(step, node)}."
             )
             return Finding(iteration, node, "choice", sentence)
@@ -281,7 +282,7 @@ class SampledRun:
                 break
         sentence = (
             f"Over {len(self.trace.steps)} passes the {what}, {test.draws} draws, z = {test.z:.1f}, "
-            f"p = {p:.1g} after Bonferroni's correction of {count} tests).{cause}"
+            f"p = {p:.1g} after Bonferroni's correction of {counted(count, 'test')}).{cause}"
         )
         return Finding(0, None, "choice", sentence)
 

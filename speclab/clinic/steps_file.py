@@ -110,6 +110,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[Header, list[Pass], str]:
                 raise
             finished = f"line {number} is incomplete and was left out"
             break
+    if finished and not passes:
+        raise TraceError(f"{path} is cut in its first pass (line {number}): record the run again.")
     if header is None or not passes:
         raise TraceError(
             f"{path} contains no verification pass: record one with speclab.recorder.Recorder."

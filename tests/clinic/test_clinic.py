@@ -132,18 +132,11 @@ def test_where_passes_are_bit_for_bit_a_near_tie_is_a_fault():
     assert {one.kind for one in clinic.check(other, rounded)} <= {clinic.TIE}
 
 
-OF_LINKS = [
-    (speclab.DynaTree(), {}),
-    (speclab.DynaTree(root="drafted"), {"temperature": 0.8, "seed": 3}),
-    (speclab.PromptLookup(), {"temperature": 0.8, "seed": 3}),
-    (speclab.Lookahead(), {}),
-]
-
-
-@pytest.mark.parametrize(("strategy", "drawn"), OF_LINKS)
-def test_a_link_is_checked_as_far_as_it_goes(strategy, drawn, tmp_path):
+@pytest.mark.parametrize("root", ["verified", "drafted"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_link_is_checked_as_far_as_it_goes(root, temperature, tmp_path):
     pair = pair_of("llama")
-    trace = decoded(pair, strategy, **drawn).trace
+    trace = decoded(pair, speclab.DynaTree(root=root), temperature=temperature).trace
     for link in (trace.link(), trace.link(first=2, last=3), trace.steps[2].link()):
         run = speclab.open_link(link)
         file = run.save(tmp_path / "run.json.gz")
@@ -151,7 +144,6 @@ def test_a_link_is_checked_as_far_as_it_goes(strategy, drawn, tmp_path):
             report = clinic.report(opened, pair)
             assert clinic.check(opened) == report.findings == ()
             assert len(report.notes) == 1
-            assert len(clinic.marked(opened, pair).steps) == len(run.steps)
         with refused(speclab.SettingsError, "trace.save"):
             clinic.diff(run, trace, pair)
     done = speclab_command("clinic", file)

@@ -71,6 +71,7 @@ def test_other_files_are_refused(tmp_path):
         b"\x00\xff\n{}\n": "not JSON",
         b'{"n_draft": 1, "n_accepted": 1, "pos": [{"tok": 5, "p": 0.9}]}\n': "speclab read",
         written(path).read_bytes(): "no verification pass",
+        written(path, ROOT).read_bytes()[:-9]: "cut",
     }
     for content, words in files.items():
         path.write_bytes(content)
