@@ -12,18 +12,13 @@ import torch
 from support.outside_decoder import FAULTS, recorded
 from support.pairs import PROMPT, pair_of, target_of
 from support.recordings import ROOT, kinds, written
+from support.records import ran
 from support.refusals import refused
 
 import speclab
 from scripts.write_steps_format import PAGE
 from speclab import clinic
 from speclab.errors import CancelledError, SettingsError, TraceError
-
-
-def decoded(pair, strategy):
-    session = speclab.Session(pair, strategy, PROMPT + PROMPT, max_new_tokens=12)
-    session.run()
-    return session
 
 
 def assert_found(path, fault, family="llama", **more):
@@ -126,14 +121,14 @@ def test_a_run_whose_draft_is_not_its_target_is_no_control(tmp_path):
     target = target_of("llama")
     own = speclab.load_pair(target=target, draft="self")
     chain = speclab.LinearSpeculation(draft_tokens=3)
-    assert clinic.control(decoded(own, chain)).passed
+    assert clinic.control(ran(own, chain, PROMPT, max_new_tokens=12)).passed
     for pair, strategy in (
         (pair_of("llama"), chain),
         (own, speclab.PromptLookup()),
         (own, speclab.Autoregressive()),
     ):
         with refused(SettingsError, 'draft="self"'):
-            clinic.control(decoded(pair, strategy))
+            clinic.control(ran(pair, strategy, PROMPT, max_new_tokens=12))
     bare = ROOT | {"token": [7], "parent": [-1], "accepted": [], "committed": [4]}
     with refused(SettingsError, "--draft"):
         clinic.control(speclab.load_steps(written(tmp_path / "run.jsonl", bare)))
