@@ -111,7 +111,7 @@ def explain_draft(
             return DraftSide(note=OWN_DRAFT)
         if len(unlike) < len(oracles):
             continue
-        if outside:
+        if outside and not unlike[-1].right:  # the target drafted nothing
             unlike.pop()
         side = _explained(unlike, outside)
         if side == DraftSide() and pair.draft is not None:

@@ -243,6 +243,13 @@ class Unmasked(TreePasses):
         return positions, np.ones_like(visible)
 
 
+def test_a_target_that_drafts_wrongly_for_itself_is_a_finding(tmp_path):
+    propose = greedy(lambda logits: (logits, range(64)))
+    drafter = littered(pair_of("llama").target.model)
+    report = clinic.report(*chains(tmp_path / "run", drafter, propose, matched))
+    assert [(one.kind, one.iteration) for one in report.findings] == [("draft", 1)]
+
+
 def test_a_draft_without_a_mask_is_a_finding(tmp_path):
     pair = pair_of("llama")
     draft = pair.draft.beside(pair.draft.model, Unmasked)
