@@ -201,13 +201,11 @@ def littered(model):
     litter = {}
 
     def drafter(ids):
-        tokens, places = [], []
-        for place, token in enumerate(ids[0].tolist()):
-            tokens.append(token)
-            places.append(place)
-            if place in litter:
-                tokens.append(litter[place])
-                places.append(place + 1)
+        tokens = ids[0].tolist()
+        places = list(range(len(tokens)))
+        for place in sorted(litter, reverse=True):
+            tokens.insert(place + 1, litter[place])
+            places.insert(place + 1, place + 1)
         if next(calls) % 2:
             litter[len(ids[0]) - 2] = int(ids[0, -1])
         return model(torch.tensor([tokens]), position_ids=torch.tensor([places]))
