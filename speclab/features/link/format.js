@@ -172,7 +172,7 @@ function linkOf(header, steps, first, last, fullness, defaults) {
   );
   const words = ids.map(id => texts[id] ?? `#${id}`);
   const separator = [...SEPARATORS].find(sign => !words.some(word => word.includes(sign)));
-  const { target, draft } = namesOf(header, start);
+  const { target, draft } = namesOf(header, start, "link");
   return {
     m: [
       header.models.target ? target : "",

@@ -234,21 +234,22 @@ export function workWords({ busy, began, progress }) {
  * does.
  * @param {Header} header
  * @param {Step | undefined} step
+ * @param {boolean | "link"} short "link": whole names, and no word that explains them
  */
 export function namesOf({ models }, step, short = false) {
   const runs = (step?.caches ?? []).filter(({ name }) => name !== "target");
   const head = short || runs.length > 1 ? "head" : "alone";
   const drafts = runs.map(
     ({ name }) =>
-      (!short && models[name]) || filled(WORDS.title[name] ?? WORDS.title[head], { name })
+      (short !== true && models[name]) || filled(WORDS.title[name] ?? WORDS.title[head], { name })
   );
-  const said = short ? "" : models.drafts; // a link says who drafted
+  const said = short === true ? "" : models.drafts; // a link says who drafted
   const draft = said || drafts.join(" + ") || step?.settings.strategy;
   const verb = drafts.length > 1 ? "draft" : "drafts";
   const whole = models.target ?? "target";
   const [word] = whole.split("/").at(-1).split("-");
   const named = WORDS.title[word] ?? words("title", "named", { name: word });
-  const target = short || !models.target ? named : whole;
+  const target = short === true || !models.target ? named : whole;
   return { target, draft, verb };
 }
 
