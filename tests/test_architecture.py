@@ -71,9 +71,9 @@ TABLES = {
 }
 """Modules that import others by a table of names."""
 
-WHOLE = {"speclab": 178_000, "tests": 186_000}
+WHOLE = {"speclab": 180_000, "tests": 188_000}
 """Most tokens of Python: one thermometer without shares, so that a room grows where it must."""
-SCRIPTS = {"page and lab": 57_500, "live": 12_500}
+SCRIPTS = {"page and lab": 58_500, "live": 12_500}
 """Most tokens of JavaScript, import and export aside."""
 LONGEST = 60
 """Most lines of a function, in Python and in JavaScript."""
