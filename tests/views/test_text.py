@@ -88,10 +88,11 @@ def test_the_title_says_which_model_is_the_target_and_what_drafts():
     assert long["target"] == target
     assert {"target", "Big"} <= {*short["target"].split()}
     assert {"chat", "draft"} <= {*short["draft"].split()}
-    assert long["draft"].startswith(short["draft"])
-    assert "target" in long["draft"], "what a draft head is"
+    assert long["draft"] == short["draft"], "as a link has it"
     state = {"header": header, "steps": [step], "cursor": 1, "status": {}}
     title = call("titleOf", state)
+    assert long["about"] in title, "what a draft head is"
+    assert "target" in long["about"]
     assert title.startswith(f"{target}, the target")
     assert long["draft"] in title
 

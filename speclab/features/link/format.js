@@ -172,7 +172,7 @@ function linkOf(header, steps, first, last, fullness, defaults) {
   );
   const words = ids.map(id => texts[id] ?? `#${id}`);
   const separator = [...SEPARATORS].find(sign => !words.some(word => word.includes(sign)));
-  const { target, draft } = namesOf(header, start, "link");
+  const { target, draft } = namesOf(header, start);
   return {
     m: [
       header.models.target ? target : "",
@@ -332,12 +332,13 @@ function linkedRun({ m, s, f, b, w, i, t }) {
   if (i && i.length !== words.length) throw new Wrong("i has another length than w");
   /** @type {Record<number, string>} */
   let own = {};
-  const numbers = [...new Set(words)]; // a text that comes again is the same token
+  // a text that comes again is the same token
+  const numbers = new Map([...new Set(words)].map((word, number) => [word, number]));
   let at = 0;
   const token = () => {
     if (at >= words.length) throw new Wrong("w has too few texts");
     const word = words[at];
-    const id = i ? i[at] : numbers.indexOf(word);
+    const id = i ? i[at] : numbers.get(word);
     own[id] = word;
     at += 1;
     return id;

@@ -231,26 +231,26 @@ export function workWords({ busy, began, progress }) {
 
 /**
  * Who drafts and who checks, in short `the draft` and `SmolLM2`; where no model drafts, the strategy
- * does.
+ * does. `about`: what a draft head is, if one drafts alone.
  * @param {Header} header
  * @param {Step | undefined} step
- * @param {boolean | "link"} short "link": whole names, and no word that explains them
  */
 export function namesOf({ models }, step, short = false) {
   const runs = (step?.caches ?? []).filter(({ name }) => name !== "target");
-  const head = short || runs.length > 1 ? "head" : "alone";
   const drafts = runs.map(
     ({ name }) =>
-      (short !== true && models[name]) || filled(WORDS.title[name] ?? WORDS.title[head], { name })
+      (!short && models[name]) || filled(WORDS.title[name] ?? WORDS.title.head, { name })
   );
-  const said = short === true ? "" : models.drafts; // a link says who drafted
+  const heads = runs.filter(({ name }) => !models[name] && !WORDS.title[name]);
+  const about = heads.length && runs.length === 1 ? WORDS.title.about : "";
+  const said = short ? "" : models.drafts; // a link says who drafted
   const draft = said || drafts.join(" + ") || step?.settings.strategy;
   const verb = drafts.length > 1 ? "draft" : "drafts";
   const whole = models.target ?? "target";
   const [word] = whole.split("/").at(-1).split("-");
   const named = WORDS.title[word] ?? words("title", "named", { name: word });
-  const target = short === true || !models.target ? named : whole;
-  return { target, draft, verb };
+  const target = short || !models.target ? named : whole;
+  return { target, draft, verb, about };
 }
 
 /** The set-up: what decoded the iteration shown. @param {State} state @returns {string} */
